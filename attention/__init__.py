@@ -1,0 +1,32 @@
+"""Attention, step by step: texts in, every matrix of the attention formula out.
+
+    from attention import AttentionConfig, TypedText
+    trace = TypedText("the cat sat on the mat", AttentionConfig(mask="causal")).trace()
+    trace.layers[0].weights      # tensor [head query_pos key_pos], rows sum to 1
+
+This package knows no Streamlit. Importing it does not import torch; making a trace does.
+"""
+
+from attention.config import AttentionConfig
+from attention.errors import AttentionError, ConfigError, MissingError, ShapeError, TextError
+from attention.explain import Explanation, explain
+from attention.sources import Source
+from attention.sources.typed_text import TypedText
+from attention.trace import STEPS, Layer, Step, Trace
+
+__all__ = [
+    "STEPS",
+    "AttentionConfig",
+    "AttentionError",
+    "ConfigError",
+    "Explanation",
+    "Layer",
+    "MissingError",
+    "ShapeError",
+    "Source",
+    "Step",
+    "TextError",
+    "Trace",
+    "TypedText",
+    "explain",
+]

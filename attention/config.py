@@ -1,0 +1,116 @@
+"""The hyperparameters of one attention layer, validated once and frozen."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from attention.errors import ConfigError
+
+MASKS = ("none", "causal", "window", "causal window")
+POSITIONS = ("none", "sinusoidal")
+INITS = ("scaled normal", "uniform", "normal", "linear", "identity")
+
+
+class HeadSizes(NamedTuple):
+    """How many heads there are, and the width of a query/key row and of a value row in each."""
+
+    n_heads: int
+    d_k: int
+    d_v: int
+
+
+@dataclass(frozen=True)
+class AttentionConfig:
+    """The knobs of one attention layer.
+
+    Attributes:
+        d_model: width of a token's row.
+        n_heads: number of heads; ignored by ``init="identity"``, which has one.
+        d_k: width of a query or key row in each head; None means d_model / n_heads.
+        d_v: width of a value row in each head; None means d_model / n_heads, or d_k where
+            the heads do not divide d_model.
+        mask: which keys a query may attend to, one of `MASKS`.
+        window: for the two window masks: how many positions away a key may be.
+        temperature: 0 to infinity; 0 is argmax, infinity is uniform over the visible keys.
+        scaled: whether scores are divided by √d_k (per head, never √d_model).
+        positions: what is added to the embeddings, one of `POSITIONS`.
+        init: how the projections are drawn, one of `INITS`. "identity" has no projections:
+            one head, Q = K = V = X, no W_O.
+        seed: of every random matrix, 0 to 2³² − 1.
+
+    Raises:
+        ConfigError: a value is out of range, or the heads do not divide d_model and no d_k is set.
+
+    Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.2 and equation 1.
+    """
+
+    d_model: int = 64
+    n_heads: int = 4
+    d_k: int | None = None
+    d_v: int | None = None
+    mask: str = "none"
+    window: int = 2
+    temperature: float = 1.0
+    scaled: bool = True
+    positions: str = "none"
+    init: str = "scaled normal"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("d_model", 1, None),
+            ("n_heads", 1, None),
+            ("window", 0, None),
+            ("seed", 0, 2**32 - 1),
+        ):
+            _check_whole(name, getattr(self, name), low, high)
+        for name in ("d_k", "d_v"):
+            if getattr(self, name) is not None:
+                _check_whole(name, getattr(self, name), 1, None)
+        for name, choices in (("mask", MASKS), ("positions", POSITIONS), ("init", INITS)):
+            if getattr(self, name) not in choices:
+                raise ConfigError(f"{name} is one of {', '.join(choices)}; got {getattr(self, name)!r}: choose one of them.")
+        if not isinstance(self.temperature, int | float) or math.isnan(self.temperature) or self.temperature < 0:
+            raise ConfigError(f"temperature is a number from 0 (argmax) to infinity (uniform); got {self.temperature!r}: choose one, 1 changes nothing.")
+        if self.init == "identity":
+            for name in ("d_k", "d_v"):
+                if getattr(self, name) not in (None, self.d_model):
+                    raise ConfigError(
+                        f'init "identity" has no projections, so {name} is d_model ({self.d_model}); '
+                        f"got {getattr(self, name)}: leave {name} empty, or choose another init."
+                    )
+        elif self.d_k is None and self.d_model % self.n_heads:
+            raise ConfigError(
+                f"d_model {self.d_model} cannot be split over {self.n_heads} heads: choose {_one_of(divisors(self.d_model))}, or set d_k."
+            )
+
+    @property
+    def sizes(self) -> HeadSizes:
+        """The heads, d_k and d_v in use, with the defaults filled in."""
+        if self.init == "identity":
+            return HeadSizes(1, self.d_model, self.d_model)
+        share = self.d_model // self.n_heads
+        d_k = self.d_k if self.d_k is not None else share
+        divides = self.d_model % self.n_heads == 0
+        d_v = self.d_v if self.d_v is not None else (share if divides else d_k)
+        return HeadSizes(self.n_heads, d_k, d_v)
+
+
+def divisors(number: int) -> tuple[int, ...]:
+    """All whole numbers that divide `number`, ascending: the numbers of heads that fit a d_model."""
+    small = [i for i in range(1, math.isqrt(number) + 1) if number % i == 0]
+    return tuple(sorted({*small, *(number // i for i in small)}))
+
+
+def _check_whole(name: str, value: object, low: int, high: int | None) -> None:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or value < low or (high is not None and value > high):  # type: ignore[operator]  # int by `whole`
+        span = f"of at least {low}" if high is None else f"from {low} to {high}"
+        raise ConfigError(f"{name} is a whole number {span}; got {value!r}: choose one.")
+
+
+def _one_of(numbers: tuple[int, ...]) -> str:
+    *first, last = map(str, numbers)
+    return f"{', '.join(first)} or {last}" if first else last

@@ -1,0 +1,32 @@
+"""What can go wrong, each with a sentence for the person who did it.
+
+    AttentionError
+    ├── ConfigError      a knob is out of range, or two knobs contradict each other
+    ├── TextError        a text that gives no tokens
+    ├── ShapeError       tensors whose axes do not fit together
+    └── MissingError     a step, layer, head or cell that this trace does not have
+
+Every message says what was expected, what came, and what to do.
+"""
+
+from __future__ import annotations
+
+
+class AttentionError(ValueError):
+    """Parent of every error this package raises on purpose; its text may be shown to a person."""
+
+
+class ConfigError(AttentionError):
+    """A hyperparameter is out of range, or two of them contradict each other."""
+
+
+class TextError(AttentionError):
+    """The text gives no tokens."""
+
+
+class ShapeError(AttentionError):
+    """Two tensors of one layer disagree about the size of an axis."""
+
+
+class MissingError(AttentionError):
+    """The trace has no such step, layer, head or cell."""

@@ -1,0 +1,119 @@
+"""Source "typed text": a text and knobs, random weights, every step of attention."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from attention.config import AttentionConfig
+from attention.errors import TextError
+from attention.tokens import tokenize
+from attention.trace import Trace
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class TypedText:
+    """A typed text run through one attention layer with seeded random weights.
+
+    The same word has the same embedding wherever it stands; turning one knob changes only the
+    matrices it must.
+
+    Attributes:
+        text: the tokens that attend, and are attended to unless there is a `text2`.
+        config: the knobs.
+        text2: a second text for cross-attention: queries from `text`, keys and values from this.
+        lowercase: whether "The" and "the" are one word.
+        max_tokens: longer texts are cut there, and the trace's notes say so.
+    """
+
+    text: str
+    config: AttentionConfig = field(default_factory=AttentionConfig)
+    text2: str = ""
+    lowercase: bool = True
+    max_tokens: int = 512
+
+    def trace(self) -> Trace:
+        """Every step from embedding to output, in float32.
+
+        Raises:
+            TextError: `text` has no words or punctuation marks.
+        """
+        # Imported at first use: torch takes more than a second, and a page opens before that.
+        from attention import masks
+        from attention.attend import attend, project
+
+        notes: list[str] = []
+        tokens = self._tokens(self.text, "text", notes)
+        crossed = bool(self.text2.strip())
+        key_tokens = self._tokens(self.text2, "second text", notes) if crossed else tokens
+
+        config, (n_heads, d_k, d_v) = self.config, self.config.sizes
+        embedding, position, x = self._input(tokens)
+        memory = self._input(key_tokens)[2] if crossed else None
+        x2 = x if memory is None else memory
+
+        if config.init == "identity":
+            w_q = w_k = w_v = w_o = None
+            query, key, value = x[None], x2[None], x2[None]
+        else:
+            w_q, w_k = (self._heads(name, d_k) for name in ("w_q", "w_k"))
+            w_v = self._heads("w_v", d_v)
+            w_o = self._drawn("w_o", n_heads * d_v, config.d_model).unflatten(0, (n_heads, d_v))
+            query, key, value = project(x, w_q), project(x2, w_k), project(x2, w_v)
+
+        mask = masks.build(config, len(tokens), len(key_tokens))
+        layer = attend(query, key, value, mask, scaled=config.scaled, temperature=config.temperature, w_o=w_o)
+        layer = replace(layer, embedding=embedding, position=position, input=x, memory=memory, w_q=w_q, w_k=w_k, w_v=w_v)
+        return Trace(tokens, (layer,), key_tokens, random=True, notes=tuple(notes))
+
+    def _tokens(self, text: str, name: str, notes: list[str]) -> tuple[str, ...]:
+        tokens = tokenize(text, self.lowercase)
+        if not tokens:
+            raise TextError(f"The {name} needs at least one word or punctuation mark; got {'only blanks' if text else 'nothing'}: type a sentence.")
+        if len(tokens) > self.max_tokens:
+            notes.append(f"The {name} has {len(tokens):,} tokens; shown are the first {self.max_tokens}: shorten it to see it whole.")
+        return tokens[: self.max_tokens]
+
+    def _input(self, tokens: tuple[str, ...]) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Embedding, position (None without positions) and their sum, each [query_pos d_model]."""
+        import torch
+
+        from attention.attend import sinusoidal
+        from attention.seeds import generator
+
+        d_model, seed = self.config.d_model, self.config.seed
+        rows = {token: torch.randn(d_model, generator=generator(seed, "embedding", token, d_model)) for token in set(tokens)}
+        embedding = torch.stack([rows[token] for token in tokens])
+        if self.config.positions == "none":
+            return embedding, None, embedding
+        position = sinusoidal(len(tokens), d_model)
+        return embedding, position, embedding + position
+
+    def _heads(self, name: str, size: int) -> Tensor:
+        """A projection [head d_model size], cut from one matrix [d_model, head · size].
+
+        So the number of heads changes how the matrix is cut, not what stands in it.
+        """
+        n_heads = self.config.sizes.n_heads
+        whole = self._drawn(name, self.config.d_model, n_heads * size)
+        return whole.unflatten(1, (n_heads, size)).transpose(0, 1)
+
+    def _drawn(self, name: str, rows: int, columns: int) -> Tensor:
+        """A random matrix [rows columns] as `init` asks, from a generator of its own."""
+        import torch
+
+        from attention.seeds import generator
+
+        own = generator(self.config.seed, name)
+        match self.config.init:
+            case "scaled normal":
+                return torch.randn(rows, columns, generator=own) / rows**0.5
+            case "normal":
+                return torch.randn(rows, columns, generator=own)
+            case "uniform":
+                return torch.rand(rows, columns, generator=own)
+            case _:  # "linear": nn.Linear draws from ±1/√rows
+                return (torch.rand(rows, columns, generator=own) * 2 - 1) / rows**0.5
