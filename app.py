@@ -1,14 +1,46 @@
+"""The Lab: what happens between a text and the output of attention, and how did this number come about?"""
+
+from __future__ import annotations
+
+from functools import partial
+
 import streamlit as st
-from attention import *
-from attention import plots
-from attention.explain import Cell
-from pages.ui import show
-st.set_page_config(layout="wide")
-t=st.slider("temperature",0.05,10.,1.,0.05)
-mask=st.selectbox("m",["causal","none"])
-tr=TypedText("the cat sat on the mat", AttentionConfig(mask=mask,d_model=64,temperature=t)).trace()
-c=st.session_state.get("c",("weights",0,0))
-def cl(step,x,y): st.session_state["c"]=(step,x,y)
-show.figures([plots.heatmap(tr,s,chosen=Cell(c[0],0,c[2],c[1])) for s in ("scores","weights","output")], "main", cl)
-show.figures([plots.heads(tr,"weights",chosen=Cell(c[0],0,c[2],c[1]))], "heads", cl)
-st.write(c)
+
+from attention import Cell, explain, frames, plots
+from pages.ui import inputs, show
+from pages.ui.start import start
+
+MAIN_STEPS = ("scores", "weights", "output")
+
+page = start("Lab", "Every matrix between a text and the output of attention. Click a cell to see how its number came about.")
+trace, index, layer, cell = page.trace, page.index, page.layer, page.cell
+
+
+def pick_step(step: str) -> None:
+    inputs.choose(Cell(step, cell.head, cell.row, cell.column), layer)
+
+
+def pick_cell(step: str, x: int, y: int) -> None:
+    inputs.choose(Cell(step, cell.head, y, x), layer)
+
+
+with page.above:
+    show.strip(layer, cell.step, pick_step)
+
+stretch = bool(st.session_state.get("lab_stretch", st.query_params.get("lab_stretch") == "true"))
+draw = partial(plots.heatmap, trace, layer=index, head=cell.head, chosen=cell, stretch=stretch)
+drawn = [step if getattr(layer, step) is not None else "head_output" for step in MAIN_STEPS]
+show.figures([draw(step) for step in drawn], "lab_maps", pick_cell)
+st.toggle("Stretch the colours of the weights", key="lab_stretch", bind="query-params", help="Off: colours run from 0 to 1, so that maps compare.")
+
+arithmetic, own_map = (st.container(), None) if cell.step in drawn else st.columns([3, 2])
+if own_map:
+    with own_map:
+        show.figures([draw(cell.step)], "lab_chosen", pick_cell)
+with arithmetic:
+    st.markdown("#### How this number came about")
+    explanation = explain(trace, cell.step, index, cell.head, cell.row, cell.column)
+    show.arithmetic(explanation, *frames.names(trace, cell), on_step=inputs.choose)
+
+st.markdown(f"#### All numbers of `{cell.step}`")
+show.table(frames.frame(trace, cell.step, index, cell.head), partial(frames.csv, trace, cell.step, index, cell.head), f"{cell.step}-L{index}-H{cell.head}.csv")

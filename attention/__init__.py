@@ -9,15 +9,16 @@ This package knows no Streamlit. Importing it does not import torch; making a tr
 
 from attention.config import AttentionConfig
 from attention.errors import AttentionError, ConfigError, MissingError, ShapeError, TextError
-from attention.explain import Explanation, explain
+from attention.explain import Cell, Explanation, explain
 from attention.sources import Source
 from attention.sources.typed_text import TypedText
-from attention.trace import STEPS, Layer, Step, Trace
+from attention.trace import STEPS, Layer, Step, Trace, find_step
 
 __all__ = [
     "STEPS",
     "AttentionConfig",
     "AttentionError",
+    "Cell",
     "ConfigError",
     "Explanation",
     "Layer",
@@ -29,4 +30,5 @@ __all__ = [
     "Trace",
     "TypedText",
     "explain",
+    "find_step",
 ]

@@ -329,7 +329,7 @@ def _largest(terms: list[Term]) -> tuple[Term, ...]:
     return (*(terms[i] for i in shown), Term(rf"\underbrace{{{_factor(rest)}}}_{{{len(terms) - SHOWN_TERMS}\text{{ more}}}}", rest))
 
 
-def _summed(terms: tuple[Term, ...], per_line: int = 3) -> str:
+def _summed(terms: tuple[Term, ...], per_line: int = 2) -> str:
     """The terms with plus signs, broken into lines of an aligned block."""
     chunks = [terms[i : i + per_line] for i in range(0, len(terms), per_line)]
     return r" \\ &\quad + ".join(" + ".join(term.tex for term in chunk) for chunk in chunks)

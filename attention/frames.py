@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pandas as pd
 
+from attention.explain import Cell
 from attention.tokens import label
 from attention.trace import Trace, find_step
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+ROUNDING = 1e-4  # what single precision may leave of a sum of 4096 shares
 
 
 def frame(trace: Trace, step: str, layer: int = 0, head: int = 0) -> pd.DataFrame:
@@ -31,6 +39,26 @@ def frame(trace: Trace, step: str, layer: int = 0, head: int = 0) -> pd.DataFram
 def csv(trace: Trace, step: str, layer: int = 0, head: int = 0) -> str:
     """The same table as CSV, every float to its full precision."""
     return frame(trace, step, layer, head).to_csv()
+
+
+def row_sums(weights: Tensor) -> str:
+    """What the rows of a probability sum to, in a few words: "Σ = 1 ✓", "Σ = 1, 0 in 3 rows", "Σ = 0.82 … 1"."""
+    sums = weights.sum(dim=-1).flatten()
+    empty = int((sums == 0).sum())
+    there = sums[sums != 0]
+    if not len(there):
+        return "Σ = 0"
+    low, high = float(there.min()), float(there.max())
+    whole = "Σ = 1" if abs(low - 1) < ROUNDING and abs(high - 1) < ROUNDING else f"Σ = {low:.2f} … {high:.2f}"
+    return f"{whole}, 0 in {empty} {'row' if empty == 1 else 'rows'}" if empty else f"{whole} ✓" if whole == "Σ = 1" else whole
+
+
+def names(trace: Trace, cell: Cell) -> tuple[str, str]:
+    """What a cell's row and column are called: "query 2 sat", "key 1 cat", "d_k 3"."""
+    step = find_step(cell.step)
+    return tuple(  # type: ignore[return-value]  # two axes give two names
+        f"{axis.removesuffix('_pos')} {_names(trace, axis, index + 1)[index]}" for axis, index in ((step.row_axis, cell.row), (step.column_axis, cell.column))
+    )
 
 
 def _names(trace: Trace, axis: str, size: int) -> list[str]:

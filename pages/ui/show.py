@@ -1,13 +1,37 @@
-"""The one place that draws: figures through the figure component, tables, and arithmetic."""
+"""The one place that draws: figures through the figure component, the strip of steps, arithmetic, tables."""
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable
 
+import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
+from attention import Cell, Explanation, Layer, frames
 from pages.ui import figure
+
+_STYLES = """
+<style>
+  .stMain .block-container { padding: 1.5rem 2rem 3rem; gap: 0.75rem; }
+  .stMain h1 { font-size: 1.9rem; padding: 0; }
+  .stMain h4 { padding: 0.25rem 0 0; }
+  .st-key-strip { gap: 0.3rem; }
+  .st-key-strip button { padding: 0.2rem 0.5rem; min-height: 3.9rem; }
+  .st-key-strip button p { display: flex; flex-direction: column; align-items: center; line-height: 1.2; font-size: 0.75rem; }
+  .st-key-strip button p strong { font-size: 1.1rem; }
+  .cell-title { font-size: 1.2rem; overflow-wrap: anywhere; }
+  .stMain .katex-display { overflow-x: auto; overflow-y: hidden; padding-block: 0.3rem; margin: 0; }
+  .stMain .katex-display > .katex { text-align: left; }
+  @media (max-width: 640px) { .stMain .block-container { padding-inline: 0.8rem; } .stMain .katex { font-size: 1rem; } }
+</style>
+"""
+
+
+def styles() -> None:
+    """The page's few own styles."""
+    st.html(_STYLES)
 
 
 def figures(drawn: list[go.Figure], key: str, on_click: Callable[[str, int, int], None]) -> None:
@@ -22,3 +46,43 @@ def figures(drawn: list[go.Figure], key: str, on_click: Callable[[str, int, int]
             on_click(str(cell["step"]), int(cell["x"]), int(cell["y"]))
 
     figure.component()(key=key, data=figure.pack(drawn), on_cell_change=clicked)
+
+
+def strip(layer: Layer, chosen: str, on_click: Callable[[str], None]) -> None:
+    """All steps of the formula in their order, each with symbol and shape; a click picks one."""
+    with st.container(horizontal=True, key="strip"):
+        for step, tensor in layer:
+            shape = "×".join(map(str, tensor.shape))
+            sums = f" {frames.row_sums(tensor)}" if step.kind == "probability" else ""
+            st.button(
+                f"**{step.symbol}** {step.name} :small[{shape}{sums}]".replace("_", r"\_"),
+                key=f"strip_{step.name}",
+                help=f"{step.name}: {step.symbol} = {step.formula}, [{' '.join(step.axes)}]".replace("_", r"\_"),
+                type="primary" if step.name == chosen else "secondary",
+                on_click=on_click,
+                args=(step.name,),
+            )
+
+
+def arithmetic(explanation: Explanation, row_name: str, column_name: str, on_step: Callable[[Cell], None]) -> None:
+    """How one number came about: what it is, its arithmetic with the numbers in it, and where those came from."""
+    step, cell = explanation.step, explanation.cell
+    st.html(
+        f"<div class='cell-title'>{step.name} · {html.escape(row_name)} → {html.escape(column_name)} "
+        f"= <b>{html.escape(f'{explanation.value:.4g}')}</b></div>"
+    )
+    st.markdown(explanation.words)
+    if explanation.lines:
+        st.latex(r"\begin{aligned}" + r" \\ ".join(explanation.lines) + r"\end{aligned}")
+    st.caption(f"Exactly: {explanation.value!r}")
+    if explanation.came_from:
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.caption("It came from", width="content")
+            for origin in explanation.came_from:
+                st.button(f"{origin.step} [{origin.row}, {origin.column}]", key=f"from_{origin.step}", on_click=on_step, args=(origin,), type="tertiary")
+
+
+def table(rows: pd.DataFrame, csv: Callable[[], str], file_name: str) -> None:
+    """The numbers behind a map as a table, and as a CSV file that is made when asked for."""
+    st.dataframe(rows, width="stretch", height="auto")
+    st.download_button("Download CSV", csv, file_name=file_name, mime="text/csv", on_click="ignore")

@@ -4,7 +4,28 @@
 // A figure is never rebuilt: Plotly.react into the same element keeps the zoom (layout.uirevision).
 
 const ARRAYS = { f4: Float32Array, f8: Float64Array, u1: Uint8Array, i1: Int8Array, i2: Int16Array, u2: Uint16Array, i4: Int32Array, u4: Uint32Array };
-const SMALLEST_TEXT = { width: 27, height: 13 }; // pixels of a cell below which its number would be unreadable
+const SMALLEST_TEXT = { width: 23, height: 13 }; // pixels of a cell below which its number would be unreadable
+
+// Streamlit 1.67 pushes a history entry for every single knob the server sets: a click on a cell would
+// need three steps back, some of them to states that never were. Here: one act of a person, one entry.
+// And on the way back to another page it drops the knobs; that page is loaded afresh from its address.
+if (!window.attentionHistory) {
+  window.attentionHistory = { acted: false, path: location.pathname };
+  const own = window.attentionHistory;
+  for (const event of ["pointerdown", "keydown"]) window.addEventListener(event, () => { own.acted = true; }, true);
+  const push = history.pushState;
+  history.pushState = function (...entry) {
+    (own.acted ? push : history.replaceState).apply(history, entry);
+    own.acted = false;
+    own.path = location.pathname;
+  };
+  window.addEventListener("popstate", (event) => {
+    own.acted = false;
+    if (location.pathname === own.path) return;
+    event.stopImmediatePropagation();
+    location.reload();
+  }, true);
+}
 
 let plotly; // one promise for the page: Plotly's script is loaded once
 
@@ -40,14 +61,16 @@ function themed(layout, root) {
   const text = color("--st-text-color", "#31333f");
   const ground = color("--st-background-color", "#ffffff");
   const font = { family: color("--st-font", "sans-serif"), color: text };
+  // On a tick, Plotly's hover repeats the tick's short text; a hair beside it, it says the position and the whole token.
+  const aside = ({ tickvals, range }) => tickvals.map((place) => place + 2e-4 * Math.abs(range[1] - range[0]));
   const touch = matchMedia("(pointer: coarse)").matches; // a finger scrolls the page; it does not zoom a map
   return {
     ...layout,
     font: { ...layout.font, ...font },
     hoverlabel: { bgcolor: ground, bordercolor: text, font: { ...font, size: 12 }, align: "left" },
     modebar: { bgcolor: "rgba(0,0,0,0)", color: color("--st-border-color", "#888"), activecolor: text },
-    xaxis: { ...layout.xaxis, fixedrange: touch },
-    yaxis: { ...layout.yaxis, fixedrange: touch },
+    xaxis: { ...layout.xaxis, tickvals: aside(layout.xaxis), fixedrange: touch },
+    yaxis: { ...layout.yaxis, tickvals: aside(layout.yaxis), fixedrange: touch },
     dragmode: touch ? false : "zoom",
   };
 }

@@ -1,0 +1,186 @@
+"""What every map is drawn with: the figure itself, tokens on its axes, outlines, notes, the alt text."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from attention.tokens import label
+from attention.trace import Step, Trace, find_step
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# Explicit, never a theme's: a page in dark mode must not turn the scale round.
+PROBABILITY = "Viridis"
+SIGNED = [[0.0, "#2166ac"], [0.25, "#8ec1de"], [0.5, "#f5f4f1"], [0.75, "#f0a582"], [1.0, "#b2182b"]]
+HIDDEN = "#9a9da6"
+CHOSEN = "#ff3ec9"  # in neither scale
+
+LABELS_UP_TO = 32  # tokens along an axis; beyond, every n-th
+LONGEST_LABEL = 12  # characters
+HEIGHT = 400  # pixels
+
+AXIS_TITLES = {"query_pos": "query (attends from)", "key_pos": "key (attends to)"}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Where one head's matrix lies in a map: its corner, its size, and how many numbers a cell's side stands for."""
+
+    head: int
+    x: int
+    y: int
+    rows: int
+    columns: int
+    block: int = 1
+
+    @property
+    def place(self) -> tuple[slice, slice]:
+        """The part of the map it covers, for indexing an array [row column]."""
+        return np.s_[self.y : self.y + self.rows, self.x : self.x + self.columns]
+
+
+def color_range(trace: Trace, step: str, layer: int = 0, stretch: bool = False) -> tuple[float, float]:
+    """The numbers at the two ends of a step's colours, one range for all heads of the layer, so that heads compare.
+
+    A probability lies in 0 … 1 (with `stretch`: 0 … the largest there is); signed numbers lie
+    symmetrically about 0.
+    """
+    tensor = trace.layer(layer)[step]
+    finite = tensor[tensor.isfinite()]
+    largest = float(finite.abs().max()) if len(finite) else 0.0
+    if find_step(step).kind == "probability":
+        return (0.0, largest) if stretch and largest else (0.0, 1.0)
+    return (-largest, largest) if largest else (-1.0, 1.0)
+
+
+def figure_of(trace: Trace, step: Step, layer: int, matrix: NDArray[Any], hidden: NDArray[Any] | None, panels: list[Panel], stretch: bool) -> go.Figure:
+    """A map of `matrix` [row column] with titles, colours, hover and alt text, and the `hidden` cells on their ground."""
+    low, high = color_range(trace, step.name, layer, stretch)
+    shape = " × ".join(map(str, trace.layer(layer)[step.name].shape[-2:]))
+    where = f"L{layer}" + (f" H{panels[0].head}" if len(panels) == 1 and step.per_head else f", {len(panels)} heads" if step.per_head else "")
+    facts = [step.formula, where, shape]
+    if panels[0].block > 1:
+        facts.append(f"each cell the largest of {panels[0].block} × {panels[0].block}")
+    if step.kind == "probability" and stretch:
+        facts.append(f"colours stretched to 0 … {high:.3g}")
+    mask = trace.layer(layer).mask
+    blind = int((~mask.any(dim=1)).sum()) if mask is not None and hidden is not None else 0
+    if blind:
+        facts.append(f"{blind} {'query sees' if blind == 1 else 'queries see'} no key")
+
+    rows, columns = matrix.shape
+    heads_of = np.zeros((rows, columns), dtype=np.uint8)
+    for panel in panels:
+        heads_of[panel.place] = panel.head
+    head = " H%{customdata}" if step.per_head else ""
+    hover = f"{step.name} L{layer}{head}<br>{_short(step.row_axis)} %{{y}}<br>{_short(step.column_axis)} %{{x}}<br>"
+    figure = go.Figure()
+    figure.add_heatmap(
+        z=np.where(np.isfinite(matrix), matrix, np.nan).astype(np.float32),
+        customdata=heads_of,
+        zmin=low,
+        zmax=high,
+        colorscale=PROBABILITY if step.kind == "probability" else SIGNED,
+        hovertemplate=hover + "<b>%{z:.9g}</b><extra></extra>",
+        colorbar={
+            "orientation": "h", "thickness": 8, "len": 0.5, "x": 1, "xanchor": "right", "xpad": 0,
+            "y": 1, "yanchor": "bottom", "ypad": 4 if len(panels) == 1 else 18, "outlinewidth": 0, "tickfont_size": 10,
+            "tickvals": [low, (low + high) / 2, high], "ticktext": [f"{end:.3g}" for end in (low, (low + high) / 2, high)],
+        },
+    )  # fmt: skip
+    if hidden is not None and hidden.any():
+        figure.add_heatmap(
+            z=np.where(hidden, 1, np.nan).astype(np.float32),
+            customdata=heads_of,
+            colorscale=[[0, HIDDEN], [1, HIDDEN]],
+            showscale=False,
+            hoverongaps=False,
+            hovertemplate=hover + f"<b>{'0' if step.kind == 'probability' else '−∞'}</b>, hidden by the mask<extra></extra>",
+        )
+    figure.update_layout(
+        title={
+            "text": f"<b>{step.symbol}</b>  {step.name}", "font_size": 15, "x": 0, "xref": "container", "pad_l": 6,
+            "y": 1 - 30 / HEIGHT, "yref": "container", "yanchor": "bottom", "subtitle": {"text": " · ".join(facts), "font_size": 11},
+        },
+        template="none",
+        font_size=11,
+        height=HEIGHT,
+        margin=_margin(trace),
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        uirevision=f"{step.name} {rows} {columns}",  # zoom survives a knob, not another shape
+        meta={"alt": _alt(trace, step, layer, where, shape, blind), "step": step.name, "panels": [asdict(panel) for panel in panels]},
+    )  # fmt: skip
+    plain: dict[str, Any] = {"showgrid": False, "zeroline": False, "showline": False, "ticks": "", "tickmode": "array", "hoverformat": "d"}
+    spans_x = {(panel.x, panel.columns, panel.block) for panel in panels}
+    spans_y = {(panel.y, panel.rows, panel.block) for panel in panels}
+    figure.update_xaxes(**plain, **_labelled(trace, step.column_axis, spans_x), range=[-0.5, columns - 0.5], title_standoff=4)
+    figure.update_yaxes(**plain, **_labelled(trace, step.row_axis, spans_y), range=[rows - 0.5, -0.5])
+    upright = step.column_axis in AXIS_TITLES and (_upright(trace) or len(spans_x) > 1)
+    figure.layout.xaxis.tickangle = -90 if upright else 0
+    return figure
+
+
+def outline(figure: go.Figure, x: int, y: int, columns: int, rows: int, width: int) -> None:
+    """A frame in the colour of the chosen cell around some cells of a map, `width` pixels wide."""
+    figure.add_shape(type="rect", x0=x - 0.5, x1=x + columns - 0.5, y0=y - 0.5, y1=y + rows - 0.5, line={"color": CHOSEN, "width": width})
+
+
+def note(figure: go.Figure, text: str, **place: Any) -> None:
+    """A few words on a map."""
+    figure.add_annotation(text=text, showarrow=False, font_size=11, **place)
+
+
+def _labelled(trace: Trace, axis: str, spans: set[tuple[int, int, int]]) -> dict[str, Any]:
+    """Ticks on whole numbers with tokens as their texts, and what the hover says for every place, drawn tick or not."""
+    tokens = trace.labels_of(axis)
+    ticks: dict[int, str] = {}
+    names: dict[str, str] = {}
+    for start, size, block in sorted(spans):
+        stride = math.ceil(size / (LABELS_UP_TO if tokens else 8)) if len(spans) == 1 or size <= LABELS_UP_TO else size
+        for i in range(size):
+            position = i * block
+            name = str(position) if block == 1 else f"{position}…{position + block - 1}"
+            names[str(start + i)] = name if tokens is None else f"{name} {label(tokens[position], 40)}"
+            if i % stride == 0:
+                numbered = f"{position} " if stride * block > 1 else ""
+                ticks[start + i] = str(position) if tokens is None else numbered + label(tokens[position], LONGEST_LABEL)
+    return {"tickvals": list(ticks), "ticktext": list(ticks.values()), "labelalias": names, "title_text": _title(axis)}
+
+
+def _upright(trace: Trace) -> bool:
+    """Whether the key tokens are too long together to stand side by side under a map."""
+    return sum(len(token) + 2 for token in trace.key_tokens) > 36
+
+
+def _margin(trace: Trace) -> dict[str, int]:
+    """Room for titles and tokens, the same for every step of a trace, so that maps side by side line up."""
+    longest = max(min(len(token), LONGEST_LABEL) for token in (*trace.tokens, *trace.key_tokens))
+    room = 18 + round(6.5 * max(3, longest)) + (20 if max(len(trace.tokens), len(trace.key_tokens)) > LABELS_UP_TO else 0)
+    return {"l": 14 + room, "r": 12, "t": 78, "b": 22 + (room + 12 if _upright(trace) else 20)}
+
+
+def _title(axis: str) -> str:
+    return AXIS_TITLES.get(axis, f"column of {axis}")
+
+
+def _short(axis: str) -> str:
+    return axis.removesuffix("_pos")
+
+
+def _alt(trace: Trace, step: Step, layer: int, where: str, shape: str, blind: int) -> str:
+    """A sentence that says what the map shows, for who cannot see it."""
+    tensor = trace.layer(layer)[step.name]
+    finite = tensor[tensor.isfinite()]
+    numbers = f"numbers from {float(finite.min()):.4g} to {float(finite.max()):.4g}" if len(finite) else "every number hidden"
+    sums = f", {blind} {'row sees' if blind == 1 else 'rows see'} no key" if blind else ", every row sums to 1" if step.kind == "probability" else ""
+    return (
+        f"Heatmap of {step.name} ({step.symbol} = {step.formula}), {where}, {shape}: {_title(step.row_axis)} by {_title(step.column_axis)}, "
+        f"{numbers}{sums}. The table has the numbers."
+    )

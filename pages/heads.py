@@ -1,0 +1,25 @@
+"""Heads: what does each head do with the same text? All heads of one step, in one picture with one scale."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from attention import plots
+from pages.ui import inputs, show
+from pages.ui.start import start
+
+page = start("Heads", "What each head makes of the same text, in the same colours. Click a head to open it in the Lab.")
+figure = plots.heads(page.trace, page.cell.step, page.index, chosen=page.cell)
+
+
+def open_head(step: str, x: int, y: int) -> None:
+    clicked = plots.cell_at(figure, x, y)
+    if clicked:
+        inputs.choose(clicked)
+        st.session_state["heads_opened"] = True
+
+
+show.figures([figure], "heads_map", open_head)
+if st.session_state.pop("heads_opened", False):
+    # Streamlit refuses bound keys here; their widgets write themselves into the address on the next page.
+    st.switch_page("app.py", query_params={})

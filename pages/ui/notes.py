@@ -1,0 +1,49 @@
+"""What a person must be told before they look at the picture."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+_KEY = "link_notes"
+
+
+class Notes:
+    """The place for messages at the top of a page.
+
+    What a link got wrong stays until it is dismissed: if it went with the next click, everything
+    below would jump.
+    """
+
+    def __init__(self) -> None:
+        self._place = st.container(gap="small")
+        self._kept = self._place.empty()
+        self._dismiss = self._place.empty()
+        self._draw()
+
+    def keep(self, text: str) -> None:
+        """Says what a link got wrong, until it is dismissed."""
+        kept = st.session_state.setdefault(_KEY, [])
+        if text not in kept:
+            first = not kept
+            kept.append(text)
+            self._draw(button=first)
+
+    def say(self, text: str) -> None:
+        """Says what is so now."""
+        self._place.warning(_plain(text))
+
+    def error(self, text: str) -> None:
+        """Says why there is no picture."""
+        self._place.error(_plain(text))
+
+    def _draw(self, button: bool = True) -> None:
+        kept = st.session_state.get(_KEY, [])
+        if kept:
+            self._kept.warning("  \n".join(_plain(text) for text in kept))
+        if kept and button:
+            self._dismiss.button("Understood", key="link_notes_seen", type="tertiary", on_click=kept.clear)
+
+
+def _plain(text: str) -> str:
+    """Text with nothing in it that Markdown would read."""
+    return "".join(f"\\{character}" if character in r"\`*_{}[]<>()#+!|~$:&" else character for character in text)

@@ -1,0 +1,68 @@
+"""What every page begins with: configuration, menu, knobs, the trace, and the address of one number in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from attention import AttentionError, Cell, Layer, Source, Trace
+from pages.ui import inputs, show
+from pages.ui.notes import Notes
+
+MENU = {"app.py": "Lab", "pages/heads.py": "Heads"}
+
+
+@dataclass(frozen=True)
+class Page:
+    """The trace a page shows, the chosen layer and cell, and a place above the pickers."""
+
+    trace: Trace
+    index: int
+    cell: Cell
+    above: DeltaGenerator
+
+    @property
+    def layer(self) -> Layer:
+        """The chosen layer."""
+        return self.trace.layers[self.index]
+
+
+def start(title: str, intro: str) -> Page:
+    """Opens a page: title, menu, knobs, the trace they describe, and the pickers.
+
+    Where the knobs describe no trace, the page says so in a sentence and stops.
+    """
+    st.set_page_config(page_title=f"{title} · Attention Lab", page_icon="🔬", layout="wide")
+    show.styles()
+    st.title("Attention Lab" if title == "Lab" else title, anchor=False)
+    about = st.container(gap=None)
+    about.caption(intro)
+    notes = Notes()
+    with st.sidebar:
+        menu = st.container(gap=None)
+        try:
+            source = inputs.source(notes)
+            trace = _trace(source)
+        except AttentionError as error:
+            trace = None
+            notes.error(str(error))
+    with menu:  # after the knobs, so that the links carry what they say now
+        for path, name in MENU.items():
+            st.page_link(path, label=name, query_params=inputs.state())
+    if trace is None:
+        st.stop()
+    for note in trace.notes:
+        notes.say(note)
+    if trace.random:
+        about.caption("🎲 **Random weights:** this shows the mechanism, not language.")
+    above = st.container()
+    index = inputs.chosen_layer(notes, trace)
+    return Page(trace, index, inputs.chosen_cell(notes, trace.layers[index]), above)
+
+
+# One object for everybody: a trace is never written to. Few, because a long text with many heads is large.
+@st.cache_resource(max_entries=8, show_spinner="Working out every step …")
+def _trace(source: Source) -> Trace:
+    return source.trace()
