@@ -12,7 +12,9 @@ from pages.ui.start import start
 
 MAIN_STEPS = ("scores", "weights", "output")
 
-page = start("Lab", "Every matrix between a text and the output of attention. Click a cell to see how its number came about.")
+page = start(
+    "Lab", "Every matrix between a text and the output of attention. Click a cell to see how its number came about."
+)
 trace, index, layer, cell = page.trace, page.index, page.layer, page.cell
 
 
@@ -31,7 +33,12 @@ stretch = bool(st.session_state.get("lab_stretch", st.query_params.get("lab_stre
 draw = partial(plots.heatmap, trace, layer=index, head=cell.head, chosen=cell, stretch=stretch)
 drawn = [step if getattr(layer, step) is not None else "head_output" for step in MAIN_STEPS]
 show.figures([draw(step) for step in drawn], "lab_maps", pick_cell)
-st.toggle("Stretch the colours of the weights", key="lab_stretch", bind="query-params", help="Off: colours run from 0 to 1, so that maps compare.")
+st.toggle(
+    "Stretch the colours of the weights",
+    key="lab_stretch",
+    bind="query-params",
+    help="Off: colours run from 0 to 1, so that maps compare.",
+)
 
 arithmetic, own_map = (st.container(), None) if cell.step in drawn else st.columns([3, 2])
 if own_map:
@@ -43,4 +50,8 @@ with arithmetic:
     show.arithmetic(explanation, *frames.names(trace, cell), on_step=inputs.choose)
 
 st.markdown(f"#### All numbers of `{cell.step}`")
-show.table(frames.frame(trace, cell.step, index, cell.head), partial(frames.csv, trace, cell.step, index, cell.head), f"{cell.step}-L{index}-H{cell.head}.csv")
+show.table(
+    frames.frame(trace, cell.step, index, cell.head),
+    partial(frames.csv, trace, cell.step, index, cell.head),
+    f"{cell.step}-L{index}-H{cell.head}.csv",
+)

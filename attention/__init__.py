@@ -7,9 +7,10 @@
 This package knows no Streamlit. Importing it does not import torch; making a trace does.
 """
 
+from attention.arithmetic import Cell, Explanation
 from attention.config import AttentionConfig
 from attention.errors import AttentionError, ConfigError, MissingError, ShapeError, TextError
-from attention.explain import Cell, Explanation, explain
+from attention.explain import explain
 from attention.sources import Source
 from attention.sources.typed_text import TypedText
 from attention.trace import STEPS, Layer, Step, Trace, find_step

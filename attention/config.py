@@ -71,9 +71,13 @@ class AttentionConfig:
                 _check_whole(name, getattr(self, name), 1, None)
         for name, choices in (("mask", MASKS), ("positions", POSITIONS), ("init", INITS)):
             if getattr(self, name) not in choices:
-                raise ConfigError(f"{name} is one of {', '.join(choices)}; got {getattr(self, name)!r}: choose one of them.")
+                raise ConfigError(
+                    f"{name} is one of {', '.join(choices)}; got {getattr(self, name)!r}: choose one of them."
+                )
         if not isinstance(self.temperature, int | float) or math.isnan(self.temperature) or self.temperature < 0:
-            raise ConfigError(f"temperature is a number from 0 (argmax) to infinity (uniform); got {self.temperature!r}: choose one, 1 changes nothing.")
+            raise ConfigError(
+                f"temperature is a number from 0 (argmax) to infinity (uniform); got {self.temperature!r}: choose one, 1 changes nothing."
+            )
         if self.init == "identity":
             for name in ("d_k", "d_v"):
                 if getattr(self, name) not in (None, self.d_model):

@@ -59,11 +59,25 @@ def color_range(trace: Trace, step: str, layer: int = 0, stretch: bool = False) 
     return (-largest, largest) if largest else (-1.0, 1.0)
 
 
-def figure_of(trace: Trace, step: Step, layer: int, matrix: NDArray[Any], hidden: NDArray[Any] | None, panels: list[Panel], stretch: bool) -> go.Figure:
+def figure_of(
+    trace: Trace,
+    step: Step,
+    layer: int,
+    matrix: NDArray[Any],
+    hidden: NDArray[Any] | None,
+    panels: list[Panel],
+    stretch: bool,
+) -> go.Figure:
     """A map of `matrix` [row column] with titles, colours, hover and alt text, and the `hidden` cells on their ground."""
     low, high = color_range(trace, step.name, layer, stretch)
     shape = " × ".join(map(str, trace.layer(layer)[step.name].shape[-2:]))
-    where = f"L{layer}" + (f" H{panels[0].head}" if len(panels) == 1 and step.per_head else f", {len(panels)} heads" if step.per_head else "")
+    where = f"L{layer}" + (
+        f" H{panels[0].head}"
+        if len(panels) == 1 and step.per_head
+        else f", {len(panels)} heads"
+        if step.per_head
+        else ""
+    )
     facts = [step.formula, where, shape]
     if panels[0].block > 1:
         facts.append(f"each cell the largest of {panels[0].block} × {panels[0].block}")
@@ -101,7 +115,8 @@ def figure_of(trace: Trace, step: Step, layer: int, matrix: NDArray[Any], hidden
             colorscale=[[0, HIDDEN], [1, HIDDEN]],
             showscale=False,
             hoverongaps=False,
-            hovertemplate=hover + f"<b>{'0' if step.kind == 'probability' else '−∞'}</b>, hidden by the mask<extra></extra>",
+            hovertemplate=hover
+            + f"<b>{'0' if step.kind == 'probability' else '−∞'}</b>, hidden by the mask<extra></extra>",
         )
     figure.update_layout(
         title={
@@ -117,19 +132,33 @@ def figure_of(trace: Trace, step: Step, layer: int, matrix: NDArray[Any], hidden
         uirevision=f"{step.name} {rows} {columns}",  # zoom survives a knob, not another shape
         meta={"alt": _alt(trace, step, layer, where, shape, blind), "step": step.name, "panels": [asdict(panel) for panel in panels]},
     )  # fmt: skip
-    plain: dict[str, Any] = {"showgrid": False, "zeroline": False, "showline": False, "ticks": "", "tickmode": "array", "hoverformat": "d"}
+    plain: dict[str, Any] = {
+        "showgrid": False,
+        "zeroline": False,
+        "showline": False,
+        "ticks": "",
+        "tickmode": "array",
+        "hoverformat": "d",
+    }
     spans_x = {(panel.x, panel.columns, panel.block) for panel in panels}
     spans_y = {(panel.y, panel.rows, panel.block) for panel in panels}
-    figure.update_xaxes(**plain, **_labelled(trace, step.column_axis, spans_x), range=[-0.5, columns - 0.5], title_standoff=4)
+    figure.update_xaxes(**plain, **_labelled(trace, step.column_axis, spans_x), range=[-0.5, columns - 0.5])
     figure.update_yaxes(**plain, **_labelled(trace, step.row_axis, spans_y), range=[rows - 0.5, -0.5])
     upright = step.column_axis in AXIS_TITLES and (_upright(trace) or len(spans_x) > 1)
-    figure.layout.xaxis.tickangle = -90 if upright else 0
+    figure.layout.xaxis.update(tickangle=-90 if upright else 0, title_standoff=_room(trace) - 6 if upright else 8)
     return figure
 
 
 def outline(figure: go.Figure, x: int, y: int, columns: int, rows: int, width: int) -> None:
     """A frame in the colour of the chosen cell around some cells of a map, `width` pixels wide."""
-    figure.add_shape(type="rect", x0=x - 0.5, x1=x + columns - 0.5, y0=y - 0.5, y1=y + rows - 0.5, line={"color": CHOSEN, "width": width})
+    figure.add_shape(
+        type="rect",
+        x0=x - 0.5,
+        x1=x + columns - 0.5,
+        y0=y - 0.5,
+        y1=y + rows - 0.5,
+        line={"color": CHOSEN, "width": width},
+    )
 
 
 def note(figure: go.Figure, text: str, **place: Any) -> None:
@@ -150,7 +179,9 @@ def _labelled(trace: Trace, axis: str, spans: set[tuple[int, int, int]]) -> dict
             names[str(start + i)] = name if tokens is None else f"{name} {label(tokens[position], 40)}"
             if i % stride == 0:
                 numbered = f"{position} " if stride * block > 1 else ""
-                ticks[start + i] = str(position) if tokens is None else numbered + label(tokens[position], LONGEST_LABEL)
+                ticks[start + i] = (
+                    str(position) if tokens is None else numbered + label(tokens[position], LONGEST_LABEL)
+                )
     return {"tickvals": list(ticks), "ticktext": list(ticks.values()), "labelalias": names, "title_text": _title(axis)}
 
 
@@ -161,9 +192,13 @@ def _upright(trace: Trace) -> bool:
 
 def _margin(trace: Trace) -> dict[str, int]:
     """Room for titles and tokens, the same for every step of a trace, so that maps side by side line up."""
+    return {"l": 32 + _room(trace), "r": 12, "t": 78, "b": 28 + (_room(trace) if _upright(trace) else 16)}
+
+
+def _room(trace: Trace) -> int:
+    """The pixels that the longest token takes as a tick."""
     longest = max(min(len(token), LONGEST_LABEL) for token in (*trace.tokens, *trace.key_tokens))
-    room = 18 + round(6.5 * max(3, longest)) + (20 if max(len(trace.tokens), len(trace.key_tokens)) > LABELS_UP_TO else 0)
-    return {"l": 14 + room, "r": 12, "t": 78, "b": 22 + (room + 12 if _upright(trace) else 20)}
+    return round(6 * max(3, longest)) + (18 if max(len(trace.tokens), len(trace.key_tokens)) > LABELS_UP_TO else 0)
 
 
 def _title(axis: str) -> str:
@@ -178,8 +213,16 @@ def _alt(trace: Trace, step: Step, layer: int, where: str, shape: str, blind: in
     """A sentence that says what the map shows, for who cannot see it."""
     tensor = trace.layer(layer)[step.name]
     finite = tensor[tensor.isfinite()]
-    numbers = f"numbers from {float(finite.min()):.4g} to {float(finite.max()):.4g}" if len(finite) else "every number hidden"
-    sums = f", {blind} {'row sees' if blind == 1 else 'rows see'} no key" if blind else ", every row sums to 1" if step.kind == "probability" else ""
+    numbers = (
+        f"numbers from {float(finite.min()):.4g} to {float(finite.max()):.4g}" if len(finite) else "every number hidden"
+    )
+    sums = (
+        f", {blind} {'row sees' if blind == 1 else 'rows see'} no key"
+        if blind
+        else ", every row sums to 1"
+        if step.kind == "probability"
+        else ""
+    )
     return (
         f"Heatmap of {step.name} ({step.symbol} = {step.formula}), {where}, {shape}: {_title(step.row_axis)} by {_title(step.column_axis)}, "
         f"{numbers}{sums}. The table has the numbers."

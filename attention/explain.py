@@ -7,67 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from attention.arithmetic import Cell, Explanation, Term, factor, largest, number, summed
 from attention.errors import MissingError
 from attention.trace import Layer, Step, Trace, find_step
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-SHOWN_TERMS = 8
-
-
-@dataclass(frozen=True)
-class Term:
-    """One summand, numerator or denominator: as maths, and its value."""
-
-    tex: str
-    value: float
-
-
-@dataclass(frozen=True)
-class Cell:
-    """The address of one number: step, head, row and column, from zero."""
-
-    step: str
-    head: int
-    row: int
-    column: int
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """How one number of a trace came about.
-
-    Attributes:
-        step: the step it belongs to.
-        cell: where it stands.
-        value: the tensor's own number, −∞ for a hidden masked score.
-        operation: what joins the terms: their "sum", or the "quotient" of the first by the second.
-        terms: at most `SHOWN_TERMS` summands, the largest, and one for the rest; or numerator and
-            denominator. Computed in double precision, so `result` equals `value` up to the rounding
-            of the tensor's own type.
-        parts: for a quotient, the summands of the denominator where it is a sum.
-        lines: the arithmetic as LaTeX, line by line, with 4 significant digits.
-        words: what happened, in a sentence.
-        came_from: the cells one step back that matter most for this one.
-    """
-
-    step: Step
-    cell: Cell
-    value: float
-    operation: Literal["sum", "quotient"]
-    terms: tuple[Term, ...]
-    lines: tuple[str, ...]
-    words: str
-    parts: tuple[Term, ...] = ()
-    came_from: tuple[Cell, ...] = ()
-
-    @property
-    def result(self) -> float:
-        """The sum or the quotient of the terms, worked out again; a sum of nothing is 0."""
-        if self.operation == "quotient":
-            return self.terms[0].value / self.terms[1].value
-        return math.fsum(term.value for term in self.terms)
 
 
 def explain(trace: Trace, step: str, layer: int = 0, head: int = 0, q: int = 0, k: int = 0) -> Explanation:
@@ -85,20 +30,6 @@ def explain(trace: Trace, step: str, layer: int = 0, head: int = 0, q: int = 0, 
         if not 0 <= index < size:
             raise MissingError(f"{axis} of {step} counts from 0 to {size - 1}; got {index}: choose one of these.")
     return _Explainer(chosen, found, Cell(step, head, q, k), float(matrix[q, k])).explain()
-
-
-def number(value: float) -> str:
-    """A number as LaTeX with 4 significant digits: 0.3573, -\\infty, 1.235 \\cdot 10^{-7}."""
-    if math.isinf(value):
-        return r"\infty" if value > 0 else r"-\infty"
-    if value == 0:
-        return "0"
-    mantissa, _, exponent = f"{value:#.4g}".partition("e")
-    return rf"{mantissa} \cdot 10^{{{int(exponent)}}}" if exponent else mantissa.rstrip(".")
-
-
-def _factor(value: float) -> str:
-    return f"({number(value)})" if value < 0 else number(value)
 
 
 @dataclass(frozen=True)
@@ -119,7 +50,8 @@ class _Explainer:
                 return self._projection(name)
             case "scores":
                 return self._products(
-                    self._row("query", row), self._row("key", column),
+                    self._row("query", row),
+                    self._row("key", column),
                     rf"\sum_i Q{self._at(row, 'i')}\, K{self._at(column, 'i')}",
                     f"The dot product of query {row} and key {column}: how well they match.",
                     lambda i: (self._cell("query", row, i), self._cell("key", column, i)),
@@ -132,7 +64,8 @@ class _Explainer:
                 return self._weights()
             case "head_output":
                 return self._products(
-                    self._row("weights", row), self._column("value", column),
+                    self._row("weights", row),
+                    self._column("value", column),
                     rf"\sum_j A{self._at(row, 'j')}\, V{self._at('j', column)}",
                     f"Query {row} takes from each key's value as much as its weight says.",
                     lambda i: (self._cell("weights", row, i), self._cell("value", i, column)),
@@ -153,8 +86,10 @@ class _Explainer:
         at = self._at(row, column)
         return self._made(
             tuple(Term(number(value), value) for *_, value in there),
-            (" + ".join(f"{tex}{at}" for _, tex, _ in there), " + ".join(_factor(value) for *_, value in there)),
-            "The token's embedding plus the encoding of its position." if len(there) > 1 else "The token's embedding; no positions are added.",
+            (" + ".join(f"{tex}{at}" for _, tex, _ in there), " + ".join(factor(value) for *_, value in there)),
+            "The token's embedding plus the encoding of its position."
+            if len(there) > 1
+            else "The token's embedding; no positions are added.",
             came_from=tuple(self._cell(name, row, column) for name, *_ in there),
         )
 
@@ -185,12 +120,14 @@ class _Explainer:
             if column >= x.shape[1] or float(x[row, column]) != self.value:
                 return self._given(f"The {name} as the source recorded it; its projection is not known.")
             return self._made(
-                (Term(number(self.value), self.value),), (rf"{tex}_{{{row},{column}}}",),
+                (Term(number(self.value), self.value),),
+                (rf"{tex}_{{{row},{column}}}",),
                 f"No projection: {self.step.symbol} is {find_step(source).symbol} itself.",
                 came_from=(Cell(source, 0, row, column),),
             )
         return self._products(
-            x[row], w[head, :, column],
+            x[row],
+            w[head, :, column],
             rf"\sum_i {tex}_{{{row},i}}\, W^{{{letter}({head})}}_{{i,{column}}}",
             f"Row {row} of {find_step(source).symbol} times column {column} of this head's W_{letter}.",
             lambda i: (Cell(source, 0, row, i),),
@@ -200,17 +137,24 @@ class _Explainer:
         row, column = self.cell.row, self.cell.column
         score = float(self._row("scores", row)[column])
         divisor, temperature = self.layer.divisor, self.layer.temperature
+        d_k = self.layer["query"].shape[-1]
+        scaled = math.isclose(divisor, math.sqrt(d_k))
         whole = divisor * (temperature or 1.0)
-        root = rf"\sqrt{{{round(divisor**2)}}}" if divisor != 1 and math.isclose(divisor**2, round(divisor**2)) else number(divisor)
-        below = root if temperature in (0, 1) else rf"{root} \cdot {number(temperature)}"
-        words = "The score divided by " + ("√d_k" if divisor != 1 else "1: scaling is off")
-        words += {0: "; at temperature 0 the division is left out and the softmax takes the largest score.", 1: "."}.get(
-            temperature, " and by the temperature."
-        )
+        below = rf"\sqrt{{{d_k}}}" if scaled else number(divisor)
+        words = f"The score divided by {'√d_k' if scaled else 'nothing, scaling is off'}"
+        if temperature == 0:
+            words += "; the division by temperature 0 is left out, the softmax takes its limit instead."
+        elif temperature == 1:
+            words += "."
+        else:
+            below += rf" \cdot {number(temperature)}"
+            words += ", and by the temperature."
         return self._made(
             (Term(number(score), score), Term(number(whole), whole)),
             (rf"\frac{{S{self._at(row, column)}}}{{{below}}}", rf"\frac{{{number(score)}}}{{{number(whole)}}}"),
-            words, "quotient", came_from=(self._cell("scores", row, column),),
+            words,
+            "quotient",
+            came_from=(self._cell("scores", row, column),),
         )
 
     def _masked(self) -> Explanation:
@@ -219,12 +163,16 @@ class _Explainer:
         came_from = (self._cell("scaled_scores", row, column),)
         if math.isinf(self.value):
             return self._made(
-                (Term(r"-\infty", self.value),), (r"-\infty \quad \text{(hidden)}",),
-                f"The mask hides key {column} from query {row}: its score becomes −∞, so that its weight will be exactly 0.", came_from=came_from,
+                (Term(r"-\infty", self.value),),
+                (r"-\infty \quad \text{(hidden)}",),
+                f"The mask hides key {column} from query {row}: its score becomes −∞, so that its weight will be exactly 0.",
+                came_from=came_from,
             )
         return self._made(
-            (Term(number(before), before),), (f"S'{self._at(row, column)}",),
-            f"The mask lets query {row} see key {column}: the score stays as it is.", came_from=came_from,
+            (Term(number(before), before),),
+            (f"S'{self._at(row, column)}",),
+            f"The mask lets query {row} see key {column}: the score stays as it is.",
+            came_from=came_from,
         )
 
     def _weights(self) -> Explanation:
@@ -234,8 +182,10 @@ class _Explainer:
         came_from = (self._cell("masked_scores", row, column),)
         if not visible:
             return self._made(
-                (), (),
-                f"The mask hides every key from query {row}: there is nothing to share out, so all its weights are 0.", came_from=came_from,
+                (),
+                (),
+                f"The mask hides every key from query {row}: there is nothing to share out, so all its weights are 0.",
+                came_from=came_from,
             )
         highest = float(masked.max())
         if self.layer.temperature == 0:
@@ -244,24 +194,30 @@ class _Explainer:
             return self._made(
                 (Term(number(won), won), Term(str(len(winners)), float(len(winners)))),
                 (rf"\frac{{{number(won)}}}{{{len(winners)}}}",),
-                f"Temperature 0 is argmax: the largest score, {highest:.4g}, takes all" + (f", shared by {len(winners)} keys." if len(winners) > 1 else "."),
-                "quotient", came_from=came_from,
+                f"Temperature 0 is argmax: the largest score, {highest:.4g}, takes all"
+                + (f", shared by {len(winners)} keys." if len(winners) > 1 else "."),
+                "quotient",
+                came_from=came_from,
             )
         power = {j: math.exp(float(masked[j]) - highest) for j in visible}
         top = power.get(column, 0.0)
-        parts = _largest([Term(rf"e^{{{number(float(masked[j]) - highest)}}}", power[j]) for j in visible])
+        parts = largest([Term(rf"e^{{{number(float(masked[j]) - highest)}}}", power[j]) for j in visible])
         total = math.fsum(part.value for part in parts)
         at, peak = self._at(row, column), number(highest)
-        above = rf"e^{{{number(float(masked[column]))} - {_factor(highest)}}}"
+        above = rf"e^{{{number(float(masked[column]))} - {factor(highest)}}}"
         return self._made(
             (Term(above, top), Term(number(total), total)),
             (
                 rf"\frac{{e^{{M{at} - m}}}}{{\sum_j e^{{M{self._at(row, 'j')} - m}}}}, \quad m = \max_j M{self._at(row, 'j')} = {peak}",
-                rf"\frac{{{above}}}{{{_summed(parts, per_line=99)}}}" if len(parts) <= 4 else rf"{above} \;\big/\; \big({_summed(parts)}\big)",
+                rf"\frac{{{above}}}{{{summed(parts, per_line=99)}}}"
+                if len(parts) <= 4
+                else rf"{above} \;\big/\; \big({summed(parts)}\big)",
                 rf"\frac{{{number(top)}}}{{{number(total)}}}",
             ),
             f"The share of key {column} in everything query {row} can see ({len(visible)} {'key' if len(visible) == 1 else 'keys'}).",
-            "quotient", parts, came_from,
+            "quotient",
+            parts,
+            came_from,
         )
 
     def _output(self) -> Explanation:
@@ -271,7 +227,8 @@ class _Explainer:
             return self._given("The output as the source recorded it; its W_O is not known.")
         d_v = z.shape[-1]
         return self._products(
-            z[:, row].flatten(), w_o[:, :, column].flatten(),
+            z[:, row].flatten(),
+            w_o[:, :, column].flatten(),
             rf"\sum_{{h,i}} Z^{{(h)}}_{{{row},i}}\, W^{{O(h)}}_{{i,{column}}}",
             f"The heads' outputs for query {row}, side by side, times column {column} of W_O.",
             lambda i: (Cell("head_output", i // d_v, row, i % d_v),),
@@ -282,12 +239,14 @@ class _Explainer:
 
     # -- shared ------------------------------------------------------------------------------
 
-    def _products(self, left: Tensor, right: Tensor, formula: str, words: str, back: Callable[[int], tuple[Cell, ...]]) -> Explanation:
+    def _products(
+        self, left: Tensor, right: Tensor, formula: str, words: str, back: Callable[[int], tuple[Cell, ...]]
+    ) -> Explanation:
         """A sum of products of two rows, the largest first where there are many."""
         pairs = list(zip(left.double().tolist(), right.double().tolist(), strict=True))
-        terms = _largest([Term(rf"{_factor(a)} \cdot {_factor(b)}", a * b) for a, b in pairs])
+        terms = largest([Term(rf"{factor(a)} \cdot {factor(b)}", a * b) for a, b in pairs])
         strongest = max(range(len(pairs)), key=lambda i: abs(pairs[i][0] * pairs[i][1]))
-        return self._made(terms, (formula, _summed(terms)), words, came_from=back(strongest))
+        return self._made(terms, (formula, summed(terms)), words, came_from=back(strongest))
 
     def _made(
         self,
@@ -300,8 +259,8 @@ class _Explainer:
     ) -> Explanation:
         there = tuple(cell for cell in came_from if getattr(self.layer, cell.step) is not None)
         symbol = self.step.tex + self._at(self.cell.row, self.cell.column)
-        result = () if right_sides and right_sides[-1].startswith(r"-\infty") else (number(self.value),)
-        first, *rest = (*right_sides, *result)
+        said = bool(right_sides) and right_sides[-1].startswith(r"-\infty")
+        first, *rest = right_sides if said else (*right_sides, number(self.value))
         lines = (f"{symbol} &= {first}", *(f"&= {line}" for line in rest))
         return Explanation(self.step, self.cell, self.value, operation, terms, lines, words, parts, there)
 
@@ -317,19 +276,3 @@ class _Explainer:
 
     def _column(self, name: str, index: int) -> Tensor:
         return self.layer.matrix(name, self.cell.head)[:, index]
-
-
-def _largest(terms: list[Term]) -> tuple[Term, ...]:
-    """All terms in their order if they are few; otherwise the largest in theirs, and the rest as one sum."""
-    if len(terms) <= SHOWN_TERMS:
-        return tuple(terms)
-    ranked = sorted(range(len(terms)), key=lambda i: -abs(terms[i].value))
-    shown = sorted(ranked[:SHOWN_TERMS])
-    rest = math.fsum(terms[i].value for i in ranked[SHOWN_TERMS:])
-    return (*(terms[i] for i in shown), Term(rf"\underbrace{{{_factor(rest)}}}_{{{len(terms) - SHOWN_TERMS}\text{{ more}}}}", rest))
-
-
-def _summed(terms: tuple[Term, ...], per_line: int = 2) -> str:
-    """The terms with plus signs, broken into lines of an aligned block."""
-    chunks = [terms[i : i + per_line] for i in range(0, len(terms), per_line)]
-    return r" \\ &\quad + ".join(" + ".join(term.tex for term in chunk) for chunk in chunks)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from attention.explain import Cell
+from attention.arithmetic import Cell
 from attention.tokens import label
 from attention.trace import Trace, find_step
 
@@ -50,14 +50,21 @@ def row_sums(weights: Tensor) -> str:
         return "Σ = 0"
     low, high = float(there.min()), float(there.max())
     whole = "Σ = 1" if abs(low - 1) < ROUNDING and abs(high - 1) < ROUNDING else f"Σ = {low:.2f} … {high:.2f}"
-    return f"{whole}, 0 in {empty} {'row' if empty == 1 else 'rows'}" if empty else f"{whole} ✓" if whole == "Σ = 1" else whole
+    return (
+        f"{whole}, 0 in {empty} {'row' if empty == 1 else 'rows'}"
+        if empty
+        else f"{whole} ✓"
+        if whole == "Σ = 1"
+        else whole
+    )
 
 
 def names(trace: Trace, cell: Cell) -> tuple[str, str]:
     """What a cell's row and column are called: "query 2 sat", "key 1 cat", "d_k 3"."""
     step = find_step(cell.step)
     return tuple(  # type: ignore[return-value]  # two axes give two names
-        f"{axis.removesuffix('_pos')} {_names(trace, axis, index + 1)[index]}" for axis, index in ((step.row_axis, cell.row), (step.column_axis, cell.column))
+        f"{axis.removesuffix('_pos')} {_names(trace, axis, index + 1)[index]}"
+        for axis, index in ((step.row_axis, cell.row), (step.column_axis, cell.column))
     )
 
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import plotly.graph_objects as go
 
+from attention.arithmetic import Cell
 from attention.config import divisors
 from attention.drawing import AXIS_TITLES, Panel, color_range, figure_of, note, outline
-from attention.explain import Cell
 from attention.trace import Step, Trace, find_step
 
 if TYPE_CHECKING:
@@ -27,7 +27,9 @@ CELL_TEXT_UP_TO = 24  # rows or columns; beyond, numbers in the cells are noise
 MOSAIC_CELLS = 1_000_000  # what a browser paints in two or three seconds
 
 
-def heatmap(trace: Trace, step: str, layer: int = 0, head: int = 0, chosen: Cell | None = None, stretch: bool = False) -> go.Figure:
+def heatmap(
+    trace: Trace, step: str, layer: int = 0, head: int = 0, chosen: Cell | None = None, stretch: bool = False
+) -> go.Figure:
     """One matrix of a step as a heatmap: rows from top to bottom, one cell per number.
 
     The `chosen` cell is outlined; in a map of another step the row and the column that share its
@@ -74,7 +76,11 @@ def heads(trace: Trace, step: str, layer: int = 0, chosen: Cell | None = None, s
     wide, high = columns + max(1, columns // 12), rows + max(1, rows // 8)
     panels = [Panel(head, head % across * wide, head // across * high, rows, columns, block) for head in range(n_heads)]
     shape = (down * high - (high - rows), across * wide - (wide - columns))
-    mosaic, hidden, covered = np.full(shape, np.nan, dtype=np.float32), np.zeros(shape, dtype=bool), _hidden(trace, found, layer)
+    mosaic, hidden, covered = (
+        np.full(shape, np.nan, dtype=np.float32),
+        np.zeros(shape, dtype=bool),
+        _hidden(trace, found, layer),
+    )
     for panel, matrix in zip(panels, stack, strict=True):
         mosaic[panel.place] = _pooled(matrix, block)
         if covered is not None:
@@ -108,7 +114,8 @@ def _hidden(trace: Trace, step: Step, layer: int) -> NDArray[np.bool_] | None:
     mask = trace.layer(layer).mask
     if mask is None or step.name not in ("masked_scores", "weights"):
         return None
-    return np.logical_not(mask.numpy())
+    hidden: NDArray[np.bool_] = np.logical_not(mask.numpy())
+    return hidden
 
 
 def _pooled(matrix: NDArray[Any], block: int) -> NDArray[Any]:
@@ -135,7 +142,11 @@ def _mark(figure: go.Figure, step: Step, panel: Panel, chosen: Cell) -> None:
         row, column = chosen.row, chosen.column
     else:
         origin = find_step(chosen.step)
-        at = {axis: i for axis, i in ((origin.row_axis, chosen.row), (origin.column_axis, chosen.column)) if axis in AXIS_TITLES}
+        at = {
+            axis: i
+            for axis, i in ((origin.row_axis, chosen.row), (origin.column_axis, chosen.column))
+            if axis in AXIS_TITLES
+        }
         row, column = at.get(step.row_axis, -1), at.get(step.column_axis, -1)
     if row >= 0:
         outline(figure, 0, row, panel.columns, 1, 1)

@@ -63,7 +63,13 @@ class Step:
 def _step(symbol: str, axes: str, formula: str, kind: Kind = "signed", tex: str = "") -> Any:
     return field(
         default=None,
-        metadata={"symbol": symbol, "tex": tex or symbol, "axes": tuple(axes.split()), "formula": formula, "kind": kind},
+        metadata={
+            "symbol": symbol,
+            "tex": tex or symbol,
+            "axes": tuple(axes.split()),
+            "formula": formula,
+            "kind": kind,
+        },
     )
 
 
@@ -115,11 +121,15 @@ class Layer:
             if axes is None or tensor is None:
                 continue
             if tensor.ndim != len(axes):
-                raise ShapeError(f"{declared.name} has the axes [{' '.join(axes)}]; got the shape {list(tensor.shape)}: give it {len(axes)} axes.")
+                raise ShapeError(
+                    f"{declared.name} has the axes [{' '.join(axes)}]; got the shape {list(tensor.shape)}: give it {len(axes)} axes."
+                )
             for axis, size in zip(axes, tensor.shape, strict=True):
                 first_size, first_name = seen.setdefault(axis, (size, declared.name))
                 if size != first_size:
-                    raise ShapeError(f"{axis} is {first_size} in {first_name} but {size} in {declared.name}: one axis has one size in a layer.")
+                    raise ShapeError(
+                        f"{axis} is {first_size} in {first_name} but {size} in {declared.name}: one axis has one size in a layer."
+                    )
 
     def __iter__(self) -> Iterator[tuple[Step, Tensor]]:
         for step in STEPS:
@@ -135,7 +145,9 @@ class Layer:
         """
         tensor: Tensor | None = getattr(self, find_step(name).name)
         if tensor is None:
-            raise MissingError(f"this source has no {name}; it has {', '.join(s.name for s, _ in self)}: choose one of these.")
+            raise MissingError(
+                f"this source has no {name}; it has {', '.join(s.name for s, _ in self)}: choose one of these."
+            )
         return tensor
 
     def matrix(self, name: str, head: int = 0) -> Tensor:
@@ -202,7 +214,9 @@ class Trace:
                 for axis, size in zip(step.axes, tensor.shape, strict=True):
                     names = self.labels_of(axis)
                     if names is not None and len(names) != size:
-                        raise ShapeError(f"{axis} is {size} in {step.name} but there are {len(names)} tokens: give one token per {axis}.")
+                        raise ShapeError(
+                            f"{axis} is {size} in {step.name} but there are {len(names)} tokens: give one token per {axis}."
+                        )
 
     def labels_of(self, axis: str) -> tuple[str, ...] | None:
         """The tokens along an axis, or None for an axis that is only numbered (d_model, head, …)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -61,20 +62,26 @@ class TypedText:
         else:
             w_q, w_k = (self._heads(name, d_k) for name in ("w_q", "w_k"))
             w_v = self._heads("w_v", d_v)
-            w_o = self._drawn("w_o", n_heads * d_v, config.d_model).unflatten(0, (n_heads, d_v))
+            w_o = self._drawn("w_o", n_heads * d_v, config.d_model).reshape(n_heads, d_v, config.d_model)
             query, key, value = project(x, w_q), project(x2, w_k), project(x2, w_v)
 
         mask = masks.build(config, len(tokens), len(key_tokens))
         layer = attend(query, key, value, mask, scaled=config.scaled, temperature=config.temperature, w_o=w_o)
-        layer = replace(layer, embedding=embedding, position=position, input=x, memory=memory, w_q=w_q, w_k=w_k, w_v=w_v)
+        layer = replace(
+            layer, embedding=embedding, position=position, input=x, memory=memory, w_q=w_q, w_k=w_k, w_v=w_v
+        )
         return Trace(tokens, (layer,), key_tokens, random=True, notes=tuple(notes))
 
     def _tokens(self, text: str, name: str, notes: list[str]) -> tuple[str, ...]:
         tokens = tokenize(text, self.lowercase)
         if not tokens:
-            raise TextError(f"The {name} needs at least one word or punctuation mark; got {'only blanks' if text else 'nothing'}: type a sentence.")
+            raise TextError(
+                f"The {name} needs at least one word or punctuation mark; got {'only blanks' if text else 'nothing'}: type a sentence."
+            )
         if len(tokens) > self.max_tokens:
-            notes.append(f"The {name} has {len(tokens):,} tokens; shown are the first {self.max_tokens}: shorten it to see it whole.")
+            notes.append(
+                f"The {name} has {len(tokens):,} tokens; shown are the first {self.max_tokens}: shorten it to see it whole."
+            )
         return tokens[: self.max_tokens]
 
     def _input(self, tokens: tuple[str, ...]) -> tuple[Tensor, Tensor | None, Tensor]:
@@ -85,7 +92,9 @@ class TypedText:
         from attention.seeds import generator
 
         d_model, seed = self.config.d_model, self.config.seed
-        rows = {token: torch.randn(d_model, generator=generator(seed, "embedding", token, d_model)) for token in set(tokens)}
+        rows = {
+            token: torch.randn(d_model, generator=generator(seed, "embedding", token, d_model)) for token in set(tokens)
+        }
         embedding = torch.stack([rows[token] for token in tokens])
         if self.config.positions == "none":
             return embedding, None, embedding
@@ -99,7 +108,7 @@ class TypedText:
         """
         n_heads = self.config.sizes.n_heads
         whole = self._drawn(name, self.config.d_model, n_heads * size)
-        return whole.unflatten(1, (n_heads, size)).transpose(0, 1)
+        return whole.reshape(-1, n_heads, size).transpose(0, 1)
 
     def _drawn(self, name: str, rows: int, columns: int) -> Tensor:
         """A random matrix [rows columns] as `init` asks, from a generator of its own."""
@@ -108,12 +117,8 @@ class TypedText:
         from attention.seeds import generator
 
         own = generator(self.config.seed, name)
-        match self.config.init:
-            case "scaled normal":
-                return torch.randn(rows, columns, generator=own) / rows**0.5
-            case "normal":
-                return torch.randn(rows, columns, generator=own)
-            case "uniform":
-                return torch.rand(rows, columns, generator=own)
-            case _:  # "linear": nn.Linear draws from ±1/√rows
-                return (torch.rand(rows, columns, generator=own) * 2 - 1) / rows**0.5
+        if self.config.init in ("scaled normal", "normal"):
+            drawn = torch.randn(rows, columns, generator=own)
+            return drawn / math.sqrt(rows) if self.config.init == "scaled normal" else drawn
+        drawn = torch.rand(rows, columns, generator=own)
+        return (drawn * 2 - 1) / math.sqrt(rows) if self.config.init == "linear" else drawn  # nn.Linear: ±1/√rows

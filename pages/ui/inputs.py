@@ -44,7 +44,11 @@ WIDEST = 1024  # columns of d_model, d_k and d_v
 def state() -> dict[str, str]:
     """The shared knobs that differ from their defaults, as they stand in the URL."""
     values = {key: st.session_state.get(key, st.query_params.get(key)) for key in DEFAULTS}
-    return {key: _in_url(value) for key, value in values.items() if value is not None and _in_url(value) != _in_url(DEFAULTS[key])}
+    return {
+        key: _in_url(value)
+        for key, value in values.items()
+        if value is not None and _in_url(value) != _in_url(DEFAULTS[key])
+    }
 
 
 def source(notes: Notes) -> Source:
@@ -54,9 +58,23 @@ def source(notes: Notes) -> Source:
         value=DEFAULTS["text"], max_chars=LONGEST_TEXT, height=100,
         help="Each word and each punctuation mark becomes a token. Ctrl+Enter, or a click elsewhere, shows it.",
     )  # fmt: skip
-    mask = _select(notes, "Mask", "mask", MASKS, help="Which keys a query may look at. Causal: only itself and what stands before it. Window: only its neighbours.")
+    mask = _select(
+        notes,
+        "Mask",
+        "mask",
+        MASKS,
+        help="Which keys a query may look at. Causal: only itself and what stands before it. Window: only its neighbours.",
+    )
     windowed = "window" in mask
-    window = _whole(notes, "Window", "window", 0, 512, disabled=not windowed, help="How many positions away a key may be. Used by the two window masks.")
+    window = _whole(
+        notes,
+        "Window",
+        "window",
+        0,
+        512,
+        disabled=not windowed,
+        help="How many positions away a key may be. Used by the two window masks.",
+    )
     temperature = _bound(
         notes, st.slider, "Temperature", "temperature", "a number from 0.05 to 10",
         min_value=0.05, max_value=10.0, value=DEFAULTS["temperature"], step=0.05,
@@ -72,18 +90,57 @@ def source(notes: Notes) -> Source:
             help="Cross-attention: queries come from the first text, keys and values from this one. Empty: the first text attends to itself.",
         )  # fmt: skip
     with st.expander("More knobs"):
-        init = _select(notes, "Random weights", "init", INITS, help="How W_Q, W_K, W_V and W_O are drawn. Identity: no projections at all, Q = K = V = X, one head.")
-        positions = _select(notes, "Positions", "positions", POSITIONS, help="What is added to each embedding so that order matters.")
+        init = _select(
+            notes,
+            "Random weights",
+            "init",
+            INITS,
+            help="How W_Q, W_K, W_V and W_O are drawn. Identity: no projections at all, Q = K = V = X, one head.",
+        )
+        positions = _select(
+            notes, "Positions", "positions", POSITIONS, help="What is added to each embedding so that order matters."
+        )
         scaled = _bound(
             notes, st.toggle, "Divide by √d_k", "scaled", "true or false", value=DEFAULTS["scaled"],
             help="Without it the scores grow with d_k, and the softmax picks one key and forgets the rest.",
         )  # fmt: skip
         share = "d_model" if identity else "d_model / heads"
-        d_k = _whole(notes, "d_k", "d_k", 1, WIDEST, disabled=identity, placeholder=share, help=f"Width of a query or key in each head. Empty: {share}.")
-        d_v = _whole(notes, "d_v", "d_v", 1, WIDEST, disabled=identity, placeholder=share, help=f"Width of a value in each head. Empty: {share}.")
-        seed = _whole(notes, "Seed", "seed", 0, 2**32 - 1, help="Another seed draws other random weights; the same seed always the same ones.")
+        d_k = _whole(
+            notes,
+            "d_k",
+            "d_k",
+            1,
+            WIDEST,
+            disabled=identity,
+            placeholder=share,
+            help=f"Width of a query or key in each head. Empty: {share}.",
+        )
+        d_v = _whole(
+            notes,
+            "d_v",
+            "d_v",
+            1,
+            WIDEST,
+            disabled=identity,
+            placeholder=share,
+            help=f"Width of a value in each head. Empty: {share}.",
+        )
+        seed = _whole(
+            notes,
+            "Seed",
+            "seed",
+            0,
+            2**32 - 1,
+            help="Another seed draws other random weights; the same seed always the same ones.",
+        )
         lowercase = _bound(
-            notes, st.toggle, "Ignore upper case", "lowercase", "true or false", value=DEFAULTS["lowercase"], help="On: “The” and “the” are one word, with one embedding."
+            notes,
+            st.toggle,
+            "Ignore upper case",
+            "lowercase",
+            "true or false",
+            value=DEFAULTS["lowercase"],
+            help="On: “The” and “the” are one word, with one embedding.",
         )
     if identity:
         d_k = d_v = None
@@ -106,7 +163,13 @@ def chosen_cell(notes: Notes, layer: Layer) -> Cell:
     """The pickers for step, head, query and key, in one row: the address of one number."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         with st.container(width=190):
-            name = _select(notes, "Step", "step", [step.name for step, _ in layer], help="The step of the formula that the inspector and the table show.")
+            name = _select(
+                notes,
+                "Step",
+                "step",
+                [step.name for step, _ in layer],
+                help="The step of the formula that the inspector and the table show.",
+            )
         with st.container(width=100):
             head = _select(notes, "Head", "head", range(layer.n_heads), help="Heads count from zero.")
         step = find_step(name)
@@ -114,7 +177,9 @@ def chosen_cell(notes: Notes, layer: Layer) -> Cell:
         with st.container(width=150):
             row = _whole(notes, f"q: {step.row_axis}", "q", 0, rows - 1, help="The row of the cell, from zero.")
         with st.container(width=150):
-            column = _whole(notes, f"k: {step.column_axis}", "k", 0, columns - 1, help="The column of the cell, from zero.")
+            column = _whole(
+                notes, f"k: {step.column_axis}", "k", 0, columns - 1, help="The column of the cell, from zero."
+            )
     return Cell(name, head, row, column)
 
 
@@ -137,7 +202,10 @@ def _heads(notes: Notes, d_model: int, disabled: bool) -> int:
     now = st.session_state.get("heads")
     if now is not None and now not in offered:
         st.session_state["heads"] = max(n for n in offered if n <= now)
-        st.toast(f"{now} heads do not divide d_model {d_model}: now there are {st.session_state['heads']}. Choose {', '.join(map(str, offered))}.", duration="long")
+        st.toast(
+            f"{now} heads do not divide d_model {d_model}: now there are {st.session_state['heads']}. Choose {', '.join(map(str, offered))}.",
+            duration="long",
+        )
     return int(
         _bound(
             notes, st.selectbox, "Heads", "heads", f"one of {', '.join(map(str, offered))}, which divide d_model {d_model}",
@@ -150,7 +218,9 @@ def _select(notes: Notes, label: str, key: str, options: Any, **more: Any) -> An
     """A select box that offers `options` as they stand in the URL."""
     options = list(options)
     index = options.index(DEFAULTS[key]) if DEFAULTS[key] in options else 0
-    return _bound(notes, st.selectbox, label, key, f"one of {', '.join(map(str, options))}", options=options, index=index, **more)
+    return _bound(
+        notes, st.selectbox, label, key, f"one of {', '.join(map(str, options))}", options=options, index=index, **more
+    )
 
 
 def _whole(notes: Notes, label: str, key: str, low: int, high: int, **more: Any) -> Any:
@@ -158,7 +228,16 @@ def _whole(notes: Notes, label: str, key: str, low: int, high: int, **more: Any)
     if isinstance(now := st.session_state.get(key), int):
         st.session_state[key] = min(max(now, low), high)
     return _bound(
-        notes, st.number_input, label, key, f"a whole number from {low} to {high}", min_value=low, max_value=high, value=DEFAULTS[key], step=1, **more
+        notes,
+        st.number_input,
+        label,
+        key,
+        f"a whole number from {low} to {high}",
+        min_value=low,
+        max_value=high,
+        value=DEFAULTS[key],
+        step=1,
+        **more,
     )
 
 
@@ -168,7 +247,9 @@ def _bound(notes: Notes, widget: Callable[..., Any], label: str, key: str, expec
     value = widget(label, key=key, bind="query-params", **more)
     if asked is not None and not _means(asked, value):
         shown = asked if len(asked) <= 40 else asked[:40] + "…"
-        notes.keep(f"The link asks for {key} = “{shown}”, but {key} is {expected}: {_in_url(value) or 'the default'} is used.")
+        notes.keep(
+            f"The link asks for {key} = “{shown}”, but {key} is {expected}: {_in_url(value) or 'the default'} is used."
+        )
     return value
 
 

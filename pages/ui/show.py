@@ -23,8 +23,10 @@ _STYLES = """
   .st-key-strip button p strong { font-size: 1.1rem; }
   .cell-title { font-size: 1.2rem; overflow-wrap: anywhere; }
   .stMain .katex-display { overflow-x: auto; overflow-y: hidden; padding-block: 0.3rem; margin: 0; }
+  .stMain .stMarkdown:has(.katex-display) > div { justify-content: flex-start; max-width: 100%; }
+  .stMain .stMarkdown:has(.katex-display) > div > * { min-width: 0; }
   .stMain .katex-display > .katex { text-align: left; }
-  @media (max-width: 640px) { .stMain .block-container { padding-inline: 0.8rem; } .stMain .katex { font-size: 1rem; } }
+  @media (max-width: 640px) { .stMain .block-container { padding: 3.5rem 0.8rem 2rem; } .stMain .katex { font-size: 1rem; } }
 </style>
 """
 
@@ -66,10 +68,9 @@ def strip(layer: Layer, chosen: str, on_click: Callable[[str], None]) -> None:
 
 def arithmetic(explanation: Explanation, row_name: str, column_name: str, on_step: Callable[[Cell], None]) -> None:
     """How one number came about: what it is, its arithmetic with the numbers in it, and where those came from."""
-    step, cell = explanation.step, explanation.cell
+    step = explanation.step
     st.html(
-        f"<div class='cell-title'>{step.name} · {html.escape(row_name)} → {html.escape(column_name)} "
-        f"= <b>{html.escape(f'{explanation.value:.4g}')}</b></div>"
+        f"<div class='cell-title'>{step.name} · {html.escape(row_name)} → {html.escape(column_name)} = <b>{html.escape(f'{explanation.value:.4g}')}</b></div>"
     )
     st.markdown(explanation.words)
     if explanation.lines:
@@ -79,7 +80,13 @@ def arithmetic(explanation: Explanation, row_name: str, column_name: str, on_ste
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.caption("It came from", width="content")
             for origin in explanation.came_from:
-                st.button(f"{origin.step} [{origin.row}, {origin.column}]", key=f"from_{origin.step}", on_click=on_step, args=(origin,), type="tertiary")
+                st.button(
+                    f"{origin.step} [{origin.row}, {origin.column}]",
+                    key=f"from_{origin.step}",
+                    on_click=on_step,
+                    args=(origin,),
+                    type="tertiary",
+                )
 
 
 def table(rows: pd.DataFrame, csv: Callable[[], str], file_name: str) -> None:

@@ -83,8 +83,7 @@ def component() -> Any:
         const figure = import(new URL({json.dumps(publish()["figure"])}, window.location.origin).href);
         export default (args) => {{ figure.then((module) => module.default(args)); }};
     """
-    style = (
-        ".figures { display: grid; gap: 0.5rem 1rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 265px), 1fr)); }"
-        ".figures > div { min-width: 0; }"
+    style = ".figures { display: grid; gap: 0.5rem 1rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 265px), 1fr)); }.figures > div { min-width: 0; }"
+    return st.components.v2.component(
+        "attention_figure", html="<div class='figures'></div>", css=style, js=loader, isolate_styles=False
     )
-    return st.components.v2.component("attention_figure", html="<div class='figures'></div>", css=style, js=loader, isolate_styles=False)
