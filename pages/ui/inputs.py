@@ -6,6 +6,7 @@ default leaves the URL. A bad value in a link falls back to the default and is s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -225,32 +226,43 @@ def _select(notes: Notes, label: str, key: str, options: Any, **more: Any) -> An
 
 def _whole(notes: Notes, label: str, key: str, low: int, high: int, **more: Any) -> Any:
     """A number input for whole numbers; a value that the range no longer has becomes the nearest that it has."""
+    expected = f"a whole number from {low} to {high}"
     if isinstance(now := st.session_state.get(key), int):
         st.session_state[key] = min(max(now, low), high)
-    return _bound(
-        notes,
-        st.number_input,
-        label,
-        key,
-        f"a whole number from {low} to {high}",
-        min_value=low,
-        max_value=high,
-        value=DEFAULTS[key],
-        step=1,
-        **more,
-    )
+    elif (asked := _asked(key)) is not None and _is_infinite(asked):
+        # Streamlit 1.67 turns it into an int and raises; so it leaves the address before there is a widget.
+        _refuse(notes, key, asked, expected, DEFAULTS[key])
+        del st.query_params[key]
+        st.rerun()
+    limits = {"min_value": low, "max_value": high, "value": DEFAULTS[key], "step": 1}
+    return _bound(notes, st.number_input, label, key, expected, **limits, **more)
 
 
 def _bound(notes: Notes, widget: Callable[..., Any], label: str, key: str, expected: str, **more: Any) -> Any:
     """A widget bound to the URL; when a link's value could not be taken, `notes` says what came and what is used."""
-    asked = None if key in st.session_state else st.query_params.get(key)
+    asked = _asked(key)
     value = widget(label, key=key, bind="query-params", **more)
     if asked is not None and not _means(asked, value):
-        shown = asked if len(asked) <= 40 else asked[:40] + "…"
-        notes.keep(
-            f"The link asks for {key} = “{shown}”, but {key} is {expected}: {_in_url(value) or 'the default'} is used."
-        )
+        _refuse(notes, key, asked, expected, value)
     return value
+
+
+def _asked(key: str) -> str | None:
+    """What the link asks for, the first time that its widget is drawn; None ever after."""
+    return None if key in st.session_state else st.query_params.get(key)
+
+
+def _refuse(notes: Notes, key: str, asked: str, expected: str, used: Any) -> None:
+    shown = asked if len(asked) <= 40 else asked[:40] + "…"
+    used = _in_url(used) or "the default"
+    notes.keep(f"The link asks for {key} = “{shown}”, but {key} is {expected}: {used} is used.")
+
+
+def _is_infinite(asked: str) -> bool:
+    try:
+        return math.isinf(float(asked))
+    except ValueError:
+        return False
 
 
 def _means(asked: str, value: Any) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
+from streamlit.errors import StreamlitPageNotFoundError
 
 from attention import AttentionError, Cell, Layer, Source, Trace
 from pages.ui import inputs, show
@@ -48,7 +50,9 @@ def start(title: str, intro: str) -> Page:
         except AttentionError as error:
             trace = None
             notes.error(str(error))
-    with menu:  # after the knobs, so that the links carry what they say now
+    # After the knobs, so that the links carry what they say now. A page that is run by itself, as AppTest
+    # does, has no other pages to link to.
+    with menu, suppress(StreamlitPageNotFoundError):
         for path, name in MENU.items():
             st.page_link(path, label=name, query_params=inputs.state())
     if trace is None:

@@ -119,5 +119,6 @@ export default function render({ data, parentElement, setTriggerValue }) {
       if (root.figures !== figures) return; // a newer message has come in the meantime
       await draw(Plotly, root.children[i], figure, root, (cell) => setTriggerValue("cell", cell));
     }
+    root.painted = figures;
   }).catch((error) => { root.textContent = `The picture could not be drawn: ${error.message}. The table below has the numbers; reload the page to try again.`; });
 }

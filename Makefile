@@ -1,0 +1,59 @@
+# make run    sets everything up and opens the Lab
+# make test   sets everything up, the browser included, and runs all tests
+# make check  format, lint, types, tests: what CI runs
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+# Where torch comes from; empty means pip's own index, which serves a build with CUDA.
+TORCH_INDEX ?=
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: run test check lint types format browser lock clean
+
+run: $(VENV)/.run
+	$(BIN)/streamlit run app.py
+
+test: $(VENV)/.dev browser
+	$(BIN)/python -m pytest
+
+check: lint types test
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+# The browser tests drive the system's Chromium. Where it cannot be had they fail; they are never skipped.
+browser:
+	@command -v "$${CHROMIUM:-chromium}" >/dev/null || { \
+	  echo "Installing Chromium for the browser tests ..."; \
+	  sudo=$$( [ "$$(id -u)" = 0 ] || echo sudo ); \
+	  $$sudo apt-get update -qq && $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; } || \
+	  { echo "The browser tests need Chromium and it could not be installed with apt-get. Install it, or name it: make test CHROMIUM=/path/to/chromium" >&2; exit 1; }
+
+lock: $(VENV)/.dev
+	@{ echo "# Exact versions of everything, also of what our requirements require. Made by \`make lock\`."; \
+	  $(BIN)/python -m pip freeze | grep -v '^#' | sed 's/+cpu//' | sort -f; } > constraints.txt
+
+clean:
+	rm -rf $(VENV) static .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+$(VENV)/.venv:
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.run: $(VENV)/.venv requirements.txt constraints.txt
+	$(if $(TORCH_INDEX),$(PIP) --index-url $(TORCH_INDEX) $(shell grep '^torch==' requirements.txt))
+	$(PIP) -r requirements.txt
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run requirements-dev.txt
+	$(PIP) -r requirements-dev.txt
+	@touch $@

@@ -1,0 +1,164 @@
+"""What the tests of the pages share: a running server, a browser, and what a figure message holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+
+ROOT = Path(__file__).parents[1]
+# Before it finds its base path, Streamlit's page asks for these below the page's own path.
+STREAMLITS_OWN_404 = ("/_stcore/health", "/_stcore/host-config")
+
+
+def unpack(message: bytes) -> list[dict[str, Any]]:
+    """The figures of one message to the figure component, arrays as numpy: what the page will paint."""
+    (size,) = struct.unpack_from("<I", message)
+    start = 4 + size
+
+    def revive(value: dict[str, Any]) -> Any:
+        if "array" not in value:
+            return value
+        place = value["array"]
+        count = int(np.prod(place["shape"]))
+        return np.frombuffer(message, place["dtype"], count, start + place["at"]).reshape(place["shape"])
+
+    return json.loads(message[4:start], object_hook=revive)["figures"]
+
+
+@contextmanager
+def running_server() -> Iterator[str]:
+    """A Streamlit server of our app on a free port; its address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={port}"]
+    options = ["--server.address=127.0.0.1", "--server.headless=true", "--server.fileWatcherType=none"]
+    process = subprocess.Popen([*command, *options], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    address = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(300):
+            try:
+                if urlopen(f"{address}/_stcore/health", timeout=1).read() == b"ok":
+                    break
+            except OSError:
+                assert process.poll() is None, process.stderr and process.stderr.read().decode()
+            time.sleep(0.1)
+        else:
+            pytest.fail("the server did not become healthy in 30 seconds")
+        yield address
+    finally:
+        process.terminate()
+        _, errors = process.communicate(timeout=15)
+    assert b"Traceback" not in errors, errors.decode()
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    with running_server() as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    chromium = shutil.which(os.environ.get("CHROMIUM", "chromium"))
+    if chromium is None:
+        pytest.fail("these tests need Chromium: `make test` installs it, or set CHROMIUM to its path")
+    with sync_playwright() as playwright:
+        options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+        opened = playwright.chromium.launch(executable_path=chromium, args=options)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
+    """Opens a page in a fresh browser context; at the end nothing was fetched from outside and no error was logged."""
+    complaints: list[str] = []
+    contexts = []
+
+    def open_page(address: str, **context_options: Any) -> Page:
+        home = "/".join(address.split("/")[:3])
+        context = browser.new_context(**{"viewport": {"width": 1440, "height": 1000}, **context_options})
+        contexts.append(context)
+        page = context.new_page()
+
+        def on_console(message: ConsoleMessage) -> None:
+            if message.type == "error" and not message.location.get("url", "").endswith(STREAMLITS_OWN_404):
+                complaints.append(f"console: {message.text} {message.location}")
+
+        def on_request(request: Request) -> None:
+            if not request.url.startswith((home, home.replace("http", "ws", 1), "blob:", "data:")):
+                complaints.append(f"fetched from outside: {request.url}")
+
+        page.on("console", on_console)
+        page.on("pageerror", lambda error: complaints.append(f"page error: {error}"))
+        page.on("request", on_request)
+        page.goto(address)
+        settled(page)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert not complaints
+
+
+def settled(page: Page) -> None:
+    """Waits until the script has ended and every figure of the page is painted with its latest numbers."""
+    page.wait_for_selector("[data-testid=stApp][data-test-script-state=notRunning]", timeout=60_000)
+    page.wait_for_function(
+        """() => [...document.querySelectorAll('.figures')].every((root) =>
+            root.painted && root.painted === root.figures) && !document.querySelector('[data-stale=true]')""",
+        timeout=60_000,
+    )
+
+
+def acted(page: Page, act: Callable[[], Any]) -> None:
+    """Does something that sends the page to the server, and waits for the answer to be painted."""
+    runs = page.evaluate("window.runs = (window.runs || 0)")
+    page.evaluate(
+        """() => { if (window.watching) return; window.watching = true;
+            const app = document.querySelector('[data-testid=stApp]');
+            new MutationObserver(() => { if (app.dataset.testScriptState === 'running') window.runs += 1; })
+              .observe(app, {attributes: true, attributeFilter: ['data-test-script-state']}); }"""
+    )
+    act()
+    page.wait_for_function(f"window.runs > {runs}", timeout=15_000)
+    settled(page)
+
+
+def painted(page: Page, index: int) -> np.ndarray:
+    """The numbers of a figure as Plotly holds them in the page, gaps as NaN."""
+    rows = page.evaluate(
+        """(i) => document.querySelectorAll('.js-plotly-plot')[i].data[0].z.map((row) =>
+            Array.from(row, (z) => Number.isFinite(z) ? z : null))""",
+        index,
+    )
+    return np.array([[np.nan if z is None else z for z in row] for row in rows], dtype=np.float32)
+
+
+def click_cell(page: Page, index: int, row: int, column: int) -> None:
+    """Clicks the middle of a cell of a figure, as the person sees it now."""
+    place = page.evaluate(
+        """([i, row, column]) => { const plot = document.querySelectorAll('.js-plotly-plot')[i];
+            plot.scrollIntoView({block: 'center'});
+            const box = plot.getBoundingClientRect(), {xaxis, yaxis} = plot._fullLayout;
+            return [box.x + xaxis._offset + xaxis.l2p(column), box.y + yaxis._offset + yaxis.l2p(row)]; }""",
+        [index, row, column],
+    )
+    page.mouse.click(*place)

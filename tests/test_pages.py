@@ -1,0 +1,241 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import ROOT, unpack
+from streamlit.testing.v1 import AppTest
+
+from attention import AttentionConfig, TypedText
+
+PAGES = [
+    "app.py",
+    *sorted(str(path.relative_to(ROOT)) for path in Path(ROOT, "pages").glob("*.py") if path.stem != "__init__"),
+]
+DEFAULT_TEXT = "the owl asked the moon and the moon blinked"
+
+ODD_TEXTS = {
+    "one token": "word",
+    "emojis": "🙂 👍🏽 👨‍👩‍👧 🇩🇪 🙂",
+    "Chinese": "你好 世界 你好",
+    "right to left": "שלום עולם مَرْحَبًا",
+    "tags": "<b>bold</b> </s> <script>alert(1)</script>",
+    "formula": "$x$ $$y$$ `code` *a* :smile: [link](x)",
+    "numbers and dates": "2024 2024-01-15 3.14 1e5",
+    "control characters": "a\x00b \u200b \u202e c",
+    "one endless word": "a" * 10_000,
+    "only marks": "?! ... --",
+}
+
+
+def opened(page: str, **params: str) -> AppTest:
+    app = AppTest.from_file(str(ROOT / page), default_timeout=60)
+    for key, value in params.items():
+        app.query_params[key] = value
+    return app.run()
+
+
+def drawn(app: AppTest) -> list[dict[str, Any]]:
+    return [figure for element in app.get("bidi_component") for figure in unpack(element.proto.bytes)]
+
+
+def said(app: AppTest) -> str:
+    return " ".join(element.value for kind in (app.warning, app.error, app.info) for element in kind)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_page_opens(page: str) -> None:
+    app = opened(page)
+    assert not app.exception
+    assert app.title
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("text", ODD_TEXTS.values(), ids=ODD_TEXTS)
+def test_every_page_takes_an_odd_text(page: str, text: str) -> None:
+    app = opened(page, text=text)
+    assert not app.exception
+    assert not app.error
+    expected = TypedText(text).trace()
+    for figure in drawn(app):
+        assert figure["data"][0]["z"].size
+        if figure["layout"]["meta"]["step"] == "weights" and page == "app.py":
+            np.testing.assert_array_equal(figure["data"][0]["z"], expected.layers[0].weights[0].numpy())
+
+
+def test_the_lab_draws_scores_weights_and_output_of_the_default_text() -> None:
+    app = opened("app.py")
+    layer = TypedText(DEFAULT_TEXT, AttentionConfig()).trace().layers[0]
+    steps = {figure["layout"]["meta"]["step"]: figure["data"][0]["z"] for figure in drawn(app)}
+    assert list(steps) == ["scores", "weights", "output"]
+    np.testing.assert_array_equal(steps["scores"], layer.scores[0].numpy())
+    np.testing.assert_array_equal(steps["weights"], layer.weights[0].numpy())
+    np.testing.assert_array_equal(steps["output"], layer.output.numpy())
+
+
+def test_the_default_text_has_a_repeated_word_and_the_axis_shows_it_twice() -> None:
+    ticks = drawn(opened("app.py"))[1]["layout"]["xaxis"]
+    assert list(ticks["ticktext"]) == DEFAULT_TEXT.split()
+    assert list(ticks["tickvals"]) == list(range(9))
+
+
+def test_every_figure_says_what_it_shows() -> None:
+    alts = [figure["layout"]["meta"]["alt"] for page in PAGES for figure in drawn(opened(page))]
+    assert all(alt.startswith("Heatmap of ") and "query (attends from)" in alt for alt in alts)
+
+
+def test_random_weights_are_said() -> None:
+    for page in PAGES:
+        assert any("Random weights" in caption.value for caption in opened(page).caption)
+
+
+def test_every_step_can_be_picked_from_the_strip_and_is_explained() -> None:
+    app = opened("app.py", positions="sinusoidal", text2="a second text")
+    names = [button.key.removeprefix("strip_") for button in app.button if button.key.startswith("strip_")]
+    assert len(names) == 13
+    for name in names:
+        app.button(key=f"strip_{name}").click().run()
+        assert not app.exception
+        assert app.selectbox(key="step").value == name
+        assert f"numbers of `{name}`" in " ".join(markdown.value for markdown in app.markdown)
+        assert any(markdown.value.startswith("Exactly:") for markdown in app.caption)
+
+
+def test_the_inspector_prints_the_number_that_the_map_paints() -> None:
+    app = opened("app.py", mask="causal", q="4", k="2", head="1")
+    weight = float(TypedText(DEFAULT_TEXT, AttentionConfig(mask="causal")).trace().layers[0].weights[1, 4, 2])
+    assert app.latex[0].value.count(f"{weight:.4g}") == 1
+    assert f"Exactly: {weight!r}" in [caption.value for caption in app.caption]
+
+
+def test_the_table_twin_holds_the_numbers_and_their_row_sums() -> None:
+    table = opened("app.py", mask="causal").dataframe[0].value
+    weights = TypedText(DEFAULT_TEXT, AttentionConfig(mask="causal")).trace().layers[0].weights[0].numpy()
+    np.testing.assert_array_equal(table.to_numpy()[:, :-1], weights)
+    np.testing.assert_allclose(table["Σ row"], 1, atol=1e-6)
+
+
+def test_an_empty_text_asks_for_one_and_draws_nothing() -> None:
+    app = opened("app.py")
+    app.text_area(key="text").set_value("   ").run()
+    assert not app.exception
+    assert "needs at least one word" in app.error[0].value
+    assert not drawn(app)
+    app.text_area(key="text").set_value("back again").run()
+    assert not app.error
+    assert len(drawn(app)) == 3
+
+
+def test_a_long_text_is_cut_and_said() -> None:
+    app = opened("app.py", text="word " * 600)
+    assert not app.exception
+    assert "600 tokens" in said(app)
+    assert "512" in said(app)
+    assert drawn(app)[1]["data"][0]["z"].shape == (512, 512)
+
+
+BAD_LINKS = {
+    "heads": ("3", "which divide d_model 64"),
+    "d_model": ("0", "from 1 to 1024"),
+    "temperature": ("99", "from 0.05 to 10"),
+    "seed": ("abc", "a whole number"),
+    "mask": ("sideways", "one of none, causal, window, causal window"),
+    "init": ("best", "one of scaled normal"),
+    "step": ("nothing", "one of embedding"),
+    "head": ("9", "one of 0, 1, 2, 3"),
+    "q": ("-1", "from 0 to 8"),
+    "k": ("1000", "from 0 to 8"),
+    "scaled": ("perhaps", "true or false"),
+    "layer": ("2", "only layer 0"),
+    "window": ("1e9", "a whole number"),
+}
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("key", BAD_LINKS)
+def test_a_bad_value_in_a_link_falls_back_and_is_said(page: str, key: str) -> None:
+    value, expected = BAD_LINKS[key]
+    app = opened(page, **{key: value})
+    assert not app.exception
+    assert not app.error
+    plain = said(app).replace("\\", "")
+    assert value in plain
+    assert expected in plain
+    assert drawn(app)
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e400", "", "<b>x</b>", "$x$", "0x10", "１"])
+def test_no_number_in_a_link_breaks_the_page(value: str) -> None:
+    app = opened("app.py", temperature=value, seed=value, d_model=value, q=value, d_k=value)
+    assert not app.exception
+    assert drawn(app)
+
+
+def test_a_good_link_is_not_complained_about() -> None:
+    app = opened(
+        "app.py",
+        mask="causal window",
+        heads="8",
+        temperature="0.5",
+        scaled="false",
+        seed="7",
+        step="query",
+        q="3",
+        k="5",
+    )
+    assert not said(app)
+    assert app.selectbox(key="heads").value == 8
+
+
+def test_what_a_link_got_wrong_stays_until_it_is_dismissed() -> None:
+    app = opened("app.py", seed="abc")
+    app.selectbox(key="mask").set_value("causal").run()
+    assert "seed" in said(app)
+    app.button(key="link_notes_seen").click().run()
+    assert not said(app)
+
+
+def test_heads_offers_only_what_divides_d_model_and_says_when_it_had_to_change() -> None:
+    app = opened("app.py")
+    app.number_input(key="d_model").set_value(50).run()
+    assert not app.exception
+    assert app.selectbox(key="heads").options == ["1", "2", "5", "10", "25"]
+    assert app.selectbox(key="heads").value == 2
+    assert "4 heads do not divide d_model 50" in app.toast[0].value
+
+
+def test_a_cell_outside_a_smaller_map_moves_inside() -> None:
+    app = opened("app.py", q="8", k="8")
+    app.text_area(key="text").set_value("only three words").run()
+    assert not app.exception
+    assert (app.number_input(key="q").value, app.number_input(key="k").value) == (2, 2)
+
+
+def test_identity_has_one_head_and_shows_head_output_where_there_is_no_output() -> None:
+    app = opened("app.py", init="identity", heads="8", d_k="7")
+    assert not app.exception
+    assert [figure["layout"]["meta"]["step"] for figure in drawn(app)] == ["scores", "weights", "head_output"]
+    assert app.selectbox(key="head").options == ["0"]
+
+
+def test_a_row_that_sees_no_key_is_drawn_and_labelled() -> None:
+    app = opened("app.py", text="one two three four five", text2="a b", mask="window", window="0")
+    weights = drawn(app)[1]
+    assert not weights["data"][0]["z"][2:].any()
+    assert [note["text"] for note in weights["layout"]["annotations"]].count("no key") == 3
+    assert "3 queries see no key" in weights["layout"]["title"]["subtitle"]["text"]
+
+
+def test_stretched_colours_are_said_on_the_figure() -> None:
+    weights = drawn(opened("app.py", lab_stretch="true"))[1]
+    assert weights["data"][0]["zmax"] < 1
+    assert "colours stretched" in weights["layout"]["title"]["subtitle"]["text"]
+
+
+def test_the_heads_page_draws_all_heads_in_one_figure_with_one_scale() -> None:
+    figures = drawn(opened("pages/heads.py", heads="8", mask="causal"))
+    assert len(figures) == 1
+    weights = TypedText(DEFAULT_TEXT, AttentionConfig(n_heads=8, mask="causal")).trace().layers[0].weights.numpy()
+    for panel in figures[0]["layout"]["meta"]["panels"]:
+        x, y = panel["x"], panel["y"]
+        np.testing.assert_array_equal(figures[0]["data"][0]["z"][y : y + 9, x : x + 9], weights[panel["head"]])
