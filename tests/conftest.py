@@ -18,7 +18,7 @@ from urllib.request import urlopen
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, sync_playwright
 
 ROOT = Path(__file__).parents[1]
 # Before it finds its base path, Streamlit's page asks for these below the page's own path.
@@ -85,17 +85,31 @@ def browser() -> Iterator[Browser]:
         opened.close()
 
 
-@pytest.fixture
-def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
-    """Opens a page in a fresh browser context; at the end nothing was fetched from outside and no error was logged."""
-    complaints: list[str] = []
-    contexts = []
+@pytest.fixture(scope="session")
+def contexts(browser: Browser) -> Iterator[dict[str, BrowserContext]]:
+    """The browser contexts so far, by their options: a shared one has Plotly's script in its cache."""
+    opened: dict[str, BrowserContext] = {}
+    yield opened
+    for context in opened.values():
+        context.close()
 
-    def open_page(address: str, **context_options: Any) -> Page:
+
+@pytest.fixture
+def open_page(browser: Browser, contexts: dict[str, BrowserContext]) -> Iterator[Callable[..., Page]]:
+    """Opens a page; at the end nothing was fetched from outside and no error was logged.
+
+    With `fresh` the browser has seen nothing before; other options are those of a browser context.
+    """
+    complaints: list[str] = []
+    pages: list[Page] = []
+
+    def open_page(address: str, fresh: bool = False, **options: Any) -> Page:
+        name = f"fresh {time.monotonic_ns()}" if fresh else repr(options)
+        if name not in contexts:
+            contexts[name] = browser.new_context(**{"viewport": {"width": 1440, "height": 1000}, **options})
+        page = contexts[name].new_page()
+        pages.append(page)
         home = "/".join(address.split("/")[:3])
-        context = browser.new_context(**{"viewport": {"width": 1440, "height": 1000}, **context_options})
-        contexts.append(context)
-        page = context.new_page()
 
         def on_console(message: ConsoleMessage) -> None:
             if message.type == "error" and not message.location.get("url", "").endswith(STREAMLITS_OWN_404):
@@ -113,8 +127,8 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
         return page
 
     yield open_page
-    for context in contexts:
-        context.close()
+    for page in pages:
+        page.close()
     assert not complaints
 
 
@@ -122,8 +136,9 @@ def settled(page: Page) -> None:
     """Waits until the script has ended and every figure of the page is painted with its latest numbers."""
     page.wait_for_selector("[data-testid=stApp][data-test-script-state=notRunning]", timeout=60_000)
     page.wait_for_function(
-        """() => [...document.querySelectorAll('.figures')].every((root) =>
-            root.painted && root.painted === root.figures) && !document.querySelector('[data-stale=true]')""",
+        """() => { const all = [...document.querySelectorAll('.figures')];
+            return all.length && all.every((root) => root.painted && root.painted === root.figures)
+              && !document.querySelector('[data-stale=true]'); }""",
         timeout=60_000,
     )
 

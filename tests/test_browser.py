@@ -1,0 +1,250 @@
+"""What only a browser shows: what is painted, clicks, links, history, themes, narrow screens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import numpy as np
+import pytest
+from conftest import acted, click_cell, painted, running_server, settled
+from playwright.sync_api import Page, expect
+
+from attention import AttentionConfig, TypedText, explain
+
+pytestmark = pytest.mark.browser
+
+TEXT = "the cat sat on the mat"
+CAUSAL = TypedText(TEXT, AttentionConfig(mask="causal")).trace().layers[0]
+LINK = urlencode({"text": TEXT, "mask": "causal"})
+Open = Callable[..., Page]
+
+
+def query(page: Page) -> dict[str, str]:
+    return {key: values[0] for key, values in parse_qs(urlsplit(page.url).query).items()}
+
+
+def choose(page: Page, key: str, option: str) -> None:
+    """Picks an option of a select box by its key."""
+    page.locator(f".st-key-{key} input").first.click()
+    page.get_by_role("option", name=option, exact=True).click()
+
+
+def test_the_painted_numbers_are_the_backends(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}&head=1")
+    np.testing.assert_array_equal(painted(page, 0), CAUSAL.scores[1].numpy())
+    np.testing.assert_array_equal(painted(page, 1), CAUSAL.weights[1].numpy())
+    np.testing.assert_array_equal(painted(page, 2), CAUSAL.output.numpy())
+
+
+def test_the_cat_is_six_by_six_with_both_the_in_place_and_no_leak(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}")
+    ticks = page.locator(".js-plotly-plot").nth(1).locator(".xtick text").all_text_contents()
+    assert ticks == TEXT.split()
+    weights = painted(page, 1)
+    assert weights.shape == (6, 6)
+    assert not np.triu(weights, 1).any()
+
+
+def test_the_numbers_printed_in_the_cells_are_the_weights(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}")
+    printed = page.locator(".js-plotly-plot").nth(1).locator(".heatmap-label").all_text_contents()
+    assert [float(text) for text in printed if text] == [round(w, 2) for w in CAUSAL.weights[0].flatten().tolist()][
+        : len(printed)
+    ]
+    assert len(printed) == 36
+
+
+def test_tags_in_a_text_are_painted_as_text(open_page: Open, server: str) -> None:
+    text = "<b>bold</b> </s> &amp; 2024 $x$"
+    page = open_page(f"{server}/?{urlencode({'text': text})}")
+    ticks = page.locator(".js-plotly-plot").nth(0).locator(".ytick text").all_text_contents()
+    assert tuple(ticks) == TypedText(text).trace().tokens
+    expect(page.locator(".stMain b", has_text="bold")).to_have_count(0)
+
+
+def test_a_click_on_a_cell_explains_that_very_cell(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}")
+    acted(page, lambda: click_cell(page, 1, row=4, column=2))
+    expect(page.locator(".cell-title")).to_contain_text("query 4 the → key 2 sat")
+    expect(page.locator(".cell-title")).to_contain_text(f"{CAUSAL.weights[0, 4, 2]:.4g}")
+    assert query(page) == {"text": TEXT, "mask": "causal", "q": "4", "k": "2"}
+
+
+def test_a_click_on_a_hidden_cell_says_that_it_is_hidden(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}&step=masked_scores")
+    acted(page, lambda: click_cell(page, 3, row=1, column=5))
+    expect(page.get_by_text("The mask hides key 5 from query 1")).to_be_visible()
+
+
+def test_a_click_on_the_output_map_picks_that_step(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}")
+    acted(page, lambda: click_cell(page, 2, row=3, column=50))
+    expect(page.locator(".cell-title")).to_contain_text("output · query 3 on → d_model 50")
+    assert query(page)["step"] == "output"
+
+
+def test_the_inspector_works_from_the_keyboard(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}")
+
+    def type_query() -> None:
+        page.get_by_label("q: query_pos", exact=True).fill("5")
+        page.keyboard.press("Enter")
+
+    acted(page, type_query)
+    expect(page.locator(".cell-title")).to_contain_text("query 5 mat → key 0 the")
+
+
+def test_the_arithmetic_on_the_screen_is_the_explanation(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}&step=scores&q=2&k=1")
+    trace = TypedText(TEXT, AttentionConfig(mask="causal")).trace()
+    shown = page.locator(".katex-display annotation").text_content() or ""
+    for line in explain(trace, "scores", q=2, k=1).lines:
+        assert line in shown
+    expect(page.locator(".katex-error")).to_have_count(0)
+
+
+def test_the_maths_of_every_step_is_typeset(open_page: Open, server: str) -> None:
+    link = {"text": "a b", "text2": "c d", "positions": "sinusoidal", "k": 1, "mask": "causal", "temperature": 0.5}
+    page = open_page(f"{server}/?{urlencode(link)}")
+    steps = TypedText("a b", AttentionConfig(positions="sinusoidal"), "c d").trace().layers[0]
+    for step, _ in steps:
+        if step.name != "weights":  # which is chosen from the start
+            acted(page, page.locator(f".st-key-strip_{step.name} button:visible").first.click)
+            expect(page.locator(".cell-title")).to_contain_text(f"{step.name} ·")
+        expect(page.locator(".katex-display")).to_have_count(1)
+        expect(page.locator(".katex-error")).to_have_count(0)
+
+
+def test_the_zoom_survives_a_knob_and_a_click(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}")
+    before = painted(page, 1)
+    box = page.locator(".js-plotly-plot").nth(1).locator(".nsewdrag").first.bounding_box()
+    assert box
+    page.mouse.move(box["x"] + 20, box["y"] + 20)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.7, box["y"] + box["height"] * 0.7, steps=4)
+    page.mouse.up()
+    zoom = page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].layout.xaxis.range")
+    assert zoom[1] - zoom[0] < 5
+    acted(page, lambda: choose(page, "mask", "none"))
+    acted(page, lambda: click_cell(page, 1, row=2, column=2))
+    assert page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].layout.xaxis.range") == zoom
+    assert not np.array_equal(painted(page, 1), before)
+
+
+def test_a_figure_is_updated_in_place_not_rebuilt(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}")
+    page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].mine = true")
+    acted(page, lambda: choose(page, "mask", "none"))
+    assert page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].mine")
+
+
+def test_a_link_opens_the_same_state_in_a_fresh_browser_on_a_fresh_server(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}")
+    acted(page, lambda: choose(page, "head", "2"))
+    acted(page, lambda: click_cell(page, 0, row=3, column=1))
+    link, numbers = urlsplit(page.url).query, painted(page, 1)
+    with running_server() as other:
+        again = open_page(f"{other}/?{link}", fresh=True)
+        np.testing.assert_array_equal(painted(again, 1), numbers)
+        assert query(again) == query(page)
+        expect(again.locator(".cell-title")).to_have_text(page.locator(".cell-title").inner_text())
+
+
+def test_a_link_to_heads_works_as_the_first_request_of_a_servers_life(open_page: Open) -> None:
+    with running_server() as cold:
+        page = open_page(f"{cold}/heads?{LINK}&heads=2&head=1", fresh=True)
+        expect(page.get_by_role("heading", name="Heads")).to_be_visible()
+        expect(page.get_by_role("dialog")).to_have_count(0)
+        layer = TypedText(TEXT, AttentionConfig(mask="causal", n_heads=2)).trace().layers[0]
+        panels = page.evaluate("document.querySelector('.js-plotly-plot').layout.meta.panels")
+        mosaic = painted(page, 0)
+        for panel, weights in zip(panels, layer.weights.numpy(), strict=True):
+            np.testing.assert_array_equal(mosaic[panel["y"] : panel["y"] + 6, panel["x"] : panel["x"] + 6], weights)
+
+
+def test_a_click_on_a_head_opens_it_in_the_lab_and_back_returns(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/heads?{LINK}")
+    panel = page.evaluate("document.querySelector('.js-plotly-plot').layout.meta.panels[3]")
+    click_cell(page, 0, row=panel["y"] + 4, column=panel["x"] + 2)
+    expect(page.get_by_role("heading", name="Attention Lab")).to_be_visible()
+    settled(page)
+    assert query(page) == {"text": TEXT, "mask": "causal", "head": "3", "q": "4", "k": "2"}
+    np.testing.assert_array_equal(painted(page, 1), CAUSAL.weights[3].numpy())
+    page.go_back()
+    expect(page.get_by_role("heading", name="Heads")).to_be_visible()
+    settled(page)
+    assert query(page) == {"text": TEXT, "mask": "causal"}
+
+
+def test_the_knobs_go_along_to_another_page_and_stay_after_a_reload(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}")
+    acted(page, lambda: choose(page, "head", "1"))
+    page.get_by_role("link", name="Heads").click()
+    expect(page.get_by_role("heading", name="Heads")).to_be_visible()
+    settled(page)
+    assert query(page) == {"text": TEXT, "mask": "causal", "head": "1"}
+    page.reload()
+    settled(page)
+    assert query(page) == {"text": TEXT, "mask": "causal", "head": "1"}
+
+
+def test_one_act_is_one_step_back(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}")
+    acted(page, lambda: click_cell(page, 0, row=4, column=2))
+    acted(page, page.go_back)
+    assert query(page) == {"text": TEXT, "mask": "causal"}
+    expect(page.locator(".cell-title")).to_contain_text("query 0 the → key 0 the")
+
+
+def test_the_csv_is_the_shown_step(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}&step=scores&head=1")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download CSV").click()
+    rows = download.value.path().read_text().splitlines()
+    assert rows[0].split(",") == ["query_pos", *(f"{i} {token}" for i, token in enumerate(TEXT.split()))]
+    np.testing.assert_array_equal(
+        np.array([row.split(",")[1:] for row in rows[1:]], dtype=np.float32), CAUSAL.scores[1].numpy()
+    )
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_both_themes_are_readable(open_page: Open, server: str, scheme: str) -> None:
+    page = open_page(f"{server}/?{LINK}", color_scheme=scheme)
+    tick, ground = page.evaluate(
+        """() => [getComputedStyle(document.querySelector('.js-plotly-plot .xtick text')).fill,
+                  getComputedStyle(document.querySelector('.stApp')).backgroundColor]
+            .map((color) => color.match(/\\d+/g).slice(0, 3).reduce((sum, part) => sum + Number(part), 0))"""
+    )
+    assert abs(tick - ground) > 400
+    assert page.evaluate("document.querySelectorAll('.js-plotly-plot')[1]._fullData[0].colorscale[0][1]") == "#440154"
+
+
+def test_on_a_phone_the_maps_stand_one_under_the_other_and_nothing_sticks_out(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}", viewport={"width": 390, "height": 844}, has_touch=True)
+    boxes = [plot.bounding_box() for plot in page.locator(".js-plotly-plot").all()]
+    assert len(boxes) == 3
+    assert all(box and box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in boxes)
+    assert boxes[0]
+    assert boxes[1]
+    assert boxes[1]["y"] >= boxes[0]["y"] + boxes[0]["height"]
+    assert boxes[0]["y"] < 844
+    assert page.evaluate("document.querySelector('.stMain').scrollWidth") <= 390
+
+
+def test_on_a_wide_screen_the_three_maps_stand_side_by_side(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}", viewport={"width": 1440, "height": 900})
+    tops = {plot.bounding_box()["y"] for plot in page.locator(".js-plotly-plot").all()}
+    assert len(tops) == 1
+
+
+def test_512_tokens_and_an_endless_word_are_painted(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{urlencode({'text': 'a ' * 513})}")
+    assert painted(page, 1).shape == (512, 512)
+    expect(page.get_by_text("513 tokens")).to_be_visible()
+    page = open_page(f"{server}/?{urlencode({'text': 'a' * 10_000})}")
+    assert painted(page, 1).shape == (1, 1)
+    assert page.evaluate(
+        "document.querySelector('.stMain').scrollWidth <= document.querySelector('.stMain').clientWidth"
+    )
