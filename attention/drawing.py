@@ -172,7 +172,12 @@ def _labelled(trace: Trace, axis: str, spans: set[tuple[int, int, int]]) -> dict
     ticks: dict[int, str] = {}
     names: dict[str, str] = {}
     for start, size, block in sorted(spans):
-        stride = math.ceil(size / (LABELS_UP_TO if tokens else 8)) if len(spans) == 1 or size <= LABELS_UP_TO else size
+        if size > LABELS_UP_TO and len(spans) > 1:
+            stride = size  # small multiples of many tokens: only where each begins
+        elif tokens and size <= LABELS_UP_TO:
+            stride = 1
+        else:
+            stride = math.ceil(size / (16 if tokens else 8))
         for i in range(size):
             position = i * block
             name = str(position) if block == 1 else f"{position}…{position + block - 1}"

@@ -163,7 +163,7 @@ def chosen_layer(notes: Notes, trace: Trace) -> int:
 def chosen_cell(notes: Notes, layer: Layer) -> Cell:
     """The pickers for step, head, query and key, in one row: the address of one number."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        with st.container(width=190):
+        with st.container(width=170):
             name = _select(
                 notes,
                 "Step",
@@ -171,13 +171,13 @@ def chosen_cell(notes: Notes, layer: Layer) -> Cell:
                 [step.name for step, _ in layer],
                 help="The step of the formula that the inspector and the table show.",
             )
-        with st.container(width=100):
+        with st.container(width=84):
             head = _select(notes, "Head", "head", range(layer.n_heads), help="Heads count from zero.")
         step = find_step(name)
         rows, columns = layer.matrix(name, head).shape
-        with st.container(width=150):
+        with st.container(width=132):
             row = _whole(notes, f"q: {step.row_axis}", "q", 0, rows - 1, help="The row of the cell, from zero.")
-        with st.container(width=150):
+        with st.container(width=132):
             column = _whole(
                 notes, f"k: {step.column_axis}", "k", 0, columns - 1, help="The column of the cell, from zero."
             )
