@@ -23,7 +23,7 @@ _STYLES = """
   .st-key-strip button p strong { font-size: 1.1rem; }
   .cell-title { font-size: 1.2rem; overflow-wrap: anywhere; }
   .stMain .katex-display { overflow-x: auto; overflow-y: hidden; padding-block: 0.3rem; margin: 0; }
-  .stMain .stMarkdown:has(.katex-display) > div { justify-content: flex-start; max-width: 100%; }
+  .stMain .stMarkdown:has(.katex-display) > div { margin-left: 0; max-width: 100%; }
   .stMain .stMarkdown:has(.katex-display) > div > * { min-width: 0; }
   .stMain .katex-display > .katex { text-align: left; }
   @media (max-width: 640px) { .stMain .block-container { padding: 3.5rem 0.8rem 2rem; } .stMain .katex { font-size: 1rem; } }

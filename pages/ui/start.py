@@ -31,8 +31,8 @@ class Page:
         return self.trace.layers[self.index]
 
 
-def start(title: str, intro: str) -> Page:
-    """Opens a page: title, menu, knobs, the trace they describe, and the pickers.
+def start(title: str, intro: str, pick: bool = True) -> Page:
+    """Opens a page: title, menu, knobs, the trace they describe, and, with `pick`, the pickers of one number in it.
 
     Where the knobs describe no trace, the page says so in a sentence and stops.
     """
@@ -63,7 +63,8 @@ def start(title: str, intro: str) -> Page:
         about.caption("🎲 **Random weights:** this shows the mechanism, not language.")
     above = st.container()
     index = inputs.chosen_layer(notes, trace)
-    return Page(trace, index, inputs.chosen_cell(notes, trace.layers[index]), above)
+    cell = inputs.chosen_cell(notes, trace.layers[index]) if pick else Cell(inputs.DEFAULTS["step"], 0, 0, 0)
+    return Page(trace, index, cell, above)
 
 
 # One object for everybody: a trace is never written to. Few, because a long text with many heads is large.
