@@ -23,19 +23,19 @@ def sinusoidal(n_positions: int, d_model: int) -> Tensor:
     odd d_model ends on a sine. Source: Vaswani et al. 2017, section 3.5.
     """
     columns = torch.arange(d_model)
-    rate = torch.exp((columns // 2 * 2) * (-math.log(10000.0) / d_model))
+    rate = torch.exp((columns // 2 * 2).double() * (-math.log(10000.0) / d_model))
     angle = torch.arange(n_positions)[:, None] * rate
-    return torch.where(columns % 2 == 0, angle.sin(), angle.cos())
+    return torch.where(columns % 2 == 0, angle.sin(), angle.cos()).float()
 
 
 def project(x: Tensor, w: Tensor) -> Tensor:
     """Every head's rows, X W: [pos d_model] times [head d_model d_k] gives [head pos d_k]."""
-    return x @ w
+    return _times(x, w)
 
 
 def dot_scores(query: Tensor, key: Tensor) -> Tensor:
     """How well each query matches each key, Q Kᵀ: [head query_pos key_pos]."""
-    return query @ key.transpose(-2, -1)
+    return _times(query, key.transpose(-2, -1))
 
 
 def scale_scores(scores: Tensor, divisor: float, temperature: float) -> Tensor:
@@ -80,6 +80,15 @@ def project_output(head_output: Tensor, w_o: Tensor) -> Tensor:
     """The heads side by side, times W_O: [query_pos d_model]. `w_o` is [head d_v d_model]."""
     beside = head_output.transpose(0, 1).flatten(1)
     return beside @ w_o.flatten(0, 1)
+
+
+def _times(left: Tensor, right: Tensor) -> Tensor:
+    """Left @ right, summed in double precision and rounded once.
+
+    In single precision BLAS sums the last rows and columns in another order, so that the same word
+    twice would have two scores, and the argmax of temperature 0 would miss the tie.
+    """
+    return (left.double() @ right.double()).to(left.dtype)
 
 
 def attend(

@@ -89,7 +89,7 @@ def figure_of(
         facts.append(f"{blind} {'query sees' if blind == 1 else 'queries see'} no key")
 
     rows, columns = matrix.shape
-    heads_of = np.zeros((rows, columns), dtype=np.uint8)
+    heads_of = np.zeros((rows, columns), dtype=np.uint16)
     for panel in panels:
         heads_of[panel.place] = panel.head
     head = " H%{customdata}" if step.per_head else ""
@@ -102,6 +102,7 @@ def figure_of(
         zmax=high,
         colorscale=PROBABILITY if step.kind == "probability" else SIGNED,
         hovertemplate=hover + "<b>%{z:.9g}</b><extra></extra>",
+        hoverongaps=False,  # between the panels there is nothing to tell; hidden cells have a trace of their own
         colorbar={
             "orientation": "h", "thickness": 8, "len": 0.5, "x": 1, "xanchor": "right", "xpad": 0,
             "y": 1, "yanchor": "bottom", "ypad": 4 if len(panels) == 1 else 18, "outlinewidth": 0, "tickfont_size": 10,
@@ -149,21 +150,18 @@ def figure_of(
     return figure
 
 
-def outline(figure: go.Figure, x: int, y: int, columns: int, rows: int, width: int) -> None:
-    """A frame in the colour of the chosen cell around some cells of a map, `width` pixels wide."""
-    figure.add_shape(
-        type="rect",
-        x0=x - 0.5,
-        x1=x + columns - 0.5,
-        y0=y - 0.5,
-        y1=y + rows - 0.5,
-        line={"color": CHOSEN, "width": width},
-    )
+def outline(x: int, y: int, columns: int, rows: int, width: int) -> dict[str, Any]:
+    """A frame in the colour of the chosen cell around some cells of a map, `width` pixels wide, as a Plotly shape.
+
+    A map gets its shapes and notes at once: Plotly's `add_shape` copies those there are, each time.
+    """
+    line = {"color": CHOSEN, "width": width}
+    return {"type": "rect", "x0": x - 0.5, "x1": x + columns - 0.5, "y0": y - 0.5, "y1": y + rows - 0.5, "line": line}
 
 
-def note(figure: go.Figure, text: str, **place: Any) -> None:
-    """A few words on a map."""
-    figure.add_annotation(text=text, showarrow=False, font_size=11, **place)
+def note(text: str, **place: Any) -> dict[str, Any]:
+    """A few words on a map, as a Plotly annotation."""
+    return {"text": text, "showarrow": False, "font": {"size": 11}, **place}
 
 
 def _labelled(trace: Trace, axis: str, spans: set[tuple[int, int, int]]) -> dict[str, Any]:
@@ -225,7 +223,7 @@ def _alt(trace: Trace, step: Step, layer: int, where: str, shape: str, blind: in
         f", {blind} {'row sees' if blind == 1 else 'rows see'} no key"
         if blind
         else ", every row sums to 1"
-        if step.kind == "probability"
+        if step.kind == "probability" and bool(((tensor.sum(dim=-1) - 1).abs() < 1e-3).all())
         else ""
     )
     return (

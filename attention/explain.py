@@ -32,6 +32,15 @@ def explain(trace: Trace, step: str, layer: int = 0, head: int = 0, q: int = 0, 
     return _Explainer(chosen, found, Cell(step, head, q, k), float(matrix[q, k])).explain()
 
 
+_MADE_FROM = {
+    "scores": ("query", "key"),
+    "scaled_scores": ("query", "scores"),
+    "masked_scores": ("scaled_scores",),
+    "weights": ("masked_scores",),
+    "head_output": ("weights", "value"),
+}
+
+
 @dataclass(frozen=True)
 class _Explainer:
     layer: Layer
@@ -41,6 +50,8 @@ class _Explainer:
 
     def explain(self) -> Explanation:
         row, column = self.cell.row, self.cell.column
+        if any(getattr(self.layer, name) is None for name in _MADE_FROM.get(self.step.name, ())):
+            return self._given(f"The {self.step.name} as the source recorded it; what made it is not known.")
         match self.step.name:
             case "input":
                 return self._input()
@@ -101,9 +112,10 @@ class _Explainer:
         if not math.isclose(value, self.value, abs_tol=1e-4):
             return self._given("The row this position has in the table of positions: nothing is computed here.")
         exponent = rf"{column // 2 * 2}/{d_model}"
+        turned = f"{angle:.7g}"  # 4 digits of an angle do not give 4 digits of its sine
         return self._made(
-            (Term(rf"{wave}({number(angle)})", value),),
-            (rf"{wave}\left({row} \,/\, 10000^{{{exponent}}}\right)", rf"{wave}({number(angle)})"),
+            (Term(rf"{wave}({turned})", value),),
+            (rf"{wave}\left({row} \,/\, 10000^{{{exponent}}}\right)", rf"{wave}({turned})"),
             f"Position {row} in column {column}: {'a sine' if wave == chr(92) + 'sin' else 'a cosine'} that turns more slowly in later columns.",
         )
 

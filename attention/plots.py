@@ -49,11 +49,13 @@ def heatmap(
     if found.kind == "probability" and rows <= CELL_TEXT_UP_TO:
         figure.layout.margin.r = 40
         beside: dict[str, Any] = {"x": 1, "xref": "paper", "xanchor": "left", "xshift": 6}
-        note(figure, "Σ row", y=-0.5, yanchor="bottom", **beside)
-        for row, total in enumerate(matrix.sum(dim=-1).tolist()):
-            note(figure, f"{total:.2f}" if total else "no key", y=row, **beside)
+        sums = enumerate(matrix.sum(dim=-1).tolist())
+        figure.layout.annotations = [
+            note("Σ row", y=-0.5, yanchor="bottom", **beside),
+            *(note(f"{total:.2f}" if total else "no key", y=row, **beside) for row, total in sums),
+        ]
     if chosen is not None:
-        _mark(figure, found, panel, chosen)
+        figure.layout.shapes = _marks(found, panel, chosen)
     return figure
 
 
@@ -90,13 +92,16 @@ def heads(trace: Trace, step: str, layer: int = 0, chosen: Cell | None = None, s
     figure.layout.height = 100 + min(1700, max(280, min(480, 14 * rows)) * down)
     figure.layout.title.y = 1 - 30 / figure.layout.height
     figure.data[0].colorbar.len = 0.25
+    notes, frames = [], []
     for panel in panels:
         if found.per_head:
-            note(figure, f"L{layer} H{panel.head}", x=panel.x - 0.5, y=panel.y - 0.5, xanchor="left", yanchor="bottom")
+            corner = {"x": panel.x - 0.5, "y": panel.y - 0.5, "xanchor": "left", "yanchor": "bottom"}
+            notes.append(note(f"L{layer} H{panel.head}", **corner))
         if chosen is not None and panel.head == chosen.head and found.per_head:
-            outline(figure, panel.x, panel.y, columns, rows, 3)
+            frames.append(outline(panel.x, panel.y, columns, rows, 3))
         if chosen is not None and chosen.step == step:
-            outline(figure, panel.x + chosen.column // block, panel.y + chosen.row // block, 1, 1, 2)
+            frames.append(outline(panel.x + chosen.column // block, panel.y + chosen.row // block, 1, 1, 2))
+    figure.update_layout(annotations=notes, shapes=frames)
     return figure
 
 
@@ -119,14 +124,15 @@ def _hidden(trace: Trace, step: Step, layer: int) -> NDArray[np.bool_] | None:
 
 
 def _pooled(matrix: NDArray[Any], block: int) -> NDArray[Any]:
-    """The number of largest size in each block × block square; for booleans, whether any is True."""
+    """The number of largest size in each block × block square, −∞ where all are hidden; for booleans, whether any is True."""
     if block == 1:
         return matrix
     rows, columns = (-(-size // block) for size in matrix.shape)
-    padded = np.zeros((rows * block, columns * block), dtype=matrix.dtype)
-    padded[: matrix.shape[0], : matrix.shape[1]] = np.where(np.isfinite(matrix), matrix, 0)
+    nothing = False if matrix.dtype == bool else -np.inf
+    padded = np.full((rows * block, columns * block), nothing, dtype=matrix.dtype)
+    padded[: matrix.shape[0], : matrix.shape[1]] = matrix
     squares = padded.reshape(rows, block, columns, block).transpose(0, 2, 1, 3).reshape(rows, columns, -1)
-    largest = np.abs(squares).argmax(axis=-1)
+    largest = np.where(np.isfinite(squares), np.abs(squares), -1).argmax(axis=-1)
     return np.take_along_axis(squares, largest[..., None], axis=-1)[..., 0]
 
 
@@ -136,8 +142,8 @@ def _panels_across(n_heads: int, rows: int, columns: int) -> int:
     return min(divisors(n_heads), key=lambda across: abs(math.log(across / ideal)))
 
 
-def _mark(figure: go.Figure, step: Step, panel: Panel, chosen: Cell) -> None:
-    """Outline the chosen cell, or the row and column of this map that share its query or key."""
+def _marks(step: Step, panel: Panel, chosen: Cell) -> list[dict[str, Any]]:
+    """Outlines of the chosen cell, or the row and column of this map that share its query or key."""
     if chosen.step == step.name:
         row, column = chosen.row, chosen.column
     else:
@@ -148,9 +154,11 @@ def _mark(figure: go.Figure, step: Step, panel: Panel, chosen: Cell) -> None:
             if axis in AXIS_TITLES
         }
         row, column = at.get(step.row_axis, -1), at.get(step.column_axis, -1)
+    marks = []
     if row >= 0:
-        outline(figure, 0, row, panel.columns, 1, 1)
+        marks.append(outline(0, row, panel.columns, 1, 1))
     if column >= 0:
-        outline(figure, column, 0, 1, panel.rows, 1)
+        marks.append(outline(column, 0, 1, panel.rows, 1))
     if row >= 0 and column >= 0:
-        outline(figure, column, row, 1, 1, 3)
+        marks.append(outline(column, row, 1, 1, 3))
+    return marks

@@ -54,7 +54,8 @@ def _visible(character: str) -> str:
     named = {" ": "·", "\n": "⏎", "\t": "⇥"}.get(character)
     if named:
         return named
-    return f"U+{ord(character):04X}" if unicodedata.category(character) in ("Cc", "Cs", "Co", "Cn") else character
+    unseen = unicodedata.category(character) in ("Cc", "Cs", "Co", "Cn", "Zs", "Zl", "Zp")
+    return f"U+{ord(character):04X}" if unseen else character
 
 
 def _has_ink(character: str) -> bool:

@@ -1,0 +1,122 @@
+import csv
+import io
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+from attention import STEPS, AttentionConfig, Cell, Layer, MissingError, Trace, TypedText, frames
+
+CAT = "the cat sat on the mat"
+
+
+@cache
+def trace(text=CAT, text2="", **knobs):
+    return TypedText(text, AttentionConfig(**knobs), text2).trace()
+
+
+def parsed(text):
+    return list(csv.reader(io.StringIO(text)))
+
+
+@pytest.mark.parametrize("step", [step.name for step in STEPS])
+def test_every_step_is_a_table_of_its_numbers(step):
+    made = trace(text2="a dog ran off", positions="sinusoidal", mask="causal")
+    matrix = made.layers[0].matrix(step, 1).numpy()
+    table = frames.frame(made, step, head=1).drop(columns="Σ row", errors="ignore")
+    np.testing.assert_array_equal(table.to_numpy(), matrix)
+
+
+def test_positions_keep_repeated_words_apart():
+    table = frames.frame(trace(), "scores")
+    assert list(table.index) == list(table.columns) == ["0 the", "1 cat", "2 sat", "3 on", "4 the", "5 mat"]
+    assert table.index.name == "query_pos"
+
+
+def test_rows_are_queries_and_columns_are_keys():
+    table = frames.frame(trace("the cat", text2="a dog ran"), "scores")
+    assert list(table.index) == ["0 the", "1 cat"]
+    assert list(table.columns) == ["0 a", "1 dog", "2 ran"]
+
+
+def test_an_axis_without_tokens_is_numbered():
+    assert list(frames.frame(trace(), "query").columns) == [str(i) for i in range(16)]
+
+
+def test_weights_get_the_sum_of_each_row_and_nothing_else_does():
+    made = trace("a b c d e", text2="x y", mask="window", window=1)
+    assert frames.frame(made, "weights")["Σ row"].tolist() == pytest.approx([1, 1, 1, 0, 0])
+    assert "Σ row" not in frames.frame(made, "masked_scores")
+
+
+def test_a_hidden_score_is_minus_infinity_in_the_table_too():
+    table = frames.frame(trace(mask="causal"), "masked_scores")
+    assert table.loc["0 the", "1 cat"] == -math.inf
+
+
+def test_tokens_stand_in_tables_as_they_are_but_never_invisible():
+    made = Trace(("<s>", "", "a,b", '"', "\n"), (Layer(weights=torch.eye(5)[None]),))
+    assert list(frames.frame(made, "weights").index) == ["0 <s>", "1 ∅", "2 a,b", '3 "', "4 ⏎"]
+    assert [row[0] for row in parsed(frames.csv(made, "weights"))] == [
+        "query_pos",
+        "0 <s>",
+        "1 ∅",
+        "2 a,b",
+        '3 "',
+        "4 ⏎",
+    ]
+
+
+def test_csv_gives_every_float_back_bit_by_bit():
+    made = trace(mask="causal")
+    for step in ("scores", "masked_scores", "weights", "output"):
+        rows = parsed(frames.csv(made, step, head=2))[1:]
+        matrix = made.layers[0].matrix(step, 2).numpy()
+        assert np.array_equal(np.array([row[1 : matrix.shape[1] + 1] for row in rows]).astype(np.float32), matrix)
+
+
+def test_a_formula_in_a_text_is_no_formula_in_a_spreadsheet():
+    made = Trace(("=1+1", "@x"), (Layer(weights=torch.eye(2)[None]),))
+    assert all(field[:1] not in tuple("=+@") for row in parsed(frames.csv(made, "weights")) for field in row)
+
+
+def test_writing_into_a_table_leaves_the_trace_alone():
+    made = trace()
+    before = made.layers[0].weights.clone()
+    table = frames.frame(made, "weights")
+    table.iloc[:, :] = 9
+    assert torch.equal(made.layers[0].weights, before)
+
+
+def test_a_head_step_or_layer_that_is_not_there_is_refused():
+    made = trace()
+    for wrong in ({"head": 4}, {"layer": 1}):
+        with pytest.raises(MissingError):
+            frames.frame(made, "weights", **wrong)
+    with pytest.raises(MissingError, match="this source has no memory"):
+        frames.frame(made, "memory")
+
+
+def test_the_same_word_five_times_still_gives_unique_columns():
+    assert frames.frame(trace("the " * 5), "weights").columns.is_unique
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([[0.5, 0.5], [1, 0]], "Σ = 1 ✓"),
+        ([[0.5, 0.5], [0, 0]], "Σ = 1, 0 in 1 row"),
+        ([[1, 0], [0, 0], [0, 0]], "Σ = 1, 0 in 2 rows"),
+        ([[0.5, 0.32], [1, 0]], "Σ = 0.82 … 1.00"),
+        ([[0, 0]], "Σ = 0"),
+    ],
+)
+def test_row_sums_are_told_as_they_are(rows, said):
+    assert frames.row_sums(torch.tensor([rows])) == said
+
+
+def test_a_cell_is_called_by_its_tokens_and_positions():
+    assert frames.names(trace(), Cell("weights", 0, 4, 1)) == ("query 4 the", "key 1 cat")
+    assert frames.names(trace(), Cell("query", 0, 2, 3)) == ("query 2 sat", "d_k 3")

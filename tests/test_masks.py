@@ -1,0 +1,50 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attention import AttentionConfig, masks
+
+lengths = st.integers(1, 9)
+
+
+def rows(mask):
+    return ["".join("x" if visible else "." for visible in row) for row in mask.tolist()]
+
+
+def test_causal_shows_a_query_itself_and_what_came_before():
+    assert rows(masks.causal(3, 3)) == ["x..", "xx.", "xxx"]
+
+
+def test_causal_aligns_unequal_lengths_at_the_first_token():
+    assert rows(masks.causal(2, 4)) == ["x...", "xx.."]
+    assert rows(masks.causal(4, 2)) == ["x.", "xx", "xx", "xx"]
+
+
+def test_window_shows_both_sides():
+    assert rows(masks.window(4, 4, 1)) == ["xx..", "xxx.", ".xxx", "..xx"]
+
+
+def test_window_zero_is_the_diagonal():
+    assert rows(masks.window(3, 3, 0)) == ["x..", ".x.", "..x"]
+
+
+def test_a_window_far_beyond_the_last_key_shows_nothing():
+    assert rows(masks.window(5, 2, 1)) == ["xx", "xx", ".x", "..", ".."]
+
+
+@given(lengths, lengths, st.integers(0, 9), st.sampled_from(["none", "causal", "window", "causal window"]))
+def test_every_mask_is_its_definition(n_queries, n_keys, size, name):
+    rule = {
+        "none": lambda q, k: True,
+        "causal": lambda q, k: k <= q,
+        "window": lambda q, k: abs(q - k) <= size,
+        "causal window": lambda q, k: k <= q and abs(q - k) <= size,
+    }[name]
+    built = masks.build(AttentionConfig(mask=name, window=size), n_queries, n_keys)
+    assert built.tolist() == [[rule(q, k) for k in range(n_keys)] for q in range(n_queries)]
+
+
+@pytest.mark.parametrize("name", ["none", "causal", "window", "causal window"])
+def test_a_mask_is_boolean(name):
+    assert masks.build(AttentionConfig(mask=name), 3, 4).dtype == torch.bool

@@ -1,0 +1,165 @@
+from dataclasses import FrozenInstanceError, fields
+
+import pytest
+import torch
+
+from attention import STEPS, AttentionConfig, Layer, MissingError, ShapeError, Trace, TypedText, find_step
+
+NAMES = (
+    "embedding",
+    "position",
+    "input",
+    "query",
+    "memory",
+    "key",
+    "value",
+    "scores",
+    "scaled_scores",
+    "masked_scores",
+    "weights",
+    "head_output",
+    "output",
+)
+
+
+def weights(n_heads=2, n_queries=3, n_keys=4):
+    return torch.full((n_heads, n_queries, n_keys), 1 / n_keys)
+
+
+def test_the_steps_stand_in_the_order_of_the_formula():
+    assert [step.name for step in STEPS] == list(NAMES)
+
+
+def test_every_field_with_a_symbol_is_a_step():
+    assert [f.name for f in fields(Layer) if "symbol" in f.metadata] == list(NAMES)
+
+
+def test_every_step_is_declared_whole():
+    for step in STEPS:
+        assert all((step.symbol, step.tex, step.formula)), step
+        assert set(step.axes) <= {"head", "query_pos", "key_pos", "d_model", "d_k", "d_v"}
+        assert len(step.axes) == 2 + step.per_head
+        assert (step.row_axis, step.column_axis) == step.axes[-2:]
+
+
+def test_only_the_weights_are_a_probability():
+    assert [step.name for step in STEPS if step.kind == "probability"] == ["weights"]
+
+
+def test_an_unknown_step_is_told_the_known_ones():
+    with pytest.raises(
+        MissingError, match=r"a step is one of embedding, position, .*, output; got 'sims': choose one of them\."
+    ):
+        find_step("sims")
+
+
+def test_a_layer_gives_the_steps_it_has_in_order():
+    layer = Layer(weights=weights(), query=torch.zeros(2, 3, 5))
+    assert [(step.name, tuple(tensor.shape)) for step, tensor in layer] == [
+        ("query", (2, 3, 5)),
+        ("weights", (2, 3, 4)),
+    ]
+
+
+def test_a_step_the_source_cannot_give_is_none_and_asking_for_it_says_what_there_is():
+    layer = Layer(weights=weights())
+    assert layer.scores is None
+    with pytest.raises(MissingError, match=r"this source has no scores; it has weights: choose one of these\."):
+        layer["scores"]
+
+
+def test_a_parameter_is_no_step():
+    with pytest.raises(MissingError):
+        Layer(weights=weights(), w_q=torch.zeros(2, 6, 5))["w_q"]
+
+
+def test_one_axis_has_one_size():
+    with pytest.raises(ShapeError, match=r"^key_pos is 5 in key but 4 in value: one axis has one size in a layer\.$"):
+        Layer(value=torch.zeros(2, 4, 3), key=torch.zeros(2, 5, 3))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "axis"),
+    [
+        ({"query": torch.zeros(2, 9, 5)}, "query_pos"),
+        ({"scores": torch.zeros(9, 3, 4)}, "head"),
+        ({"mask": torch.ones(3, 9, dtype=torch.bool)}, "key_pos"),
+        ({"value": torch.zeros(2, 4, 6), "w_o": torch.zeros(2, 9, 8)}, "d_v"),
+        ({"input": torch.zeros(3, 8), "w_q": torch.zeros(2, 9, 5)}, "d_model"),
+        ({"query": torch.zeros(2, 3, 5), "w_k": torch.zeros(2, 8, 9)}, "d_k"),
+    ],
+)
+def test_every_axis_is_checked_also_those_of_the_parameters(wrong, axis):
+    with pytest.raises(ShapeError, match=f"^{axis} is "):
+        Layer(weights=weights(), **wrong)
+
+
+def test_a_missing_axis_says_which_axes_were_expected_and_what_came():
+    with pytest.raises(
+        ShapeError, match=r"^weights has the axes \[head query_pos key_pos\]; got the shape \[3, 4\]: give it 3 axes\.$"
+    ):
+        Layer(weights=torch.zeros(3, 4))
+
+
+def test_matrix_picks_one_head_and_never_the_average():
+    tensor = torch.rand(2, 3, 4)
+    layer = Layer(weights=tensor, input=torch.zeros(3, 8))
+    assert torch.equal(layer.matrix("weights", 1), tensor[1])
+    assert layer.matrix("input", 1).shape == (3, 8)
+
+
+@pytest.mark.parametrize("head", [-1, 2])
+def test_a_head_out_of_range_says_how_heads_count(head):
+    with pytest.raises(MissingError, match=rf"^heads count from 0 to 1; got {head}: choose one of these\.$"):
+        Layer(weights=weights()).matrix("weights", head)
+
+
+def test_a_layer_counts_its_heads():
+    assert Layer(weights=weights(n_heads=5)).n_heads == 5
+    assert Layer(input=torch.zeros(3, 8)).n_heads == 1
+
+
+def test_layers_and_traces_are_frozen_and_compare_by_identity():
+    layer = Layer(weights=weights())
+    trace = Trace(("a", "b", "c"), (layer,), ("w", "x", "y", "z"))
+    with pytest.raises(FrozenInstanceError):
+        layer.weights = None
+    with pytest.raises(FrozenInstanceError):
+        trace.tokens = ()
+    assert layer != Layer(weights=layer.weights)
+    assert len({trace, trace}) == 1
+
+
+def test_a_trace_has_one_token_per_row_and_one_key_token_per_column():
+    with pytest.raises(
+        ShapeError, match=r"^query_pos is 3 in weights but there are 2 tokens: give one token per query_pos\.$"
+    ):
+        Trace(("a", "b"), (Layer(weights=weights()),), ("w", "x", "y", "z"))
+    with pytest.raises(ShapeError, match=r"^key_pos is 4 in weights but there are 3 tokens"):
+        Trace(("a", "b", "c"), (Layer(weights=weights()),))
+
+
+def test_key_tokens_are_the_tokens_unless_there_is_a_second_text():
+    assert Trace(("a", "b"), ()).key_tokens == ("a", "b")
+    crossed = Trace(("a", "b", "c"), (Layer(weights=weights()),), ("w", "x", "y", "z"))
+    assert crossed.labels_of("query_pos") == ("a", "b", "c")
+    assert crossed.labels_of("key_pos") == ("w", "x", "y", "z")
+    assert crossed.labels_of("d_model") is None
+
+
+@pytest.mark.parametrize("index", [-1, 1])
+def test_a_layer_out_of_range_says_how_layers_count(index):
+    with pytest.raises(MissingError, match=rf"^layers count from 0 to 0; got {index}: choose one of these\.$"):
+        TypedText("a").trace().layer(index)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [AttentionConfig(), AttentionConfig(d_k=3, d_v=5, positions="sinusoidal"), AttentionConfig(init="identity")],
+)
+def test_a_source_s_tensors_have_the_axes_declared(config):
+    trace = TypedText("the cat sat", config, text2="on the mat there").trace()
+    n_heads, d_k, d_v = config.sizes
+    sizes = {"head": n_heads, "query_pos": 3, "key_pos": 4, "d_model": config.d_model, "d_k": d_k, "d_v": d_v}
+    for step, tensor in trace.layers[0]:
+        assert tuple(tensor.shape) == tuple(sizes[axis] for axis in step.axes), step.name
