@@ -75,6 +75,11 @@ def number(value: float) -> str:
     return rf"{mantissa} \cdot 10^{{{int(exponent)}}}" if exponent else mantissa.rstrip(".")
 
 
+def exponent(value: float) -> str:
+    """A number in an exponent: at least 4 decimals, since its error, not its share, becomes the error of the power."""
+    return f"{value:.4f}" if 1 <= abs(value) < math.inf else number(value)
+
+
 def factor(value: float) -> str:
     """A number as a factor: a negative one stands in brackets."""
     return f"({number(value)})" if value < 0 else number(value)

@@ -13,6 +13,7 @@ import math
 import torch
 from torch import Tensor
 
+from attention.errors import ShapeError
 from attention.trace import Layer
 
 
@@ -71,6 +72,16 @@ def softmax_weights(masked_scores: Tensor, argmax: bool = False) -> Tensor:
     return torch.where(total > 0, share / total, torch.zeros_like(share))
 
 
+def drop_weights(weights: Tensor, dropout: float, generator: torch.Generator) -> Tensor:
+    """The weights with a share of them set to 0 and the rest divided by 1 − dropout: [head query_pos key_pos].
+
+    Rows sum to 1 only on average. More dropout drops what less has dropped, and more.
+    Source: Srivastava et al. 2014, "Dropout"; on the weights as in `nn.MultiheadAttention`.
+    """
+    luck = torch.rand(weights.shape, generator=generator)
+    return torch.where(luck >= dropout, weights / (1 - dropout), torch.zeros_like(weights))
+
+
 def mix_values(weights: Tensor, value: Tensor) -> Tensor:
     """Each head's output, A V: [head query_pos d_v]. A query that sees no key gets 0."""
     return weights @ value
@@ -100,6 +111,8 @@ def attend(
     scaled: bool = True,
     temperature: float = 1.0,
     w_o: Tensor | None = None,
+    dropout: float = 0.0,
+    generator: torch.Generator | None = None,
 ) -> Layer:
     """One layer of attention with every step kept, from Q [head query_pos d_k], K [head key_pos d_k] and V [head key_pos d_v].
 
@@ -109,10 +122,13 @@ def attend(
         temperature: 0 to infinity; 0 is argmax with ties split evenly, infinity is uniform over the
             visible keys.
         w_o: [head d_v d_model]; without it `output` stays None.
+        dropout: the share of the weights that is dropped; needs a `generator`.
 
     Raises:
-        ShapeError: the axes do not fit together.
+        ShapeError: the axes do not fit together, or the mask is not boolean.
     """
+    if mask is not None and mask.dtype != torch.bool:
+        raise ShapeError(f"a mask is boolean, True = may attend; got {mask.dtype}: compare it with 0 first.")
     divisor = math.sqrt(query.shape[-1]) if scaled else 1.0
     Layer(query=query, key=key, value=value, mask=mask, w_o=w_o)  # says which axis does not fit, before torch does
     scores = dot_scores(query, key)
@@ -123,7 +139,8 @@ def attend(
         scaled_scores = scale_scores(scores, divisor, temperature)
     masked_scores = mask_scores(scaled_scores, mask)
     weights = softmax_weights(masked_scores, argmax=temperature == 0)
-    head_output = mix_values(weights, value)
+    dropped_weights = drop_weights(weights, dropout, generator) if dropout and generator else None
+    head_output = mix_values(weights if dropped_weights is None else dropped_weights, value)
     return Layer(
         query=query,
         key=key,
@@ -132,10 +149,12 @@ def attend(
         scaled_scores=scaled_scores,
         masked_scores=masked_scores,
         weights=weights,
+        dropped_weights=dropped_weights,
         head_output=head_output,
         output=None if w_o is None else project_output(head_output, w_o),
         mask=mask,
         w_o=w_o,
         divisor=divisor,
         temperature=temperature,
+        dropout=dropout,
     )

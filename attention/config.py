@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from attention.errors import ConfigError
 
-MASKS = ("none", "causal", "window", "causal window")
+MASKS = ("none", "causal", "window", "causal window", "prefix", "padding", "custom")
 POSITIONS = ("none", "sinusoidal")
 INITS = ("scaled normal", "uniform", "normal", "linear", "identity")
 
@@ -33,6 +33,9 @@ class AttentionConfig:
             the heads do not divide d_model.
         mask: which keys a query may attend to, one of `MASKS`.
         window: for the two window masks: how many positions away a key may be.
+        prefix: for the prefix mask: how many first keys every query sees.
+        cells: for the custom mask: which cells are hidden, as `attention.masks.encode` writes it.
+        dropout: the share of the weights that is dropped, 0 to 0.9; seeded. The rest is divided by 1 − dropout.
         temperature: 0 to infinity; 0 is argmax, infinity is uniform over the visible keys.
         scaled: whether scores are divided by √d_k (per head, never √d_model).
         positions: what is added to the embeddings, one of `POSITIONS`.
@@ -57,12 +60,16 @@ class AttentionConfig:
     positions: str = "none"
     init: str = "scaled normal"
     seed: int = 0
+    prefix: int = 1
+    cells: str = ""
+    dropout: float = 0.0
 
     def __post_init__(self) -> None:
         for name, low, high in (
             ("d_model", 1, None),
             ("n_heads", 1, None),
             ("window", 0, None),
+            ("prefix", 0, None),
             ("seed", 0, 2**32 - 1),
         ):
             _check_whole(name, getattr(self, name), low, high)
@@ -74,10 +81,12 @@ class AttentionConfig:
                 raise ConfigError(
                     f"{name} is one of {', '.join(choices)}; got {getattr(self, name)!r}: choose one of them."
                 )
-        if not isinstance(self.temperature, int | float) or math.isnan(self.temperature) or self.temperature < 0:
+        if not _is_number(self.temperature) or math.isnan(self.temperature) or self.temperature < 0:
             raise ConfigError(
                 f"temperature is a number from 0 (argmax) to infinity (uniform); got {self.temperature!r}: choose one, 1 changes nothing."
             )
+        if not _is_number(self.dropout) or not 0 <= self.dropout <= 0.9:
+            raise ConfigError(f"dropout is a number from 0 to 0.9; got {self.dropout!r}: choose one, 0 drops nothing.")
         if self.init == "identity":
             for name in ("d_k", "d_v"):
                 if getattr(self, name) not in (None, self.d_model):
@@ -113,6 +122,10 @@ def _check_whole(name: str, value: object, low: int, high: int | None) -> None:
     if not whole or value < low or (high is not None and value > high):  # type: ignore[operator]  # int by `whole`
         span = f"of at least {low}" if high is None else f"from {low} to {high}"
         raise ConfigError(f"{name} is a whole number {span}; got {value!r}: choose one.")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _one_of(numbers: tuple[int, ...]) -> str:

@@ -55,7 +55,7 @@ def color_range(trace: Trace, step: str, layer: int = 0, stretch: bool = False) 
     finite = tensor[tensor.isfinite()]
     largest = float(finite.abs().max()) if len(finite) else 0.0
     if find_step(step).kind == "probability":
-        return (0.0, largest) if stretch and largest else (0.0, 1.0)
+        return (0.0, largest) if stretch and largest else (0.0, max(1.0, largest))  # dropout may lift a weight over 1
     return (-largest, largest) if largest else (-1.0, 1.0)
 
 

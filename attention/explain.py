@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from attention.arithmetic import Cell, Explanation, Term, factor, largest, number, summed
+from attention.arithmetic import Cell, Explanation, Term, exponent, factor, largest, number, summed
 from attention.errors import MissingError
 from attention.trace import Layer, Step, Trace, find_step
 
@@ -37,6 +37,7 @@ _MADE_FROM = {
     "scaled_scores": ("query", "scores"),
     "masked_scores": ("scaled_scores",),
     "weights": ("masked_scores",),
+    "dropped_weights": ("weights",),
     "head_output": ("weights", "value"),
 }
 
@@ -73,13 +74,16 @@ class _Explainer:
                 return self._masked()
             case "weights":
                 return self._weights()
+            case "dropped_weights":
+                return self._dropped()
             case "head_output":
+                mixer = "weights" if self.layer.dropped_weights is None else "dropped_weights"
                 return self._products(
-                    self._row("weights", row),
+                    self._row(mixer, row),
                     self._column("value", column),
-                    rf"\sum_j A{self._at(row, 'j')}\, V{self._at('j', column)}",
+                    rf"\sum_j {find_step(mixer).tex}{self._at(row, 'j')}\, V{self._at('j', column)}",
                     f"Query {row} takes from each key's value as much as its weight says.",
-                    lambda i: (self._cell("weights", row, i), self._cell("value", i, column)),
+                    lambda i: (self._cell(mixer, row, i), self._cell("value", i, column)),
                 )
             case "output":
                 return self._output()
@@ -116,7 +120,7 @@ class _Explainer:
         return self._made(
             (Term(rf"{wave}({turned})", value),),
             (rf"{wave}\left({row} \,/\, 10000^{{{exponent}}}\right)", rf"{wave}({turned})"),
-            f"Position {row} in column {column}: {'a sine' if wave == chr(92) + 'sin' else 'a cosine'} that turns more slowly in later columns.",
+            f"Position {row} in column {column}: {'a sine' if column % 2 == 0 else 'a cosine'} that turns more slowly in later columns.",
         )
 
     def _projection(self, name: str) -> Explanation:
@@ -213,10 +217,11 @@ class _Explainer:
             )
         power = {j: math.exp(float(masked[j]) - highest) for j in visible}
         top = power.get(column, 0.0)
-        parts = largest([Term(rf"e^{{{number(float(masked[j]) - highest)}}}", power[j]) for j in visible])
+        parts = largest([Term(rf"e^{{{exponent(float(masked[j]) - highest)}}}", power[j]) for j in visible])
         total = math.fsum(part.value for part in parts)
-        at, peak = self._at(row, column), number(highest)
-        above = rf"e^{{{number(float(masked[column]))} - {factor(highest)}}}"
+        at, peak = self._at(row, column), exponent(highest)
+        less = f"- {peak}" if highest >= 0 else f"- ({peak})"
+        above = rf"e^{{{exponent(float(masked[column]))} {less}}}"
         return self._made(
             (Term(above, top), Term(number(total), total)),
             (
@@ -230,6 +235,22 @@ class _Explainer:
             "quotient",
             parts,
             came_from,
+        )
+
+    def _dropped(self) -> Explanation:
+        row, column = self.cell.row, self.cell.column
+        weight, kept = float(self._row("weights", row)[column]), 1 - self.layer.dropout
+        came_from = (self._cell("weights", row, column),)
+        if self.value == 0 and weight != 0:
+            words = f"Dropout fell on this cell: query {row} does without key {column} this time."
+            return self._made((), (), words, came_from=came_from)
+        at = self._at(row, column)
+        return self._made(
+            (Term(number(weight), weight), Term(number(kept), kept)),
+            (rf"\frac{{A{at}}}{{1 - {number(self.layer.dropout)}}}", rf"\frac{{{number(weight)}}}{{{number(kept)}}}"),
+            "Dropout left this cell: it is divided by the share that is kept, so that the row sums to 1 on average.",
+            "quotient",
+            came_from=came_from,
         )
 
     def _output(self) -> Explanation:

@@ -6,10 +6,18 @@ opposite (True = hidden): convert at the border.
 
 from __future__ import annotations
 
+import binascii
+import zlib
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+
+import numpy as np
 import torch
 from torch import Tensor
 
 from attention.config import AttentionConfig
+from attention.errors import ConfigError
+
+MOST_POSITIONS = 4096  # rows or columns of a custom mask
 
 
 def causal(n_queries: int, n_keys: int) -> Tensor:
@@ -35,14 +43,95 @@ def window(n_queries: int, n_keys: int, size: int) -> Tensor:
     return (query_pos - key_pos).abs() <= size
 
 
-def build(config: AttentionConfig, n_queries: int, n_keys: int) -> Tensor:
-    """The mask that `config` asks for, boolean [query_pos key_pos]; all True for "none"."""
+def prefix(n_queries: int, n_keys: int, size: int) -> Tensor:
+    """Causal, and the first `size` keys are visible to every query: a prefix that is read both ways.
+
+    Returns: boolean [query_pos key_pos]. Source: Raffel et al. 2020, "T5", figure 4.
+    """
+    _, key_pos = _positions(n_queries, n_keys)
+    return causal(n_queries, n_keys) | (key_pos < size)
+
+
+def padding(n_queries: int, real: Tensor) -> Tensor:
+    """Every query sees the `real` keys (boolean [key_pos]) and none that is padding.
+
+    Returns: boolean [query_pos key_pos].
+    """
+    return real.expand(n_queries, -1)
+
+
+def custom(n_queries: int, n_keys: int, cells: str) -> Tensor:
+    """The person's own mask: all visible but the cells that `encode` wrote down.
+
+    Where the written mask is smaller than the map, the cells outside are visible.
+
+    Returns: boolean [query_pos key_pos].
+
+    Raises:
+        ConfigError: `cells` is not what `encode` writes.
+    """
+    visible = torch.ones(n_queries, n_keys, dtype=torch.bool)
+    if cells:
+        written = torch.from_numpy(_decode(cells))[:n_queries, :n_keys]
+        visible[: written.shape[0], : written.shape[1]] = ~written
+    return visible
+
+
+def encode(visible: Tensor) -> str:
+    """A mask [query_pos key_pos] as a short text for a link: its size, and the hidden cells, packed.
+
+    Nothing hidden is the empty text.
+    """
+    hidden = np.logical_not(visible.numpy())
+    if not hidden.any():
+        return ""
+    packed = urlsafe_b64encode(zlib.compress(np.packbits(hidden).tobytes(), 9)).decode().rstrip("=")
+    return f"{hidden.shape[0]}x{hidden.shape[1]}.{packed}"
+
+
+def toggled(visible: Tensor, query_pos: int, key_pos: int) -> str:
+    """The mask with one cell turned round, as `encode` writes it."""
+    changed = visible.clone()
+    changed[query_pos, key_pos] = ~visible[query_pos, key_pos]
+    return encode(changed)
+
+
+def build(config: AttentionConfig, n_queries: int, n_keys: int, real: Tensor | None = None) -> Tensor:
+    """The mask that `config` asks for, boolean [query_pos key_pos]; all True for "none".
+
+    Keys that are padding (`real`, boolean [key_pos], is False) are hidden under every mask.
+    """
     visible = torch.ones(n_queries, n_keys, dtype=torch.bool)
     if "causal" in config.mask:
         visible = visible & causal(n_queries, n_keys)
     if "window" in config.mask:
         visible = visible & window(n_queries, n_keys, config.window)
-    return visible
+    if config.mask == "prefix":
+        visible = prefix(n_queries, n_keys, config.prefix)
+    if config.mask == "custom":
+        visible = custom(n_queries, n_keys, config.cells)
+    return visible if real is None else visible & padding(n_queries, real)
+
+
+def _decode(cells: str) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
+    """The hidden cells, boolean [query_pos key_pos], from what `encode` wrote."""
+    try:
+        size, _, packed = cells.partition(".")
+        rows, columns = (int(n) for n in size.split("x"))
+        if not (1 <= rows <= MOST_POSITIONS and 1 <= columns <= MOST_POSITIONS):
+            raise ValueError(size)
+        whole = -(-rows * columns // 8)
+        # No more than the size needs is ever unpacked, whatever the text claims.
+        raw = zlib.decompressobj().decompress(urlsafe_b64decode(packed + "=" * (-len(packed) % 4)), whole)
+        bits = np.unpackbits(np.frombuffer(raw, np.uint8), count=rows * columns)
+        if len(raw) != whole:
+            raise ValueError(len(raw))
+    except (ValueError, binascii.Error, zlib.error):
+        shown = cells if len(cells) <= 24 else cells[:24] + "…"
+        raise ConfigError(
+            f"cells holds a custom mask as the Masks page writes it, such as 2x2.eNpzAAAAQQBB; got {shown!r}: choose the mask anew there."
+        ) from None
+    return bits.reshape(rows, columns).astype(bool)
 
 
 def _positions(n_queries: int, n_keys: int) -> tuple[Tensor, Tensor]:

@@ -42,17 +42,21 @@ def heatmap(
     found = find_step(step)
     matrix = trace.layer(layer).matrix(step, head)
     rows, columns = matrix.shape
-    panel = Panel(head, 0, 0, rows, columns)
-    figure = figure_of(trace, found, layer, matrix.numpy(), _hidden(trace, found, layer), [panel], stretch)
+    panel, hidden = Panel(head, 0, 0, rows, columns), _hidden(trace, found, layer)
+    figure = figure_of(trace, found, layer, matrix.numpy(), hidden, [panel], stretch)
     if max(rows, columns) <= CELL_TEXT_UP_TO:
         figure.data[0].update(texttemplate="%{z:.2f}", textfont_size=10)
     if found.kind == "probability" and rows <= CELL_TEXT_UP_TO:
         figure.layout.margin.r = 40
         beside: dict[str, Any] = {"x": 1, "xref": "paper", "xanchor": "left", "xshift": 6}
-        sums = enumerate(matrix.sum(dim=-1).tolist())
+        blind = np.zeros(rows, dtype=bool) if hidden is None else hidden.all(axis=1)
+        sums = [
+            "no key" if sees_none else f"{total:.2f}"
+            for sees_none, total in zip(blind, matrix.sum(dim=-1).tolist(), strict=True)
+        ]
         figure.layout.annotations = [
             note("Σ row", y=-0.5, yanchor="bottom", **beside),
-            *(note(f"{total:.2f}" if total else "no key", y=row, **beside) for row, total in sums),
+            *(note(text, y=row, **beside) for row, text in enumerate(sums)),
         ]
     if chosen is not None:
         figure.layout.shapes = _marks(found, panel, chosen)
@@ -117,7 +121,7 @@ def cell_at(figure: go.Figure, x: int, y: int) -> Cell | None:
 def _hidden(trace: Trace, step: Step, layer: int) -> NDArray[np.bool_] | None:
     """Which cells the mask hides [query_pos key_pos]; None for the steps before it and after it."""
     mask = trace.layer(layer).mask
-    if mask is None or step.name not in ("masked_scores", "weights"):
+    if mask is None or step.name not in ("masked_scores", "weights", "dropped_weights"):
         return None
     hidden: NDArray[np.bool_] = np.logical_not(mask.numpy())
     return hidden

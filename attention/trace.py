@@ -85,8 +85,8 @@ class Layer:
     ``layer["weights"]`` gives one by name.
 
     Besides the steps: `mask` (boolean, True = may attend), the `divisor` of the scores (√d_k, or 1
-    where scores are not scaled), the `temperature` (0 where the limit argmax was taken), and the
-    parameters that made the steps, where the source has them.
+    where scores are not scaled), the `temperature` (0 where the limit argmax was taken), the `dropout`, and
+    the parameters that made the steps, where the source has them.
 
     Raises:
         ShapeError: a tensor has the wrong number of axes, or one axis has two sizes.
@@ -103,7 +103,10 @@ class Layer:
     scaled_scores: Tensor | None = _step("S′", "head query_pos key_pos", "S / (√d_k · temperature)", tex="S'")
     masked_scores: Tensor | None = _step("M", "head query_pos key_pos", "S′, and −∞ where the mask hides a key")
     weights: Tensor | None = _step("A", "head query_pos key_pos", "softmax of M over key_pos", "probability")
-    head_output: Tensor | None = _step("Z", "head query_pos d_v", "A V")
+    dropped_weights: Tensor | None = _step(
+        "D", "head query_pos key_pos", "A, a share of it dropped, the rest divided by 1 − dropout", "probability"
+    )
+    head_output: Tensor | None = _step("Z", "head query_pos d_v", "A V (D V with dropout)")
     output: Tensor | None = _step("O", "query_pos d_model", "concat(Z) W_O")
 
     mask: Tensor | None = _parameter("query_pos key_pos")
@@ -113,6 +116,7 @@ class Layer:
     w_o: Tensor | None = _parameter("head d_v d_model")
     divisor: float = 1.0
     temperature: float = 1.0
+    dropout: float = 0.0
 
     def __post_init__(self) -> None:
         seen: dict[str, tuple[int, str]] = {}

@@ -1,6 +1,5 @@
 import math
 import re
-import shutil
 import time
 from functools import cache
 
@@ -61,14 +60,14 @@ def panels(figure):
 @pytest.mark.parametrize("step", NAMES)
 @pytest.mark.parametrize("head", [0, 3])
 def test_a_map_shows_the_tensor_s_own_numbers(step, head):
-    made = trace(text2="a dog ran off to", positions="sinusoidal", mask="causal", d_v=5)
+    made = trace(text2="a dog ran off to", positions="sinusoidal", dropout=0.2, mask="causal", d_v=5)
     matrix = made.layers[0].matrix(step, head).numpy()
     np.testing.assert_array_equal(z(plots.heatmap(made, step, head=head)), np.where(np.isinf(matrix), np.nan, matrix))
 
 
 @pytest.mark.parametrize("step", NAMES)
 def test_all_heads_stand_where_the_panels_say(step):
-    made = trace(text2="a dog ran off to", positions="sinusoidal", mask="causal", d_v=5)
+    made = trace(text2="a dog ran off to", positions="sinusoidal", dropout=0.2, mask="causal", d_v=5)
     figure = plots.heads(made, step)
     n_heads = 4 if step in {s.name for s in STEPS if s.per_head} else 1
     assert [head for head, _ in panels(figure)] == list(range(n_heads))
@@ -130,7 +129,7 @@ def test_the_cat_sat_on_the_mat_is_six_by_six_and_shows_no_causal_leak():
 @pytest.mark.parametrize("step", NAMES)
 @pytest.mark.parametrize("draw", [plots.heatmap, plots.heads])
 def test_axes_are_numbers_never_strings(draw, step):
-    figure = draw(trace("2024 2024-01-15 3 <s>", text2="1 1 2", positions="sinusoidal"), step)
+    figure = draw(trace("2024 2024-01-15 3 <s>", text2="1 1 2", positions="sinusoidal", dropout=0.2), step)
     for data in figure.data:
         assert data.x is None
         assert data.y is None
@@ -377,7 +376,7 @@ def test_either_side_above_24_is_too_many_for_numbers():
 @pytest.mark.parametrize("draw", [plots.heatmap, plots.heads])
 def test_a_map_is_titled_with_its_own_step_and_formula(draw, step):
     declared = next(s for s in STEPS if s.name == step)
-    figure = draw(trace(text2="a dog", positions="sinusoidal"), step)
+    figure = draw(trace(text2="a dog", positions="sinusoidal", dropout=0.2), step)
     assert re.sub("<.*?>", "", figure.layout.title.text).split() == [declared.symbol, step]
     assert declared.formula in figure.layout.title.subtitle.text
     assert "Attention Weights" not in said(figure)
@@ -525,7 +524,6 @@ def test_drawing_leaves_the_trace_alone():
 
 # -- what a browser makes of it -----------------------------------------------------------------
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 PLACE = """([x, y]) => {
     const map = document.getElementById("map"), {xaxis, yaxis} = map._fullLayout, box = map.getBoundingClientRect();
     return [box.left + xaxis._offset + xaxis.d2p(x), box.top + yaxis._offset + yaxis.d2p(y)];
@@ -533,38 +531,34 @@ PLACE = """([x, y]) => {
 
 
 @pytest.mark.browser
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
-def test_plotly_paints_tokens_as_text_and_says_nothing_between_the_panels(tmp_path):
-    sync_api = pytest.importorskip("playwright.sync_api")
+def test_plotly_paints_tokens_as_text_and_says_nothing_between_the_panels(tmp_path, browser):
     made = given(
         ["<s>", "2024", "the", "the", "</s>", "2024-01-15"],
         weights=uniform(4, 6, 6),
         mask=torch.ones(6, 6, dtype=torch.bool).tril(),
     )
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page()
+    page = browser.new_page()
 
-        def hover(x, y):
-            page.mouse.move(2, 2)
-            page.wait_for_timeout(200)
-            page.mouse.move(*page.evaluate(PLACE, [x, y]))
-            page.wait_for_timeout(300)
-            return " ".join(page.locator(".hovertext").all_text_contents())
+    def hover(x, y):
+        page.mouse.move(2, 2)
+        page.wait_for_timeout(200)
+        page.mouse.move(*page.evaluate(PLACE, [x, y]))
+        page.wait_for_timeout(300)
+        return " ".join(page.locator(".hovertext").all_text_contents())
 
-        def show(figure):
-            figure.write_html(tmp_path / "map.html", div_id="map")
-            page.goto((tmp_path / "map.html").as_uri())
-            page.wait_for_selector("#map .nsewdrag")
+    def show(figure):
+        figure.write_html(tmp_path / "map.html", div_id="map")
+        page.goto((tmp_path / "map.html").as_uri())
+        page.wait_for_selector("#map .nsewdrag")
 
-        show(plots.heatmap(made, "weights").update_layout(width=900))
-        assert page.locator("#map .xtick text").all_text_contents() == list(made.tokens)
-        assert page.locator("#map .ytick text").all_text_contents() == list(made.tokens)
-        assert "0.166666672" in hover(0, 4)
-        assert "hidden" in hover(4, 0)
-        figure = plots.heads(made, "weights").update_layout(width=900)
-        show(figure)
-        second = figure.layout.meta["panels"][1]
-        assert "L0 H1" in hover(second["x"], second["y"] + 2)
-        assert hover(second["x"] - 1, second["y"] + 2) == ""
-        browser.close()
+    show(plots.heatmap(made, "weights").update_layout(width=900))
+    assert page.locator("#map .xtick text").all_text_contents() == list(made.tokens)
+    assert page.locator("#map .ytick text").all_text_contents() == list(made.tokens)
+    assert "0.166666672" in hover(0, 4)
+    assert "hidden" in hover(4, 0)
+    figure = plots.heads(made, "weights").update_layout(width=900)
+    show(figure)
+    second = figure.layout.meta["panels"][1]
+    assert "L0 H1" in hover(second["x"], second["y"] + 2)
+    assert hover(second["x"] - 1, second["y"] + 2) == ""
+    page.close()

@@ -17,6 +17,7 @@ NAMES = (
     "scaled_scores",
     "masked_scores",
     "weights",
+    "dropped_weights",
     "head_output",
     "output",
 )
@@ -43,7 +44,7 @@ def test_every_step_is_declared_whole():
 
 
 def test_only_the_weights_are_a_probability():
-    assert [step.name for step in STEPS if step.kind == "probability"] == ["weights"]
+    assert [step.name for step in STEPS if step.kind == "probability"] == ["weights", "dropped_weights"]
 
 
 def test_an_unknown_step_is_told_the_known_ones():

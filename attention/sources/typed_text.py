@@ -7,12 +7,19 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from attention.config import AttentionConfig
-from attention.errors import TextError
+from attention.errors import ConfigError, TextError
 from attention.tokens import tokenize
 from attention.trace import Trace
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+PAD = ""  # no typed token is empty
+
+
+def _lines(text: str) -> list[str]:
+    return [line for line in text.split("\n") if tokenize(line)]
 
 
 @dataclass(frozen=True)
@@ -23,11 +30,16 @@ class TypedText:
     matrices it must.
 
     Attributes:
-        text: the tokens that attend, and are attended to unless there is a `text2`.
+        text: the tokens that attend, and are attended to unless there is a `text2`. Several lines are
+            several sequences.
         config: the knobs.
-        text2: a second text for cross-attention: queries from `text`, keys and values from this.
+        text2: a second text for cross-attention: queries from `text`, keys and values from this. One
+            line serves every sequence; as many lines as `text` go with them one by one.
         lowercase: whether "The" and "the" are one word.
-        max_tokens: longer texts are cut there, and the trace's notes say so.
+        max_tokens: longer sequences are cut there, and the trace's notes say so.
+        sequence: which line is shown, from zero.
+        pad: fill shorter lines with empty tokens up to the longest, and hide those keys; the mask
+            "padding" does the same and hides nothing else.
     """
 
     text: str
@@ -35,6 +47,13 @@ class TypedText:
     text2: str = ""
     lowercase: bool = True
     max_tokens: int = 512
+    sequence: int = 0
+    pad: bool = False
+
+    @property
+    def n_sequences(self) -> int:
+        """How many sequences the text holds: its lines that are not blank."""
+        return max(1, len(_lines(self.text)))
 
     def trace(self) -> Trace:
         """Every step from embedding to output, in float32.
@@ -43,13 +62,17 @@ class TypedText:
             TextError: `text` has no words or punctuation marks.
         """
         # Imported at first use: torch takes more than a second, and a page opens before that.
+        import torch
+
         from attention import masks
         from attention.attend import attend, project
+        from attention.seeds import generator
 
         notes: list[str] = []
         tokens = self._tokens(self.text, "text", notes)
         crossed = bool(self.text2.strip())
         key_tokens = self._tokens(self.text2, "second text", notes) if crossed else tokens
+        real = None if PAD not in key_tokens else torch.tensor([token != PAD for token in key_tokens])
 
         config, (n_heads, d_k, d_v) = self.config, self.config.sizes
         embedding, position, x = self._input(tokens)
@@ -65,24 +88,52 @@ class TypedText:
             w_o = self._drawn("w_o", n_heads * d_v, config.d_model).reshape(n_heads, d_v, config.d_model)
             query, key, value = project(x, w_q), project(x2, w_k), project(x2, w_v)
 
-        mask = masks.build(config, len(tokens), len(key_tokens))
-        layer = attend(query, key, value, mask, scaled=config.scaled, temperature=config.temperature, w_o=w_o)
+        mask = masks.build(config, len(tokens), len(key_tokens), real)
+        layer = attend(
+            query,
+            key,
+            value,
+            mask,
+            scaled=config.scaled,
+            temperature=config.temperature,
+            w_o=w_o,
+            dropout=config.dropout,
+            generator=generator(config.seed, "dropout"),
+        )
         layer = replace(
             layer, embedding=embedding, position=position, input=x, memory=memory, w_q=w_q, w_k=w_k, w_v=w_v
         )
         return Trace(tokens, (layer,), key_tokens, random=True, notes=tuple(notes))
 
     def _tokens(self, text: str, name: str, notes: list[str]) -> tuple[str, ...]:
-        tokens = tokenize(text, self.lowercase)
-        if not tokens:
+        """The tokens of the chosen line, padded if asked for."""
+        lines = _lines(text)
+        if not lines:
+            came = "only blanks" if text else "nothing"
+            raise TextError(f"The {name} needs at least one word or punctuation mark; got {came}: type a sentence.")
+        if len(lines) not in (1, self.n_sequences):
             raise TextError(
-                f"The {name} needs at least one word or punctuation mark; got {'only blanks' if text else 'nothing'}: type a sentence."
+                f"The second text needs 1 line, or {self.n_sequences} as the first; got {len(lines)}: add or remove lines."
             )
+        if not 0 <= self.sequence < self.n_sequences:
+            raise ConfigError(
+                f"sequence counts the lines from 0 to {self.n_sequences - 1}; got {self.sequence}: choose one of these."
+            )
+        all_tokens = [tokenize(line, self.lowercase) for line in lines]
+        tokens = all_tokens[self.sequence if len(lines) > 1 else 0]
         if len(tokens) > self.max_tokens:
             notes.append(
                 f"The {name} has {len(tokens):,} tokens; shown are the first {self.max_tokens}: shorten it to see it whole."
             )
-        return tokens[: self.max_tokens]
+            tokens = tokens[: self.max_tokens]
+        if not (self.pad or self.config.mask == "padding"):
+            return tokens
+        if len(lines) == 1 and name == "text":
+            notes.append(
+                "There is one line only, so nothing is padding: type a second, longer line to see a padding mask."
+            )
+        longest = min(max(map(len, all_tokens)), self.max_tokens)
+        return tokens + (PAD,) * (longest - len(tokens))
 
     def _input(self, tokens: tuple[str, ...]) -> tuple[Tensor, Tensor | None, Tensor]:
         """Embedding, position (None without positions) and their sum, each [query_pos d_model]."""

@@ -1,34 +1,40 @@
-"""Every shared knob: a widget whose key stands in the URL, on every page the same.
+"""Every shared knob: its key stands in the URL, on every page the same.
 
-The keys are public, links depend on them, and a default never changes: a value that equals its
-default leaves the URL. A bad value in a link falls back to the default and is said on the page.
+The keys are public, links depend on them, and a default never changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import streamlit as st
 
-from attention import AttentionConfig, Cell, Layer, Source, Trace, TypedText, find_step
+from attention import NOTEBOOKS, AttentionConfig, Cell, Layer, Notebook, Source, Trace, TypedText, find_step
 from attention.config import INITS, MASKS, POSITIONS, divisors
+from pages.ui.knobs import Knobs, in_url
 from pages.ui.notes import Notes
 
 DEFAULTS: dict[str, Any] = {
+    "source": "typed text",
+    "notebook": "self-attention-class",
+    "sequence": 0,
     "text": "the owl asked the moon and the moon blinked",
     "text2": "",
     "lowercase": True,
+    "pad": False,
     "mask": "none",
     "window": 2,
-    "heads": 4,
+    "prefix": 1,
+    "cells": "",
     "temperature": 1.0,
     "d_model": 64,
+    "heads": 4,
     "d_k": None,
     "d_v": None,
     "scaled": True,
     "positions": "none",
     "init": "scaled normal",
+    "dropout": 0.0,
     "seed": 0,
     "layer": 0,
     "head": 0,
@@ -43,142 +49,187 @@ WIDEST = 1024  # columns of d_model, d_k and d_v
 
 def state() -> dict[str, str]:
     """The shared knobs that differ from their defaults, as they stand in the URL."""
-    values = {key: st.session_state.get(key, st.query_params.get(key)) for key in DEFAULTS}
-    return {
-        key: _in_url(value)
-        for key, value in values.items()
-        if value is not None and _in_url(value) != _in_url(DEFAULTS[key])
-    }
+    values = {key: in_url(st.session_state.get(key, st.query_params.get(key))) for key in DEFAULTS}
+    return {key: value for key, value in values.items() if value and value != in_url(DEFAULTS[key])}
 
 
 def source(notes: Notes) -> Source:
-    """The knobs of the sidebar, and the source they describe; what a link got wrong goes to `notes`."""
-    text = _bound(
-        notes, st.text_area, "Text", "text", f"up to {LONGEST_TEXT:,} characters",
-        value=DEFAULTS["text"], max_chars=LONGEST_TEXT, height=100,
-        help="Each word and each punctuation mark becomes a token. Ctrl+Enter, or a click elsewhere, shows it.",
-    )  # fmt: skip
-    mask = _select(
-        notes,
-        "Mask",
-        "mask",
-        MASKS,
-        help="Which keys a query may look at. Causal: only itself and what stands before it. Window: only its neighbours.",
+    """The knobs of the sidebar, and the source they describe.
+
+    Raises:
+        ConfigError: the knobs contradict each other.
+    """
+    knobs = Knobs(notes, DEFAULTS)
+    match knobs.select("Source", "source", SOURCES, help="Where the numbers come from."):
+        case "notebook":
+            return _notebook(knobs)
+        case _:
+            return _typed_text(knobs)
+
+
+SOURCES = ("typed text", "notebook")
+
+
+def _notebook(knobs: Knobs) -> Notebook:
+    name = knobs.select(
+        "Notebook", "notebook", NOTEBOOKS, help="One of the five “attention from scratch” notebooks, to the digit."
     )
-    windowed = "window" in mask
-    window = _whole(
-        notes,
-        "Window",
-        "window",
-        0,
-        512,
-        disabled=not windowed,
-        help="How many positions away a key may be. Used by the two window masks.",
+    return Notebook(name, _sequence(knobs, Notebook(name).n_sequences))
+
+
+def _typed_text(knobs: Knobs) -> TypedText:
+    text = knobs.text(
+        "Text",
+        "text",
+        LONGEST_TEXT,
+        height=100,
+        help="Each word and each punctuation mark becomes a token; each line is a sequence of its own. "
+        "Ctrl+Enter, or a click elsewhere, shows it.",
     )
-    temperature = _bound(
-        notes, st.slider, "Temperature", "temperature", "a number from 0.05 to 10",
-        min_value=0.05, max_value=10.0, value=DEFAULTS["temperature"], step=0.05,
-        help="Scores are divided by it before the softmax. Low: the best key takes all. High: every key gets the same.",
-    )  # fmt: skip
-    d_model = _whole(notes, "d_model", "d_model", 1, WIDEST, help="How many numbers stand for one token.")
+    sequence = _sequence(knobs, TypedText(text).n_sequences)
+    mask, window, prefix, cells = _mask(knobs)
+    temperature = _temperature(knobs)
+    d_model = knobs.whole("d_model", "d_model", 1, WIDEST, help="How many numbers stand for one token.")
+    # Drawn below, but the heads must know it now.
     identity = st.session_state.get("init", st.query_params.get("init")) == "identity"
-    heads = _heads(notes, d_model, disabled=identity)
+    heads = _heads(knobs, d_model, disabled=identity)
     with st.expander("A second text", expanded=bool(st.session_state.get("text2", st.query_params.get("text2")))):
-        text2 = _bound(
-            notes, st.text_area, "Second text", "text2", f"up to {LONGEST_TEXT:,} characters",
-            value=DEFAULTS["text2"], max_chars=LONGEST_TEXT, height=80,
-            help="Cross-attention: queries come from the first text, keys and values from this one. Empty: the first text attends to itself.",
-        )  # fmt: skip
+        text2 = knobs.text(
+            "Second text",
+            "text2",
+            LONGEST_TEXT,
+            height=80,
+            help="Cross-attention: queries come from the first text, keys and values from this one. "
+            "Empty: the first text attends to itself.",
+        )
     with st.expander("More knobs"):
-        init = _select(
-            notes,
+        init = knobs.select(
             "Random weights",
             "init",
             INITS,
             help="How W_Q, W_K, W_V and W_O are drawn. Identity: no projections at all, Q = K = V = X, one head.",
         )
-        positions = _select(
-            notes, "Positions", "positions", POSITIONS, help="What is added to each embedding so that order matters."
+        positions = knobs.select(
+            "Positions", "positions", POSITIONS, help="What is added to each embedding so that order matters."
         )
-        scaled = _bound(
-            notes, st.toggle, "Divide by √d_k", "scaled", "true or false", value=DEFAULTS["scaled"],
-            help="Without it the scores grow with d_k, and the softmax picks one key and forgets the rest.",
-        )  # fmt: skip
+        scaled = _scaled(knobs)
         share = "d_model" if identity else "d_model / heads"
-        d_k = _whole(
-            notes,
-            "d_k",
-            "d_k",
-            1,
-            WIDEST,
-            disabled=identity,
-            placeholder=share,
-            help=f"Width of a query or key in each head. Empty: {share}.",
+        blank = {"disabled": identity, "placeholder": share}
+        d_k = knobs.whole(
+            "d_k", "d_k", 1, WIDEST, **blank, help=f"Width of a query or key in each head. Empty: {share}."
         )
-        d_v = _whole(
-            notes,
-            "d_v",
-            "d_v",
-            1,
-            WIDEST,
-            disabled=identity,
-            placeholder=share,
-            help=f"Width of a value in each head. Empty: {share}.",
+        d_v = knobs.whole("d_v", "d_v", 1, WIDEST, **blank, help=f"Width of a value in each head. Empty: {share}.")
+        dropout = knobs.slider(
+            "Dropout",
+            "dropout",
+            0.0,
+            0.9,
+            help="The share of the weights that is dropped after the softmax, as in training.",
         )
-        seed = _whole(
-            notes,
+        seed = knobs.whole(
             "Seed",
             "seed",
             0,
             2**32 - 1,
             help="Another seed draws other random weights; the same seed always the same ones.",
         )
-        lowercase = _bound(
-            notes,
-            st.toggle,
-            "Ignore upper case",
-            "lowercase",
-            "true or false",
-            value=DEFAULTS["lowercase"],
-            help="On: “The” and “the” are one word, with one embedding.",
+        lowercase = knobs.toggle(
+            "Ignore upper case", "lowercase", help="On: “The” and “the” are one word, with one embedding."
+        )
+        pad = knobs.toggle(
+            "Pad to the same length", "pad", help="Shorter lines are filled with empty tokens ∅ that no query sees."
         )
     if identity:
         d_k = d_v = None
-    config = AttentionConfig(d_model, heads, d_k, d_v, mask, window, temperature, scaled, positions, init, seed)
-    return TypedText(text, config, text2, lowercase)
+    config = AttentionConfig(
+        d_model, heads, d_k, d_v, mask, window, temperature, scaled, positions, init, seed, prefix, cells, dropout
+    )
+    return TypedText(text, config, text2, lowercase, sequence=sequence, pad=pad)
+
+
+def _sequence(knobs: Knobs, n_sequences: int) -> int:
+    """Which of several sequences is shown; a widget only where there is more than one."""
+    return _chosen_of(
+        knobs, "Sequence", "sequence", n_sequences, help="Each line, or each row of a batch, is one sequence."
+    )
+
+
+def _mask(knobs: Knobs) -> tuple[str, int, int, str]:
+    """The mask, and the three things that some masks need."""
+    mask = knobs.select(
+        "Mask",
+        "mask",
+        MASKS,
+        help="Which keys a query may look at. Causal: only itself and what stands before it. Window: only its neighbours. "
+        "Prefix: causal, but everybody sees the first ones. Custom: click the cells on the Masks page.",
+    )
+    window = DEFAULTS["window"]
+    prefix, cells = DEFAULTS["prefix"], DEFAULTS["cells"]
+    if mask == "prefix":
+        prefix = knobs.whole("Prefix", "prefix", 0, 512, help="How many first keys every query sees.")
+    elif mask == "custom":
+        cells = knobs.text(
+            "Hidden cells", "cells", 4000, widget=st.text_input, help="Written by clicking on the Masks page."
+        )
+    else:
+        off = "window" not in mask
+        window = knobs.whole(
+            "Window",
+            "window",
+            0,
+            512,
+            disabled=off,
+            help="How many positions away a key may be. Used by the two window masks.",
+        )
+    return mask, window, prefix, cells
+
+
+def _temperature(knobs: Knobs) -> float:
+    return knobs.slider(
+        "Temperature",
+        "temperature",
+        0.05,
+        10.0,
+        help="Scores are divided by it before the softmax. Low: the best key takes all. High: every key gets the same.",
+    )
+
+
+def _scaled(knobs: Knobs) -> bool:
+    return knobs.toggle(
+        "Divide by √d_k",
+        "scaled",
+        help="Without it the scores grow with d_k, and the softmax picks one key and forgets the rest.",
+    )
 
 
 def chosen_layer(notes: Notes, trace: Trace) -> int:
     """The layer that is shown; a widget only where there is more than one."""
-    asked = st.query_params.get("layer")
-    if len(trace.layers) > 1:
-        return int(_select(notes, "Layer", "layer", range(len(trace.layers)), help="Layers count from zero."))
-    if asked not in (None, "0"):
-        notes.keep(f"The link asks for layer {asked!r}; there is only layer 0, which is shown.")
-        del st.query_params["layer"]
-    return 0
+    return _chosen_of(Knobs(notes, DEFAULTS), "Layer", "layer", len(trace.layers), help="Layers count from zero.")
 
 
 def chosen_cell(notes: Notes, layer: Layer) -> Cell:
     """The pickers for step, head, query and key, in one row: the address of one number."""
+    knobs = Knobs(notes, DEFAULTS)
+    names = [step.name for step, _ in layer]
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         with st.container(width=170):
-            name = _select(
-                notes,
+            default = DEFAULTS["step"] if DEFAULTS["step"] in names else names[-1]
+            name = knobs.select(
                 "Step",
                 "step",
-                [step.name for step, _ in layer],
+                names,
+                default=default,
                 help="The step of the formula that the inspector and the table show.",
             )
         with st.container(width=84):
-            head = _select(notes, "Head", "head", range(layer.n_heads), help="Heads count from zero.")
+            head = knobs.select("Head", "head", range(layer.n_heads), help="Heads count from zero.")
         step = find_step(name)
         rows, columns = layer.matrix(name, head).shape
         with st.container(width=132):
-            row = _whole(notes, f"q: {step.row_axis}", "q", 0, rows - 1, help="The row of the cell, from zero.")
+            row = knobs.whole(f"q: {step.row_axis}", "q", 0, rows - 1, help="The row of the cell, from zero.")
         with st.container(width=132):
-            column = _whole(
-                notes, f"k: {step.column_axis}", "k", 0, columns - 1, help="The column of the cell, from zero."
+            column = knobs.whole(
+                f"k: {step.column_axis}", "k", 0, columns - 1, help="The column of the cell, from zero."
             )
     return Cell(name, head, row, column)
 
@@ -195,85 +246,39 @@ def choose(cell: Cell, layer: Layer | None = None) -> None:
     st.session_state.update({"step": cell.step, "head": cell.head, "q": row, "k": column})
 
 
-def _heads(notes: Notes, d_model: int, disabled: bool) -> int:
+def choose_mask(cells: str) -> None:
+    """Makes the custom mask that `cells` describes the mask. Only in a callback."""
+    st.session_state.update({"mask": "custom", "cells": cells})
+
+
+def _chosen_of(knobs: Knobs, label: str, key: str, how_many: int, **more: Any) -> int:
+    """One of several things that count from zero; without a widget where there is only one."""
+    if how_many > 1:
+        return int(knobs.select(label, key, range(how_many), **more))
+    asked = st.query_params.get(key)
+    if asked not in (None, "0"):
+        knobs.notes.keep(f"The link asks for {key} “{asked}”; there is only {key} 0, which is shown.")
+        del st.query_params[key]
+    return 0
+
+
+def _heads(knobs: Knobs, d_model: int, disabled: bool) -> int:
     """The number of heads: only what divides d_model is offered; what no longer does is changed, and said."""
     offered = [n for n in divisors(d_model) if n <= MOST_HEADS]
-    fitting = max(n for n in offered if n <= DEFAULTS["heads"])
+    named = ", ".join(map(str, offered))
     now = st.session_state.get("heads")
     if now is not None and now not in offered:
         st.session_state["heads"] = max(n for n in offered if n <= now)
-        st.toast(
-            f"{now} heads do not divide d_model {d_model}: now there are {st.session_state['heads']}. Choose {', '.join(map(str, offered))}.",
-            duration="long",
-        )
+        now_there_are = f"now there are {st.session_state['heads']}. Choose {named}."
+        st.toast(f"{now} heads do not divide d_model {d_model}: {now_there_are}", duration="long")
     return int(
-        _bound(
-            notes, st.selectbox, "Heads", "heads", f"one of {', '.join(map(str, offered))}, which divide d_model {d_model}",
-            options=offered, index=offered.index(fitting), disabled=disabled, help="Only numbers that divide d_model are offered.",
+        knobs.select(
+            "Heads",
+            "heads",
+            offered,
+            expected=f"one of {named}, which divide d_model {d_model}",
+            default=max(n for n in offered if n <= DEFAULTS["heads"]),
+            disabled=disabled,
+            help="Only numbers that divide d_model are offered.",
         )
-    )  # fmt: skip
-
-
-def _select(notes: Notes, label: str, key: str, options: Any, **more: Any) -> Any:
-    """A select box that offers `options` as they stand in the URL."""
-    options = list(options)
-    index = options.index(DEFAULTS[key]) if DEFAULTS[key] in options else 0
-    return _bound(
-        notes, st.selectbox, label, key, f"one of {', '.join(map(str, options))}", options=options, index=index, **more
     )
-
-
-def _whole(notes: Notes, label: str, key: str, low: int, high: int, **more: Any) -> Any:
-    """A number input for whole numbers; a value that the range no longer has becomes the nearest that it has."""
-    expected = f"a whole number from {low} to {high}"
-    if isinstance(now := st.session_state.get(key), int):
-        st.session_state[key] = min(max(now, low), high)
-    elif (asked := _asked(key)) is not None and _is_infinite(asked):
-        # Streamlit 1.67 turns it into an int and raises; so it leaves the address before there is a widget.
-        _refuse(notes, key, asked, expected, DEFAULTS[key])
-        del st.query_params[key]
-        st.rerun()
-    limits = {"min_value": low, "max_value": high, "value": DEFAULTS[key], "step": 1}
-    return _bound(notes, st.number_input, label, key, expected, **limits, **more)
-
-
-def _bound(notes: Notes, widget: Callable[..., Any], label: str, key: str, expected: str, **more: Any) -> Any:
-    """A widget bound to the URL; when a link's value could not be taken, `notes` says what came and what is used."""
-    asked = _asked(key)
-    value = widget(label, key=key, bind="query-params", **more)
-    if asked is not None and not _means(asked, value):
-        _refuse(notes, key, asked, expected, value)
-    return value
-
-
-def _asked(key: str) -> str | None:
-    """What the link asks for, the first time that its widget is drawn; None ever after."""
-    return None if key in st.session_state else st.query_params.get(key)
-
-
-def _refuse(notes: Notes, key: str, asked: str, expected: str, used: Any) -> None:
-    shown = asked if len(asked) <= 40 else asked[:40] + "…"
-    used = _in_url(used) or "the default"
-    notes.keep(f"The link asks for {key} = “{shown}”, but {key} is {expected}: {used} is used.")
-
-
-def _is_infinite(asked: str) -> bool:
-    try:
-        return abs(float(asked)) == float("inf")
-    except ValueError:
-        return False
-
-
-def _means(asked: str, value: Any) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return asked == _in_url(value) or (isinstance(value, bool) and asked.lower() == _in_url(value))
-    try:
-        return float(asked) == value
-    except ValueError:
-        return False
-
-
-def _in_url(value: Any) -> str:
-    if value is None:
-        return ""
-    return str(value).lower() if isinstance(value, bool) else str(value)
