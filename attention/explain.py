@@ -48,6 +48,8 @@ class _Explainer:
                 return self._position()
             case "query" | "key" | "value" as name:
                 return self._projection(name)
+            case "scores" if self.layer.query is None or self.layer.key is None:
+                return self._given("The score as it was given: no query and key made it.")
             case "scores":
                 return self._products(
                     self._row("query", row),
@@ -63,13 +65,7 @@ class _Explainer:
             case "weights":
                 return self._weights()
             case "head_output":
-                return self._products(
-                    self._row("weights", row),
-                    self._column("value", column),
-                    rf"\sum_j A{self._at(row, 'j')}\, V{self._at('j', column)}",
-                    f"Query {row} takes from each key's value as much as its weight says.",
-                    lambda i: (self._cell("weights", row, i), self._cell("value", i, column)),
-                )
+                return self._head_output()
             case "output":
                 return self._output()
             case _:
@@ -159,8 +155,9 @@ class _Explainer:
 
     def _masked(self) -> Explanation:
         row, column = self.cell.row, self.cell.column
-        before = float(self._row("scaled_scores", row)[column])
-        came_from = (self._cell("scaled_scores", row, column),)
+        unmasked = "scores" if self.layer.scaled_scores is None else "scaled_scores"
+        before = float(self._row(unmasked, row)[column])
+        came_from = (self._cell(unmasked, row, column),)
         if math.isinf(self.value):
             return self._made(
                 (Term(r"-\infty", self.value),),
@@ -170,7 +167,7 @@ class _Explainer:
             )
         return self._made(
             (Term(number(before), before),),
-            (f"S'{self._at(row, column)}",),
+            (f"{find_step(unmasked).tex}{self._at(row, column)}",),
             f"The mask lets query {row} see key {column}: the score stays as it is.",
             came_from=came_from,
         )
@@ -218,6 +215,19 @@ class _Explainer:
             "quotient",
             parts,
             came_from,
+        )
+
+    def _head_output(self) -> Explanation:
+        row, column = self.cell.row, self.cell.column
+        # Without a softmax the scores themselves mix the values.
+        share = "scores" if self.layer.weights is None else "weights"
+        says = "its score says; there is no softmax" if share == "scores" else "its weight says"
+        return self._products(
+            self._row(share, row),
+            self._column("value", column),
+            rf"\sum_j {find_step(share).tex}{self._at(row, 'j')}\, V{self._at('j', column)}",
+            f"Query {row} takes from each key's value as much as {says}.",
+            lambda i: (self._cell(share, row, i), self._cell("value", i, column)),
         )
 
     def _output(self) -> Explanation:
