@@ -12,10 +12,12 @@ from attention.config import AttentionConfig
 from attention.errors import AttentionError, ConfigError, MissingError, ShapeError, TextError
 from attention.explain import explain
 from attention.sources import Source
+from attention.sources.notebooks import NOTEBOOKS, Notebook
 from attention.sources.typed_text import TypedText
 from attention.trace import STEPS, Layer, Step, Trace, find_step
 
 __all__ = [
+    "NOTEBOOKS",
     "STEPS",
     "AttentionConfig",
     "AttentionError",
@@ -24,6 +26,7 @@ __all__ = [
     "Explanation",
     "Layer",
     "MissingError",
+    "Notebook",
     "ShapeError",
     "Source",
     "Step",

@@ -33,12 +33,9 @@ def explain(trace: Trace, step: str, layer: int = 0, head: int = 0, q: int = 0, 
 
 
 _MADE_FROM = {
-    "scores": ("query", "key"),
     "scaled_scores": ("query", "scores"),
-    "masked_scores": ("scaled_scores",),
     "weights": ("masked_scores",),
     "dropped_weights": ("weights",),
-    "head_output": ("weights", "value"),
 }
 
 
@@ -60,6 +57,8 @@ class _Explainer:
                 return self._position()
             case "query" | "key" | "value" as name:
                 return self._projection(name)
+            case "scores" if self.layer.query is None or self.layer.key is None:
+                return self._given("The score as it was given: no query and key made it.")
             case "scores":
                 return self._products(
                     self._row("query", row),
@@ -77,14 +76,7 @@ class _Explainer:
             case "dropped_weights":
                 return self._dropped()
             case "head_output":
-                mixer = "weights" if self.layer.dropped_weights is None else "dropped_weights"
-                return self._products(
-                    self._row(mixer, row),
-                    self._column("value", column),
-                    rf"\sum_j {find_step(mixer).tex}{self._at(row, 'j')}\, V{self._at('j', column)}",
-                    f"Query {row} takes from each key's value as much as its weight says.",
-                    lambda i: (self._cell(mixer, row, i), self._cell("value", i, column)),
-                )
+                return self._head_output()
             case "output":
                 return self._output()
             case _:
@@ -175,8 +167,11 @@ class _Explainer:
 
     def _masked(self) -> Explanation:
         row, column = self.cell.row, self.cell.column
-        before = float(self._row("scaled_scores", row)[column])
-        came_from = (self._cell("scaled_scores", row, column),)
+        unmasked = "scores" if self.layer.scaled_scores is None else "scaled_scores"
+        if getattr(self.layer, unmasked) is None:
+            return self._given("The masked score as the source recorded it; what made it is not known.")
+        before = float(self._row(unmasked, row)[column])
+        came_from = (self._cell(unmasked, row, column),)
         if math.isinf(self.value):
             return self._made(
                 (Term(r"-\infty", self.value),),
@@ -186,7 +181,7 @@ class _Explainer:
             )
         return self._made(
             (Term(number(before), before),),
-            (f"S'{self._at(row, column)}",),
+            (f"{find_step(unmasked).tex}{self._at(row, column)}",),
             f"The mask lets query {row} see key {column}: the score stays as it is.",
             came_from=came_from,
         )
@@ -251,6 +246,22 @@ class _Explainer:
             "Dropout left this cell: it is divided by the share that is kept, so that the row sums to 1 on average.",
             "quotient",
             came_from=came_from,
+        )
+
+    def _head_output(self) -> Explanation:
+        row, column = self.cell.row, self.cell.column
+        # What mixes the values is the last there is; without a softmax, the scores themselves.
+        last = ("dropped_weights", "weights", "scores")
+        share = next((name for name in last if getattr(self.layer, name) is not None), None)
+        if share is None or self.layer.value is None:
+            return self._given("The head_output as the source recorded it; what made it is not known.")
+        says = "its score says; there is no softmax" if share == "scores" else "its weight says"
+        return self._products(
+            self._row(share, row),
+            self._column("value", column),
+            rf"\sum_j {find_step(share).tex}{self._at(row, 'j')}\, V{self._at('j', column)}",
+            f"Query {row} takes from each key's value as much as {says}.",
+            lambda i: (self._cell(share, row, i), self._cell("value", i, column)),
         )
 
     def _output(self) -> Explanation:

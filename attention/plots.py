@@ -49,7 +49,7 @@ def heatmap(
     if found.kind == "probability" and rows <= CELL_TEXT_UP_TO:
         figure.layout.margin.r = 40
         beside: dict[str, Any] = {"x": 1, "xref": "paper", "xanchor": "left", "xshift": 6}
-        blind = np.zeros(rows, dtype=bool) if hidden is None else hidden.all(axis=1)
+        blind = [False] * rows if hidden is None else [bool(row.all()) for row in hidden]
         sums = [
             "no key" if sees_none else f"{total:.2f}"
             for sees_none, total in zip(blind, matrix.sum(dim=-1).tolist(), strict=True)
