@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 PROBABILITY = "Viridis"
 SIGNED = [[0.0, "#2166ac"], [0.25, "#8ec1de"], [0.5, "#f5f4f1"], [0.75, "#f0a582"], [1.0, "#b2182b"]]
 HIDDEN = "#9a9da6"
+ALLOWED = "#2a9d8f"
 CHOSEN = "#ff3ec9"  # in neither scale
 
 LABELS_UP_TO = 32  # tokens along an axis; beyond, every n-th
@@ -119,9 +120,25 @@ def figure_of(
             hovertemplate=hover
             + f"<b>{'0' if step.kind == 'probability' else '−∞'}</b>, hidden by the mask<extra></extra>",
         )
+    meta = {"alt": _alt(trace, step, layer, where, shape, blind), "step": step.name}
+    lay_out(figure, trace, (step.row_axis, step.column_axis), panels, f"<b>{step.symbol}</b>  {step.name}", facts, meta)
+    return figure
+
+
+def lay_out(
+    figure: go.Figure,
+    trace: Trace,
+    axes: tuple[str, str],
+    panels: list[Panel],
+    heading: str,
+    facts: list[str],
+    meta: dict[str, str],
+) -> None:
+    """Gives a map of `axes` (row, column) its heading, its axes with their tokens, its room and what a page must know."""
+    rows, columns = figure.data[0].z.shape
     figure.update_layout(
         title={
-            "text": f"<b>{step.symbol}</b>  {step.name}", "font_size": 15, "x": 0, "xref": "container", "pad_l": 6,
+            "text": heading, "font_size": 15, "x": 0, "xref": "container", "pad_l": 6,
             "y": 1 - 30 / HEIGHT, "yref": "container", "yanchor": "bottom", "subtitle": {"text": " · ".join(facts), "font_size": 11},
         },
         template="none",
@@ -130,8 +147,8 @@ def figure_of(
         margin=_margin(trace),
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
-        uirevision=f"{step.name} {rows} {columns}",  # zoom survives a knob, not another shape
-        meta={"alt": _alt(trace, step, layer, where, shape, blind), "step": step.name, "panels": [asdict(panel) for panel in panels]},
+        uirevision=f"{meta['step']} {rows} {columns}",  # zoom survives a knob, not another shape
+        meta=meta | {"panels": [asdict(panel) for panel in panels]},
     )  # fmt: skip
     plain: dict[str, Any] = {
         "showgrid": False,
@@ -141,13 +158,13 @@ def figure_of(
         "tickmode": "array",
         "hoverformat": "d",
     }
+    row_axis, column_axis = axes
     spans_x = {(panel.x, panel.columns, panel.block) for panel in panels}
     spans_y = {(panel.y, panel.rows, panel.block) for panel in panels}
-    figure.update_xaxes(**plain, **_labelled(trace, step.column_axis, spans_x), range=[-0.5, columns - 0.5])
-    figure.update_yaxes(**plain, **_labelled(trace, step.row_axis, spans_y), range=[rows - 0.5, -0.5])
-    upright = step.column_axis in AXIS_TITLES and (_upright(trace) or len(spans_x) > 1)
+    figure.update_xaxes(**plain, **_labelled(trace, column_axis, spans_x), range=[-0.5, columns - 0.5])
+    figure.update_yaxes(**plain, **_labelled(trace, row_axis, spans_y), range=[rows - 0.5, -0.5])
+    upright = column_axis in AXIS_TITLES and (_upright(trace) or len(spans_x) > 1)
     figure.layout.xaxis.update(tickangle=-90 if upright else 0, title_standoff=_room(trace) - 6 if upright else 8)
-    return figure
 
 
 def outline(x: int, y: int, columns: int, rows: int, width: int) -> dict[str, Any]:

@@ -15,13 +15,13 @@ import plotly.graph_objects as go
 
 from attention.arithmetic import Cell
 from attention.config import divisors
-from attention.drawing import AXIS_TITLES, Panel, color_range, figure_of, note, outline
+from attention.drawing import ALLOWED, AXIS_TITLES, HIDDEN, Panel, color_range, figure_of, lay_out, note, outline
 from attention.trace import Step, Trace, find_step
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["cell_at", "color_range", "heads", "heatmap"]
+__all__ = ["cell_at", "color_range", "heads", "heatmap", "mask_map"]
 
 CELL_TEXT_UP_TO = 24  # rows or columns; beyond, numbers in the cells are noise
 MOSAIC_CELLS = 1_000_000  # what a browser paints in two or three seconds
@@ -106,6 +106,49 @@ def heads(trace: Trace, step: str, layer: int = 0, chosen: Cell | None = None, s
         if chosen is not None and chosen.step == step:
             frames.append(outline(panel.x + chosen.column // block, panel.y + chosen.row // block, 1, 1, 2))
     figure.update_layout(annotations=notes, shapes=frames)
+    return figure
+
+
+def mask_map(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> go.Figure:
+    """Which keys each query may attend to: allowed cells in colour, hidden ones on their ground.
+
+    Raises:
+        MissingError: the trace has no such layer.
+    """
+    mask = trace.layer(layer).mask
+    rows, columns = len(trace.tokens), len(trace.key_tokens)
+    visible = np.ones((rows, columns), dtype=bool) if mask is None else mask.numpy()
+    figure = go.Figure()
+    figure.add_heatmap(
+        z=visible.astype(np.float32),
+        zmin=0,
+        zmax=1,
+        colorscale=[[0, HIDDEN], [0.5, HIDDEN], [0.5, ALLOWED], [1, ALLOWED]],
+        showscale=False,
+        xgap=1 if max(rows, columns) <= CELL_TEXT_UP_TO else 0,
+        ygap=1 if max(rows, columns) <= CELL_TEXT_UP_TO else 0,
+        hovertemplate="query %{y}<br>key %{x}<br>1 = may attend, 0 = hidden: <b>%{z}</b><extra></extra>",
+    )
+    allowed = f"{int(visible.sum())} of {visible.size} cells may attend"
+    blind = int((~visible.any(axis=1)).sum())
+    facts = [allowed] + ([f"{blind} {'query sees' if blind == 1 else 'queries see'} no key"] if blind else [])
+    alt = f"Heatmap of the mask, query (attends from) by key (attends to): {', '.join(facts)}. The grid below has every cell."
+    panel = Panel(0, 0, 0, rows, columns)
+    lay_out(
+        figure, trace, ("query_pos", "key_pos"), [panel], "<b>mask</b>  may attend", facts, {"alt": alt, "step": "mask"}
+    )
+    figure.layout.margin.t = 60
+    if chosen is not None:
+        figure.layout.shapes = _marks(find_step("weights"), panel, chosen)
+    return figure
+
+
+def way(trace: Trace, name: str) -> go.Figure:
+    """The rows of `head_output` under the name of the way that made them, for a comparison of several ways."""
+    figure = heatmap(trace, "head_output")
+    figure.layout.title.text = f"<b>{name}</b>"
+    figure.layout.title.subtitle.text = "each row the average of all rows up to it"
+    figure.layout.meta["alt"] = f"By {name}: {figure.layout.meta['alt']}"
     return figure
 
 

@@ -89,6 +89,25 @@ def arithmetic(explanation: Explanation, row_name: str, column_name: str, on_ste
                 )
 
 
+def grid(ticks: pd.DataFrame, key: str, on_edit: Callable[[pd.DataFrame], None]) -> None:
+    """A table of ticks to edit; a change calls `on_edit` with the whole table, before the page runs again."""
+
+    def edited() -> None:
+        changed = ticks.copy()
+        for row, cells in st.session_state[key]["edited_rows"].items():
+            for column, value in cells.items():
+                changed.loc[ticks.index[int(row)], column] = value
+        del st.session_state[key]  # the edit is in the mask now; the grid begins anew from it
+        on_edit(changed)
+
+    st.data_editor(ticks, key=key, on_change=edited, width="stretch")
+
+
+def numbers(rows: pd.DataFrame) -> None:
+    """A small table of results, whole."""
+    st.dataframe(rows, width="stretch", hide_index=True)
+
+
 def table(rows: pd.DataFrame, csv: Callable[[], str], file_name: str) -> None:
     """The numbers behind a map as a table, and as a CSV file that is made when asked for."""
     st.dataframe(rows, width="stretch", height="auto")

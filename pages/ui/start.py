@@ -9,21 +9,27 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 from streamlit.errors import StreamlitPageNotFoundError
 
-from attention import AttentionError, Cell, Layer, Source, Trace
+from attention import AttentionConfig, AttentionError, Cell, Layer, Source, Trace
 from pages.ui import inputs, show
 from pages.ui.notes import Notes
 
-MENU = {"app.py": "Lab", "pages/heads.py": "Heads"}
+MENU = {"app.py": "Lab", "pages/heads.py": "Heads", "pages/masks.py": "Masks"}
 
 
 @dataclass(frozen=True)
 class Page:
     """The trace a page shows, the chosen layer and cell, and a place above the pickers."""
 
+    source: Source
     trace: Trace
     index: int
     cell: Cell
     above: DeltaGenerator
+
+    @property
+    def mask_is_a_knob(self) -> bool:
+        """Whether the mask comes from the sidebar, and not with the source."""
+        return isinstance(getattr(self.source, "config", None), AttentionConfig)
 
     @property
     def layer(self) -> Layer:
@@ -48,14 +54,14 @@ def start(title: str, intro: str, pick: bool = True) -> Page:
             source = inputs.source(notes)
             trace = _trace(source)
         except AttentionError as error:
-            trace = None
+            source, trace = None, None
             notes.error(str(error))
     # After the knobs, so that the links carry what they say now. A page that is run by itself, as AppTest
     # does, has no other pages to link to.
     with menu, suppress(StreamlitPageNotFoundError):
         for path, name in MENU.items():
             st.page_link(path, label=name, query_params=inputs.state())
-    if trace is None:
+    if source is None or trace is None:
         st.stop()
     for note in trace.notes:
         notes.say(note)
@@ -64,7 +70,7 @@ def start(title: str, intro: str, pick: bool = True) -> Page:
     above = st.container()
     index = inputs.chosen_layer(notes, trace)
     cell = inputs.chosen_cell(notes, trace.layers[index]) if pick else Cell(inputs.DEFAULTS["step"], 0, 0, 0)
-    return Page(trace, index, cell, above)
+    return Page(source, trace, index, cell, above)
 
 
 # One object for everybody: a trace is never written to. Few, because a long text with many heads is large.

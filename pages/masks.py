@@ -1,0 +1,65 @@
+"""Masks: what does a mask do to the weights, and what becomes of a query that may see nothing?"""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from attention import plots
+from pages.ui import inputs, show
+from pages.ui.start import start
+
+page = start("Masks", "A mask decides which keys a query may look at. Click a cell of the mask to allow or to hide it.")
+
+from attention import mask_lessons, masks
+
+trace, layer, cell = page.trace, page.layer, page.cell
+visible = mask_lessons.visible_cells(trace, page.index)
+
+
+def toggle(step: str, x: int, y: int) -> None:
+    if step == "mask" and page.mask_is_a_knob:
+        inputs.choose_mask(masks.toggled(visible, y, x))
+    elif step != "mask":
+        inputs.choose(type(cell)(step, cell.head, y, x))
+
+
+shown = [step for step in ("masked_scores", "weights") if getattr(layer, step) is not None]
+maps = [
+    plots.mask_map(trace, page.index, cell),
+    *(plots.heatmap(trace, step, page.index, cell.head, cell) for step in shown),
+]
+show.figures(maps, "masks_maps", toggle)
+
+if page.mask_is_a_knob:
+    with st.container(horizontal=True):
+        hide = mask_lessons.hide_query(visible, cell.row) if cell.row < len(trace.tokens) else ""
+        st.button(f"Hide every key from query {cell.row}", on_click=inputs.choose_mask, args=(hide,), disabled=not hide)
+        st.button("Allow everything", on_click=inputs.choose_mask, args=("",))
+    with st.expander("The mask as a grid, for the keyboard"):
+        show.grid(
+            mask_lessons.grid(trace, page.index),
+            "masks_grid",
+            lambda ticks: inputs.choose_mask(mask_lessons.cells_of(ticks)),
+        )
+else:
+    st.info(
+        "This source brings its own mask. To click one together, choose typed text or your own matrices as the source."
+    )
+
+st.markdown("#### A query that sees no key")
+st.markdown(
+    "The softmax shares out 1 among the keys a query may see. Where there is none, there is nothing to share: "
+    "the honest answer is a row of zeros. This is what code in the wild makes of such a row, worked out now "
+    f"from the scores of query {min(cell.row, len(trace.tokens) - 1)}:"
+)
+show.numbers(mask_lessons.hidden_row_table(mask_lessons.scores_of(layer, cell)))
+
+st.markdown("#### The averaging trick: why a mask and a softmax")
+average, ways = mask_lessons.averaging_traces(trace, page.index)
+st.markdown(
+    "Attention without any preference is an average over what a query may see. A loop does it, a triangular matrix does it "
+    "at once, and a softmax of zeros with −∞ above the diagonal gives that very matrix. Put scores in place of the zeros, "
+    "and it is causal attention."
+)
+show.figures([plots.way(way, name) for name, way in ways.items()], "masks_averages", lambda *_: None)
+st.markdown(f"**All three are equal:** largest difference {average.difference:.2g}.")
