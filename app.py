@@ -31,7 +31,10 @@ with page.above:
 
 stretch = bool(st.session_state.get("lab_stretch", st.query_params.get("lab_stretch") == "true"))
 draw = partial(plots.heatmap, trace, layer=index, head=cell.head, chosen=cell, stretch=stretch)
-drawn = [step if getattr(layer, step) is not None else "head_output" for step in MAIN_STEPS]
+recorded = [step.name for step, _ in layer]
+drawn = [step for step in MAIN_STEPS if step in recorded] or recorded[-1:]
+if drawn[-1] != "output" and "head_output" in recorded:
+    drawn.append("head_output")  # a source without W_O
 show.figures([draw(step) for step in drawn], "lab_maps", pick_cell)
 st.toggle(
     "Stretch the colours of the weights",

@@ -9,9 +9,10 @@ This package knows no Streamlit. Importing it does not import torch; making a tr
 
 from attention.arithmetic import Cell, Explanation
 from attention.config import AttentionConfig
-from attention.errors import AttentionError, ConfigError, MissingError, ShapeError, TextError
+from attention.errors import AttentionError, ConfigError, MatrixError, MissingError, ShapeError, TextError
 from attention.explain import explain
 from attention.sources import Source
+from attention.sources.matrices import Matrices
 from attention.sources.notebooks import NOTEBOOKS, Notebook
 from attention.sources.typed_text import TypedText
 from attention.trace import STEPS, Layer, Step, Trace, find_step
@@ -25,6 +26,8 @@ __all__ = [
     "ConfigError",
     "Explanation",
     "Layer",
+    "Matrices",
+    "MatrixError",
     "MissingError",
     "Notebook",
     "ShapeError",

@@ -97,7 +97,7 @@ def figure_of(
     hover = f"{step.name} L{layer}{head}<br>{_short(step.row_axis)} %{{y}}<br>{_short(step.column_axis)} %{{x}}<br>"
     figure = go.Figure()
     figure.add_heatmap(
-        z=np.where(np.isfinite(matrix), matrix, np.nan).astype(np.float32),
+        z=np.where(np.isfinite(matrix), matrix, np.nan).astype(matrix.dtype),
         customdata=heads_of,
         zmin=low,
         zmax=high,

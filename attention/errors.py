@@ -3,6 +3,7 @@
     AttentionError
     ├── ConfigError      a knob is out of range, or two knobs contradict each other
     ├── TextError        a text that gives no tokens
+    ├── MatrixError      a pasted or uploaded matrix that cannot be read, or one that is missing
     ├── ShapeError       tensors whose axes do not fit together
     └── MissingError     a step, layer, head or cell that this trace does not have
 
@@ -22,6 +23,10 @@ class ConfigError(AttentionError):
 
 class TextError(AttentionError):
     """The text gives no tokens."""
+
+
+class MatrixError(AttentionError):
+    """A pasted or uploaded matrix is not rows of finite numbers, or one that is needed is missing."""
 
 
 class ShapeError(AttentionError):

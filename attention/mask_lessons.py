@@ -115,7 +115,8 @@ def scores_of(layer: Layer, cell: Cell) -> Tensor:
     """The scaled scores of the query in the chosen cell [key_pos]: what a softmax would share out if nothing were hidden."""
     name = "scaled_scores" if layer.scaled_scores is not None else "masked_scores" if layer.scores is None else "scores"
     rows = layer.matrix(name, cell.head)
-    return rows[min(cell.row, len(rows) - 1)]
+    row: Tensor = rows[min(cell.row, len(rows) - 1)]
+    return row
 
 
 class Averages(NamedTuple):
@@ -154,6 +155,6 @@ def averaging_traces(trace: Trace, layer: int = 0) -> tuple[Averages, dict[str, 
     found = averages(x)
     ways = {"loop": found.loop, "triangular matrix": found.triangle, "masked softmax": found.softmax}
     return found, {
-        name: replace(trace, tokens=tokens, key_tokens=tokens, layers=(Layer(head_output=rows[None]),))
+        name: replace(trace, tokens=tokens, key_tokens=tokens, layers=(Layer(output=rows),))
         for name, rows in ways.items()
     }

@@ -83,7 +83,7 @@ def heads(trace: Trace, step: str, layer: int = 0, chosen: Cell | None = None, s
     panels = [Panel(head, head % across * wide, head // across * high, rows, columns, block) for head in range(n_heads)]
     shape = (down * high - (high - rows), across * wide - (wide - columns))
     mosaic, hidden, covered = (
-        np.full(shape, np.nan, dtype=np.float32),
+        np.full(shape, np.nan, dtype=stack.dtype),
         np.zeros(shape, dtype=bool),
         _hidden(trace, found, layer),
     )
@@ -137,15 +137,14 @@ def mask_map(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> go.Fig
     lay_out(
         figure, trace, ("query_pos", "key_pos"), [panel], "<b>mask</b>  may attend", facts, {"alt": alt, "step": "mask"}
     )
-    figure.layout.margin.t = 60
     if chosen is not None:
         figure.layout.shapes = _marks(find_step("weights"), panel, chosen)
     return figure
 
 
 def way(trace: Trace, name: str) -> go.Figure:
-    """The rows of `head_output` under the name of the way that made them, for a comparison of several ways."""
-    figure = heatmap(trace, "head_output")
+    """The rows of `output` under the name of the way that made them, for a comparison of several ways."""
+    figure = heatmap(trace, "output")
     figure.layout.title.text = f"<b>{name}</b>"
     figure.layout.title.subtitle.text = "each row the average of all rows up to it"
     figure.layout.meta["alt"] = f"By {name}: {figure.layout.meta['alt']}"

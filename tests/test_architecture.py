@@ -13,10 +13,10 @@ PAGES = [ROOT / "app.py", *sorted((ROOT / "pages").rglob("*.py"))]
 
 # A module of attention/ may import the modules of the groups before its own, and of its own.
 ORDER = (
-    ("errors", "seeds", "tokens"),
+    ("errors", "seeds", "tokens", "matrix", "matrix_npy", "matrix_text"),
     ("config", "masks", "trace"),
     ("attend",),
-    ("arithmetic", "explain", "metrics", "frames", "drawing", "plots"),  # what looks at a trace …
+    ("arithmetic", "explain", "metrics", "frames", "drawing", "plots", "mask_lessons"),  # what looks at a trace …
     ("sources",),  # … knows nothing of where traces come from, nor the other way round
     ("__init__",),
 )

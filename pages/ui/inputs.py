@@ -8,15 +8,28 @@ from __future__ import annotations
 from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
-from attention import NOTEBOOKS, AttentionConfig, Cell, Layer, Notebook, Source, Trace, TypedText, find_step
+from attention import NOTEBOOKS, AttentionConfig, Cell, Layer, Matrices, Notebook, Source, Trace, TypedText, find_step
 from attention.config import INITS, MASKS, POSITIONS, divisors
 from pages.ui.knobs import Knobs, in_url
+from pages.ui.matrices import matrices
 from pages.ui.notes import Notes
 
 DEFAULTS: dict[str, Any] = {
     "source": "typed text",
     "notebook": "self-attention-class",
+    # The integer matrices of the numpy notebook: small enough to work out by hand.
+    "given": "X and weights",
+    "x": "1,0,0;0,1,0;1,1,0;0,0,1",
+    "w_q": "2,0,2;2,0,0;2,1,2",
+    "w_k": "2,2,2;0,2,1;0,1,1",
+    "w_v": "1,1,0;0,1,1;0,0,0",
+    "w_o": "",
+    "query": "2,0,2;2,0,0;4,0,2;2,1,2",
+    "key": "2,2,2;0,2,1;2,4,3;0,1,1",
+    "value": "1,1,0;0,1,1;1,2,1;0,0,0",
+    "labels": "",
     "sequence": 0,
     "text": "the owl asked the moon and the moon blinked",
     "text2": "",
@@ -53,8 +66,8 @@ def state() -> dict[str, str]:
     return {key: value for key, value in values.items() if value and value != in_url(DEFAULTS[key])}
 
 
-def source(notes: Notes) -> Source:
-    """The knobs of the sidebar, and the source they describe.
+def source(notes: Notes, wide: DeltaGenerator) -> Source:
+    """The knobs of the sidebar, and the source they describe; what needs more room stands in `wide`.
 
     Raises:
         ConfigError: the knobs contradict each other.
@@ -63,11 +76,14 @@ def source(notes: Notes) -> Source:
     match knobs.select("Source", "source", SOURCES, help="Where the numbers come from."):
         case "notebook":
             return _notebook(knobs)
+        case "matrices":
+            return _matrices(knobs, wide)
         case _:
             return _typed_text(knobs)
 
 
-SOURCES = ("typed text", "notebook")
+SOURCES = ("typed text", "notebook", "matrices")
+GIVEN = {"X and weights": ("x", "w_q", "w_k", "w_v", "w_o"), "Q, K and V": ("query", "key", "value", "w_o")}
 
 
 def _notebook(knobs: Knobs) -> Notebook:
@@ -75,6 +91,24 @@ def _notebook(knobs: Knobs) -> Notebook:
         "Notebook", "notebook", NOTEBOOKS, help="One of the five “attention from scratch” notebooks, to the digit."
     )
     return Notebook(name, _sequence(knobs, Notebook(name).n_sequences))
+
+
+def _matrices(knobs: Knobs, wide: DeltaGenerator) -> Matrices:
+    """One head with the person's own numbers."""
+    given = knobs.select(
+        "You have", "given", GIVEN, help="The input and its projections, or queries, keys and values as they are."
+    )
+    mask, window, prefix, cells = _mask(knobs)
+    temperature, scaled = _temperature(knobs), _scaled(knobs)
+    names = knobs.text(
+        "Names of the tokens", "labels", 2000, widget=st.text_input, help="Separated by blanks. Empty: x0, x1, …"
+    )
+    with wide:
+        found = matrices(knobs, GIVEN[given], optional="w_o")
+    config = AttentionConfig(
+        mask=mask, window=window, prefix=prefix, cells=cells, temperature=temperature, scaled=scaled
+    )
+    return Matrices(**found, tokens=tuple(names.split()), config=config)
 
 
 def _typed_text(knobs: Knobs) -> TypedText:

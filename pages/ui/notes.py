@@ -32,9 +32,9 @@ class Notes:
         """Says what is so now."""
         self._place.warning(_plain(text))
 
-    def error(self, text: str) -> None:
-        """Says why there is no picture."""
-        self._place.error(_plain(text))
+    def error(self, text: str, here: bool = False) -> None:
+        """Says why there is no picture, at the top of the page or, with `here`, where the page is being drawn."""
+        (st if here else self._place).error(_plain(text))
 
     def _draw(self, button: bool = True) -> None:
         kept = st.session_state.get(_KEY, [])

@@ -9,7 +9,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 from streamlit.errors import StreamlitPageNotFoundError
 
-from attention import AttentionConfig, AttentionError, Cell, Layer, Source, Trace
+from attention import AttentionConfig, AttentionError, Cell, Layer, Matrices, Source, Trace
 from pages.ui import inputs, show
 from pages.ui.notes import Notes
 
@@ -48,10 +48,11 @@ def start(title: str, intro: str, pick: bool = True) -> Page:
     about = st.container(gap=None)
     about.caption(intro)
     notes = Notes()
+    wide = st.container()
     with st.sidebar:
         menu = st.container(gap=None)
         try:
-            source = inputs.source(notes)
+            source = inputs.source(notes, wide)
             trace = _trace(source)
         except AttentionError as error:
             source, trace = None, None
@@ -74,6 +75,7 @@ def start(title: str, intro: str, pick: bool = True) -> Page:
 
 
 # One object for everybody: a trace is never written to. Few, because a long text with many heads is large.
-@st.cache_resource(max_entries=8, show_spinner="Working out every step …")
+# Matrices are hashed by their text: Streamlit takes a second for a large one, number by number.
+@st.cache_resource(max_entries=8, show_spinner="Working out every step …", hash_funcs={Matrices: repr})
 def _trace(source: Source) -> Trace:
     return source.trace()

@@ -1,0 +1,61 @@
+"""A matrix of numbers as tuples, which can be hashed and kept in a frozen source; and what it must be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from attention.errors import MatrixError
+
+Matrix = tuple[tuple[float, ...], ...]
+
+MAX_SIDE = 1024  # so that no product of two matrices is larger than 1024 × 1024
+MAX_NUMBERS = 512 * 1024
+
+
+def checked(rows: Sequence[Sequence[float]], name: str) -> Matrix:
+    """The rows as tuples, if they are a matrix of finite numbers.
+
+    Raises:
+        MatrixError: no numbers, too many, rows of unequal length, NaN or an infinity.
+    """
+    width = len(rows[0]) if rows else 0
+    check_size(len(rows), width, name)
+    for i, row in enumerate(rows):
+        if len(row) != width:
+            raise MatrixError(
+                f"{name} needs as many numbers in every row; row {i} has {len(row)} number{'' if len(row) == 1 else 's'}, "
+                f"row 0 has {width}: add the missing numbers, or delete the extra ones."
+            )
+        for j, value in enumerate(row):
+            if not math.isfinite(value):
+                raise MatrixError(
+                    f"{name} has {value} in row {i}, column {j}, where a finite number is expected: put a number there; to hide a key, choose a mask."
+                )
+    return tuple(map(tuple, rows))
+
+
+def check_size(rows: int, columns: int, name: str) -> None:
+    """Nothing, if a matrix may have this many rows and columns.
+
+    Raises:
+        MatrixError: it has no numbers, or too many.
+    """
+    if rows < 1 or columns < 1:
+        raise MatrixError(
+            f"{name} needs at least one row and one column; got {rows} × {columns}: give it a number, such as 1."
+        )
+    if max(rows, columns) > MAX_SIDE or rows * columns > MAX_NUMBERS:
+        raise too_large(name, f"{rows:,} × {columns:,}")
+
+
+def too_large(name: str, got: str) -> MatrixError:
+    """The error for a matrix of more numbers than are shown here."""
+    return MatrixError(
+        f"{name} may have at most 512 × 1024 numbers, and {MAX_SIDE:,} in a row or column; got {got}: give a part of it."
+    )
+
+
+def shown(text: str, longest: int = 24) -> str:
+    """A piece of someone's text as a sentence can quote it: cut, and with nothing invisible in it."""
+    return repr(text if len(text) <= longest else text[: longest - 1] + "…")

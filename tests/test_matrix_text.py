@@ -1,0 +1,325 @@
+import subprocess
+import sys
+import time
+from io import BytesIO
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.lib import format as npy
+
+from attention import AttentionError, MatrixError
+from attention.matrix_text import parse, read, write
+
+SQUARE = ((1.0, 0.0), (0.0, 1.0))
+ONE_ROW = ((1.0, 2.0, 3.0),)
+FRACTIONS = ((1.5, -2.5), (0.00125, 4.0))
+
+READ_AS = {
+    "CSV": ("1,0\n0,1\n", SQUARE),
+    "CSV of Windows, with a byte order mark": ("\ufeff1, 0\r\n0, 1\r\n", SQUARE),
+    "CSV in quotes": ('"1","0"\n"0","1"', SQUARE),
+    "commas at the ends of the lines": ("1, 0,\n0, 1,", SQUARE),
+    "semicolons": ("1;0\n0;1", SQUARE),
+    "semicolons at the ends of the lines": ("1, 0;\n0, 1;", SQUARE),
+    "semicolons and decimal commas": ("1,5;-2,5\n0,00125;4", FRACTIONS),
+    "decimal commas in quotes": ('"1,5";"-2,5"\n"0,00125";"4"', FRACTIONS),
+    "tabs": ("1\t0\n0\t1", SQUARE),
+    "tabs, decimal commas, another minus": ("1,5\t−2,5\n1,25E-03\t4", FRACTIONS),
+    "tabs and points": ("1.5\t-2.5\n.00125\t4.", FRACTIONS),
+    "blanks, blank lines": ("  1 0\n\n  0 1 \n", SQUARE),
+    "a link": ("1,0;0,1", SQUARE),
+    "a link to one column": ("1;2", ((1.0,), (2.0,))),
+    "a link with a newline": ("1,0;0,1\n", SQUARE),
+    "NumPy's print": ("[[1 0]\n [0 1]]", SQUARE),
+    "NumPy's print of floats": ("[[ 1.5    -2.5    ]\n [ 0.00125  4.     ]]", FRACTIONS),
+    "NumPy's repr": ("array([[1., 0.],\n       [0., 1.]], dtype=float32)", SQUARE),
+    "a row broken by NumPy": ("[[1 2\n  3]]", ONE_ROW),
+    "a Python list": ("[[1, 0], [0, 1]]", SQUARE),
+    "a comma at the end of a list": ("[\n  [1, 0,],\n  [0, 1,],\n]", SQUARE),
+    "a tuple": ("((1, 0), (0, 1))", SQUARE),
+    "a tensor": ("tensor([[1., 0.],\n        [0., 1.]], grad_fn=<MmBackward0>)", SQUARE),
+    "a tensor with all its words": (
+        "tensor([[1., -0.]], device='cuda:0', dtype=torch.float64, requires_grad=True)",
+        ((1.0, -0.0),),
+    ),
+    "scientific notation": ("tensor([[ 1.5000e+00, -2.5000e+00],\n        [ 1.2500e-03,  4.0000e+00]])", FRACTIONS),
+    "a parameter": ("Parameter containing:\ntensor([[1., 0.],\n        [0., 1.]], requires_grad=True)", SQUARE),
+    "Python code": ("W_Q = torch.tensor([[1, 0], [0, 1]], dtype=torch.float32)", SQUARE),
+    "more Python code": ("w = np.array([[1, 0], [0, 1]], np.float32)", SQUARE),
+    "print('W_Q', W_Q.shape, W_Q)": ("W_Q (2, 2) [[1 0]\n [0 1]]", SQUARE),
+    "shape and array": ("((2, 2),\n array([[1, 0],\n        [0, 1]]))", SQUARE),
+    "shape and array of one row": ("((3,), array([1, 2, 3]))", ONE_ROW),
+    "NumPy's scalars": ("[[np.float64(1.0), np.float64(0.0)], [np.int64(0), tensor(1)]]", SQUARE),
+    "MATLAB": ("[1 0; 0 1]", SQUARE),
+    "rows in brackets of their own": ("[1 0]\n[0 1]", SQUARE),
+    "one row of blanks": ("1 2 3", ONE_ROW),
+    "one row of commas": ("1, 2, 3", ONE_ROW),
+    "one row of tabs": ("1\t2\t3", ONE_ROW),
+    "one list": ("[1., 2., 3.]", ONE_ROW),
+    "one number": ("+1e0", ((1.0,),)),
+}
+
+
+@pytest.mark.parametrize(("text", "rows"), READ_AS.values(), ids=READ_AS)
+def test_a_pasted_matrix_is_read_as_it_was_meant(text: str, rows: object) -> None:
+    assert repr(parse(text)) == repr(rows)  # repr tells −0 from 0
+
+
+REFUSED = {
+    "nothing": ("", "W_Q needs at least one number; got nothing: paste"),
+    "blanks": (" \n\t ", "got only blanks"),
+    "empty list": ("[[]]", "has nothing in row 0, column 0, where a number is expected: fill the cell"),
+    "a stack": ("tensor([[[1., 2.]]])", "third level of brackets in row 0, column 0: paste one matrix of the stack"),
+    "shortened": ("[[1, 2, ..., 4]]", "'...' in row 0, column 2, where a number is expected: it was printed shortened"),
+    "rows left out": ("[[1 2]\n ...\n [3 4]]", "'...' in row 1, column 0, where a row in brackets is expected: it was"),
+    "ragged": ("1 2 3 4\n1 2 3 4\n1 2 3", "row 2 has 3 numbers, row 0 has 4: add"),
+    "ragged list": ("[[1, 2], [3]]", "row 1 has 1 number, row 0 has 2: add"),
+    "heading": ("d0,d1\n1,2", "W_Q has 'd0' in row 0, column 0, where a number is expected: delete headings"),
+    "word": ("1 2\n3 x", "W_Q has 'x' in row 1, column 1"),
+    "NaN": ("[[1, nan]]", "has nan in row 0, column 1, where a finite number is expected"),
+    "infinity": ("1 2\n-inf 0", "has -inf in row 1, column 0"),
+    "infinity sign": ("1 −∞", "has -inf in row 0, column 1"),
+    "overflow": ("1 1e999", "has inf in row 0, column 1"),
+    "empty cell": ("1,,2", "has nothing in row 0, column 1"),
+    "empty cell at the end": ("\t5\n3\t", "has nothing in row 0, column 0"),
+    "empty row": ("1,0;;0,1", "has nothing in row 1, column 0"),
+    "thousands or decimals": (
+        "1,234\t5.5",
+        "'5.5' in row 0, column 1, where a decimal comma, as elsewhere in it, is expected: write all numbers with a point",
+    ),
+    "comma and blank": ("[1 0, 2]", "'1 0' in row 0, column 0"),
+    "decimal commas between blanks": ("1,5 2,5\n3,5 4,5", "'5 2' in row 0, column 1"),
+    "a transpose": ("np.array([[1, 2]]).T", "').T' after row 0"),
+    "a factor": ("2 * [[1, 2]]", "'2 *' before row 0"),
+    "a minus": ("-[[1, 2]]", "'-' before row 0"),
+    "a function": ("exp([[1, 2]])", "'exp(' before row 0"),
+    "a root": ("sqrt(2)", "'sqrt(2)' in row 0, column 0"),
+    "a row that is no list": ("[1, 2], (3, 4)", "', (3, 4)' after row 0"),
+    "a row that is no list, first": ("((1, 2), [3, 4])", "'((1, 2),' before row 0"),
+    "a number beside a row": ("[[1, 2], 3]", "'3' in row 1, column 0, where a row in brackets"),
+    "two matrices": ("[[1, 2]]\n[[3, 4]]", "is one matrix; got a second one after row 0"),
+    "first bracket lost": ("[1 0]\n [0 1]]", "closing bracket for each opening one; got one too many"),
+    "last bracket lost": ("[[1 0]\n [0 1]", "closing bracket for each opening one; got one too few"),
+    "booleans": ("[[True, False]]", "'True' in row 0, column 0"),
+    "complex": ("[1+2j]", "'1+2j' in row 0"),
+    "underscores": ("1_000", "'1_000' in row 0"),
+    "other digits": ("١ ٢", "'١' in row 0"),
+    "code": ("__import__('os').system('true')", "W_Q has \"__import__('os').system…\" in row 0, column 0"),
+    "code in a list": ("[[__import__('os')]]", "has \"__import__('os')\" in row 0"),
+    "NUL bytes": ("1\x00 2", r"'1\x00' in row 0, column 0"),
+    "half a character": ("1 \ud800", r"'\ud800' in row 0, column 1"),
+}
+
+
+@pytest.mark.parametrize(("text", "sentence"), REFUSED.values(), ids=REFUSED)
+def test_anything_else_is_refused_in_one_sentence(text: str, sentence: str) -> None:
+    with pytest.raises(MatrixError) as caught:
+        parse(text, "W_Q")
+    said = str(caught.value)
+    assert sentence in said
+    assert said.startswith("W_Q ")
+    assert said.endswith(".")
+    assert "\n" not in said
+
+
+MANY = 10_000_000
+HOSTILE = {
+    "opening brackets": "[" * MANY,
+    "closing brackets": "]" * MANY,
+    "deep nesting": "[" * (MANY // 2) + "]" * (MANY // 2),
+    "empty lists": "[]" * (MANY // 2),
+    "short lists": "[1]" * (MANY // 3),
+    "parentheses": "(" * MANY,
+    "half tuples": "(1" * (MANY // 2),
+    "words before": "a" * MANY + "[1]",
+    "words after": "[1]" + ",a=<" * (MANY // 4),
+    "calls": "tensor(" * (MANY // 7) + "[1]",
+    "code": "__import__('os')" * (MANY // 16),
+    "NUL bytes": "\x00" * MANY,
+    "semicolons": ";" * MANY,
+    "semicolons in brackets": "[" + ";" * MANY + "]",
+    "commas": "," * MANY,
+    "newlines": "\n" * MANY,
+    "tabs": "\t1" * (MANY // 2),
+    "quotes": '"' * MANY,
+    "digits": "1" * MANY,
+    "digits and a letter": "1" * MANY + "x",
+    "exponents": "1e" * (MANY // 2),
+    "one long row": "1," * (MANY // 2),
+    "one long column": "1\n" * (MANY // 2),
+    "more than a matrix": "1" * (2 * MANY),
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_ten_megabytes_of_nonsense_are_refused_quickly(text: str) -> None:
+    started = time.perf_counter()
+    with pytest.raises(MatrixError) as caught:
+        parse(text)
+    assert time.perf_counter() - started < 5  # a fraction of it here; a quadratic pattern takes hours
+    assert len(str(caught.value)) < 400
+
+
+@given(st.text(st.sampled_from("[]()1.5,; \t\n-e=…xnp'\"<"), max_size=40))
+@settings(max_examples=500, deadline=None)
+def test_whatever_is_pasted_gives_a_matrix_or_a_sentence(text: str) -> None:
+    try:
+        rows = parse(text)
+    except AttentionError:
+        return
+    assert len({len(row) for row in rows}) == 1
+    assert parse(write(rows)) == rows
+
+
+def matrices(numbers: st.SearchStrategy[float]) -> st.SearchStrategy[tuple[tuple[float, ...], ...]]:
+    def rows(width: int) -> st.SearchStrategy[list[tuple[float, ...]]]:
+        return st.lists(st.tuples(*[numbers] * width), min_size=1, max_size=5)
+
+    return st.integers(1, 5).flatmap(rows).map(tuple)
+
+
+DOUBLE = st.floats(allow_nan=False, allow_infinity=False)
+SINGLE = st.floats(allow_nan=False, allow_infinity=False, width=32)
+
+
+@given(matrices(DOUBLE) | matrices(SINGLE))
+def test_a_link_brings_back_the_same_numbers(rows: tuple[tuple[float, ...], ...]) -> None:
+    text = write(rows)
+    assert not set(text) & set("+ \n")
+    assert repr(parse(text)) == repr(rows)
+
+
+def test_a_link_is_short() -> None:
+    assert write(((1.0, -0.0), (0.1, 1e-7))) == "1,-0;0.1,1e-7"
+    assert write(((1e22,),)) == "1e22"
+
+
+@given(matrices(SINGLE))
+@settings(deadline=None)
+def test_what_numpy_and_torch_print_is_read_back(rows: tuple[tuple[float, ...], ...]) -> None:
+    array = np.array(rows, dtype=np.float32)
+    with np.printoptions(precision=9, floatmode="maxprec"):
+        for text in (str(array), repr(array)):
+            np.testing.assert_array_equal(np.array(parse(text), dtype=np.float32), array)
+    np.testing.assert_array_equal(parse(str(array.tolist())), array)
+    assert np.array(parse(repr(torch.tensor(array)))).shape == array.shape
+
+
+# -- files ------------------------------------------------------------------------------------
+
+
+def npy_bytes(array: np.ndarray) -> bytes:
+    stream = BytesIO()
+    np.save(stream, array, allow_pickle=True)
+    return stream.getvalue()
+
+
+def lying(shape: tuple[int, ...], descr: str = "<f8", version: tuple[int, int] = (1, 0)) -> bytes:
+    stream = BytesIO()
+    header = {"shape": shape, "fortran_order": False, "descr": descr}
+    (npy.write_array_header_1_0 if version == (1, 0) else npy.write_array_header_2_0)(stream, header)
+    return stream.getvalue() + bytes(8)
+
+
+FILES = {
+    "csv": (b"1,0\n0,1\n", "a.csv"),
+    "semicolons": (b"1,0;0\n0;1,0\n", "a.CSV"),
+    "tsv": (b"1\t0\r\n0\t1\r\n", "a.tsv"),
+    "txt": (b"[[1 0]\n [0 1]]", "a.txt"),
+    "a link": (b"1,0;0,1", "a.txt"),
+    "byte order mark": (b"\xef\xbb\xbf1,0\n0,1", "a.csv"),
+    "Excel's Unicode text": ("1,0\t0\r\n0\t1\r\n".encode("utf-16"), "a.txt"),
+    "doubles": (npy_bytes(np.eye(2)), "a.npy"),
+    "singles": (npy_bytes(np.eye(2, dtype=np.float32)), "a.npy"),
+    "integers": (npy_bytes(np.eye(2, dtype=np.int8)), "a.npy"),
+    "column by column": (npy_bytes(np.asfortranarray([[1.0, 0.0], [0.0, 1.0]])), "a.npy"),
+    "other byte order": (npy_bytes(np.eye(2, dtype=">f4")), "a.npy"),
+}
+
+
+@pytest.mark.parametrize(("data", "file_name"), FILES.values(), ids=FILES)
+def test_a_file_is_read(data: bytes, file_name: str) -> None:
+    assert read(data, file_name) == SQUARE
+
+
+def test_one_dimension_is_one_row_and_one_line_of_a_spreadsheet_too() -> None:
+    assert read(npy_bytes(np.array([1, 2, 3])), "a.npy") == ONE_ROW
+    assert read(b"1;2;3\n", "a.csv") == ONE_ROW
+    assert read(b"1,5;2,5", "a.csv") == ((1.5, 2.5),)
+
+
+def test_numbers_of_a_file_keep_their_rows_and_columns() -> None:
+    array = np.random.default_rng(0).standard_normal((3, 5))
+    stream = BytesIO()
+    np.savetxt(stream, array)
+    assert read(npy_bytes(np.asfortranarray(array)), "a.npy") == parse(stream.getvalue().decode())
+    np.testing.assert_array_equal(read(stream.getvalue(), "a.txt"), array)
+
+
+BAD_FILES = {
+    "another ending": (b"", "a.xlsx", "ends in .csv, .tsv, .txt or .npy; got 'a.xlsx'"),
+    "no ending": (b"", "", "got ''"),
+    "empty": (b"", "a.csv", "got nothing"),
+    "no text": (b"\x80\x81", "a.txt", "in row 0, column 0"),
+    "too long": (bytes(17 * 2**20), "a.csv", "at most 512 × 1024 numbers"),
+    "no npy": (b"1,0\n0,1", "a.npy", "header that cannot be read"),
+    "empty npy": (b"", "a.npy", "header that cannot be read"),
+    "another version": (b"\x93NUMPY\x09\x00" + bytes(99), "a.npy", "header that cannot be read"),
+    "zipped": (b"PK\x03\x04" + bytes(99), "a.npy", "header that cannot be read"),
+    "cut": (npy_bytes(np.eye(9))[:-8], "a.npy", "9 × 9 by the header of its .npy file; got only 80 of 81 numbers"),
+    "lying": (lying((10**6, 10**6)), "a.npy", "at most 512 × 1024 numbers"),
+    "lying in one dimension": (lying((10**12,), version=(2, 0)), "a.npy", "at most 512 × 1024 numbers"),
+    "lying a little": (lying((512, 1024)), "a.npy", "got only 1 of 524288 numbers"),
+    "negative": (lying((-1, -1)), "a.npy", "got -1 × -1"),
+    "objects": (npy_bytes(np.array([[1, "x"]], dtype=object)), "a.npy", "got an array of 'object'"),
+    "words": (npy_bytes(np.array([["x"]])), "a.npy", "got an array of '<U1'"),
+    "booleans": (npy_bytes(np.eye(2, dtype=bool)), "a.npy", "got an array of 'bool'"),
+    "complex": (npy_bytes(np.eye(2) * 1j), "a.npy", "got an array of 'complex128'"),
+    "records": (npy_bytes(np.zeros(2, dtype="f4,f4")), "a.npy", "got an array of"),
+    "a stack": (npy_bytes(np.zeros((2, 2, 2))), "a.npy", "got an array of 3 axes"),
+    "a number": (npy_bytes(np.array(1.0)), "a.npy", "got an array of 0 axes"),
+    "nothing in it": (npy_bytes(np.zeros((0, 3))), "a.npy", "got 0 × 3"),
+    "NaN": (npy_bytes(np.array([[1, np.nan]])), "a.npy", "has nan in row 0, column 1"),
+}
+
+
+@pytest.mark.parametrize(("data", "file_name", "sentence"), BAD_FILES.values(), ids=BAD_FILES)
+def test_a_bad_file_gets_a_sentence(data: bytes, file_name: str, sentence: str) -> None:
+    with pytest.raises(MatrixError) as caught:
+        read(data, file_name, "W_Q")
+    assert sentence in str(caught.value)
+    assert str(caught.value).startswith("W_Q ")
+
+
+@given(st.data())
+@settings(deadline=None)
+def test_a_damaged_file_gives_a_matrix_or_a_sentence(data: st.DataObject) -> None:
+    whole = bytearray(npy_bytes(np.eye(2)))
+    for _ in range(data.draw(st.integers(1, 4))):
+        whole[data.draw(st.integers(0, 80))] = data.draw(st.integers(0, 255))
+    try:
+        rows = read(bytes(whole), "a.npy")
+    except MatrixError:
+        return
+    assert len({len(row) for row in rows}) == 1
+
+
+def test_a_matrix_may_be_as_large_as_we_say_and_no_larger() -> None:
+    row = " ".join(["1"] * 1024)
+    rows = parse("\n".join([row] * 512))
+    assert (len(rows), len(rows[0])) == (512, 1024)
+    for text, got in (
+        ("\n".join([row] * 513), "513 × 1,024"),
+        (f"{row} 1", "1,025 numbers in row 0"),
+        ("1\n" * 1025, "1,025 rows"),
+    ):
+        with pytest.raises(MatrixError, match=f"may have at most 512 × 1024 numbers.*got {got}"):
+            parse(text)
+
+
+def test_importing_the_package_does_not_import_torch() -> None:
+    code = "import attention, attention.matrix_text, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
