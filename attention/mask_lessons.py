@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     from attention.trace import Trace
 
 
+def toggled(visible: Tensor, query_pos: int, key_pos: int) -> str:
+    """The mask with one cell turned round, as `attention.masks.encode` writes it."""
+    changed = visible.clone()
+    changed[query_pos, key_pos] = ~visible[query_pos, key_pos]
+    return masks.encode(changed)
+
+
 def hide_query(visible: Tensor, query_pos: int) -> str:
     """The mask with every key hidden from one query, as `attention.masks.encode` writes it."""
     changed = visible.clone()
@@ -96,7 +103,8 @@ def _multihead(scores: Tensor, visible: Tensor) -> Tensor:
     with torch.no_grad():
         module.in_proj_weight.fill_(1.0)
         _, weights = module(torch.ones(1, 1), scores[:, None], scores[:, None], attn_mask=~visible[None])
-    return weights[0]
+    row: Tensor = weights[0]
+    return row
 
 
 def _outcome(row: Tensor, unmasked: Tensor) -> str:

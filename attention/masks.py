@@ -89,13 +89,6 @@ def encode(visible: Tensor) -> str:
     return f"{hidden.shape[0]}x{hidden.shape[1]}.{packed}"
 
 
-def toggled(visible: Tensor, query_pos: int, key_pos: int) -> str:
-    """The mask with one cell turned round, as `encode` writes it."""
-    changed = visible.clone()
-    changed[query_pos, key_pos] = ~visible[query_pos, key_pos]
-    return encode(changed)
-
-
 def build(config: AttentionConfig, n_queries: int, n_keys: int, real: Tensor | None = None) -> Tensor:
     """The mask that `config` asks for, boolean [query_pos key_pos]; all True for "none".
 

@@ -106,7 +106,7 @@ class Layer:
     dropped_weights: Tensor | None = _step(
         "D", "head query_pos key_pos", "A, a share of it dropped, the rest divided by 1 − dropout", "probability"
     )
-    head_output: Tensor | None = _step("Z", "head query_pos d_v", "A V (D V with dropout)")
+    head_output: Tensor | None = _step("Z", "head query_pos d_v", "A V")
     output: Tensor | None = _step("O", "query_pos d_model", "concat(Z) W_O")
 
     mask: Tensor | None = _parameter("query_pos key_pos")

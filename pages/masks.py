@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import streamlit as st
 
-from attention import plots
+from attention import Cell, plots
 from pages.ui import inputs, show
 from pages.ui.start import start
 
 page = start("Masks", "A mask decides which keys a query may look at. Click a cell of the mask to allow or to hide it.")
 
-from attention import mask_lessons, masks
+from attention import mask_lessons
 
 trace, layer, cell = page.trace, page.layer, page.cell
 visible = mask_lessons.visible_cells(trace, page.index)
@@ -18,9 +18,9 @@ visible = mask_lessons.visible_cells(trace, page.index)
 
 def toggle(step: str, x: int, y: int) -> None:
     if step == "mask" and page.mask_is_a_knob:
-        inputs.choose_mask(masks.toggled(visible, y, x))
+        inputs.choose_mask(mask_lessons.toggled(visible, y, x))
     elif step != "mask":
-        inputs.choose(type(cell)(step, cell.head, y, x))
+        inputs.choose(Cell(step, cell.head, y, x))
 
 
 shown = [step for step in ("masked_scores", "weights") if getattr(layer, step) is not None]

@@ -98,16 +98,15 @@ def _matrices(knobs: Knobs, wide: DeltaGenerator) -> Matrices:
     given = knobs.select(
         "You have", "given", GIVEN, help="The input and its projections, or queries, keys and values as they are."
     )
-    mask, window, prefix, cells = _mask(knobs)
-    temperature, scaled = _temperature(knobs), _scaled(knobs)
+    mask, temperature, scaled = _mask(knobs), _temperature(knobs), _scaled(knobs)
     names = knobs.text(
         "Names of the tokens", "labels", 2000, widget=st.text_input, help="Separated by blanks. Empty: x0, x1, …"
     )
     with wide:
         found = matrices(knobs, GIVEN[given], optional="w_o")
-    config = AttentionConfig(
-        mask=mask, window=window, prefix=prefix, cells=cells, temperature=temperature, scaled=scaled
-    )
+    with st.expander("More about the mask"):
+        details = _mask_details(knobs, mask)
+    config = AttentionConfig(mask=mask, temperature=temperature, scaled=scaled, **details)
     return Matrices(**found, tokens=tuple(names.split()), config=config)
 
 
@@ -121,12 +120,13 @@ def _typed_text(knobs: Knobs) -> TypedText:
         "Ctrl+Enter, or a click elsewhere, shows it.",
     )
     sequence = _sequence(knobs, TypedText(text).n_sequences)
-    mask, window, prefix, cells = _mask(knobs)
-    temperature = _temperature(knobs)
+    mask, temperature = _mask(knobs), _temperature(knobs)
     d_model = knobs.whole("d_model", "d_model", 1, WIDEST, help="How many numbers stand for one token.")
     # Drawn below, but the heads must know it now.
     identity = st.session_state.get("init", st.query_params.get("init")) == "identity"
     heads = _heads(knobs, d_model, disabled=identity)
+    with st.expander("More about the mask"):
+        details = _mask_details(knobs, mask)
     with st.expander("A second text", expanded=bool(st.session_state.get("text2", st.query_params.get("text2")))):
         text2 = knobs.text(
             "Second text",
@@ -176,7 +176,18 @@ def _typed_text(knobs: Knobs) -> TypedText:
     if identity:
         d_k = d_v = None
     config = AttentionConfig(
-        d_model, heads, d_k, d_v, mask, window, temperature, scaled, positions, init, seed, prefix, cells, dropout
+        d_model,
+        heads,
+        d_k,
+        d_v,
+        mask,
+        temperature=temperature,
+        scaled=scaled,
+        positions=positions,
+        init=init,
+        seed=seed,
+        dropout=dropout,
+        **details,
     )
     return TypedText(text, config, text2, lowercase, sequence=sequence, pad=pad)
 
@@ -188,34 +199,46 @@ def _sequence(knobs: Knobs, n_sequences: int) -> int:
     )
 
 
-def _mask(knobs: Knobs) -> tuple[str, int, int, str]:
-    """The mask, and the three things that some masks need."""
-    mask = knobs.select(
+def _mask(knobs: Knobs) -> str:
+    """Which mask."""
+    mask: str = knobs.select(
         "Mask",
         "mask",
         MASKS,
         help="Which keys a query may look at. Causal: only itself and what stands before it. Window: only its neighbours. "
         "Prefix: causal, but everybody sees the first ones. Custom: click the cells on the Masks page.",
     )
-    window = DEFAULTS["window"]
-    prefix, cells = DEFAULTS["prefix"], DEFAULTS["cells"]
-    if mask == "prefix":
-        prefix = knobs.whole("Prefix", "prefix", 0, 512, help="How many first keys every query sees.")
-    elif mask == "custom":
-        cells = knobs.text(
-            "Hidden cells", "cells", 4000, widget=st.text_input, help="Written by clicking on the Masks page."
-        )
-    else:
-        off = "window" not in mask
-        window = knobs.whole(
+    return mask
+
+
+def _mask_details(knobs: Knobs, mask: str) -> dict[str, Any]:
+    """What some masks need. Always drawn: a widget that comes with a click would not write itself into the address."""
+    return {
+        "window": knobs.whole(
             "Window",
             "window",
             0,
             512,
-            disabled=off,
+            disabled="window" not in mask,
             help="How many positions away a key may be. Used by the two window masks.",
-        )
-    return mask, window, prefix, cells
+        ),
+        "prefix": knobs.whole(
+            "Prefix",
+            "prefix",
+            0,
+            512,
+            disabled=mask != "prefix",
+            help="How many first keys every query sees. Used by the prefix mask.",
+        ),
+        "cells": knobs.text(
+            "Hidden cells",
+            "cells",
+            4000,
+            widget=st.text_input,
+            disabled=mask != "custom",
+            help="Written by clicking on the Masks page. Used by the custom mask.",
+        ),
+    }
 
 
 def _temperature(knobs: Knobs) -> float:

@@ -18,12 +18,12 @@ LONGEST_IN_FIELD = 20_000  # characters; more would make the field slow, and is 
 GRID_UP_TO = 64  # rows or columns
 
 
-def matrices(knobs: Knobs, fields: tuple[str, ...], optional: str) -> dict[str, Matrix]:
+def matrices(knobs: Knobs, fields: tuple[str, ...], optional: str) -> dict[str, Any]:
     """A tab for each of the `fields`, with a grid, a field to paste into and an upload; what they hold.
 
     What cannot be read is said in its tab and left out.
     """
-    found: dict[str, Matrix] = {}
+    found: dict[str, Any] = {}
     with st.expander("Your matrices", expanded=True):
         for tab, name in zip(st.tabs([SYMBOLS[name] for name in fields]), fields, strict=True):
             with tab:
@@ -69,12 +69,12 @@ def _one(knobs: Knobs, name: str, optional: bool) -> Matrix:
 
 def _grid(name: str, matrix: Matrix) -> None:
     """The matrix as a grid; an edit becomes the text, and everything begins anew from that."""
-    frame = pd.DataFrame(matrix)
-    edited = st.data_editor(
-        frame, key=f"matrices_grid_{name}_{abs(hash(write(matrix)))}", num_rows="dynamic", width="stretch"
-    )
-    if not edited.equals(frame) and len(edited):
-        _keep(name, write(edited.fillna(0.0).to_numpy().tolist()))
+    text = write(matrix)
+    key = f"matrices_grid_{name}_{abs(hash(text))}"
+    edited = st.data_editor(pd.DataFrame(matrix), key=key, num_rows="dynamic", width="stretch", hide_index=True)
+    changed = write(edited.fillna(0.0).to_numpy().tolist()) if len(edited) else text
+    if changed != text:
+        _keep(name, changed)
         st.rerun()
 
 

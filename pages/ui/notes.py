@@ -28,9 +28,10 @@ class Notes:
             kept.append(text)
             self._draw(button=first)
 
-    def say(self, text: str) -> None:
+    def say(self, texts: tuple[str, ...]) -> None:
         """Says what is so now."""
-        self._place.warning(_plain(text))
+        if texts:
+            self._place.info("  \n".join(_plain(text) for text in texts))
 
     def error(self, text: str, here: bool = False) -> None:
         """Says why there is no picture, at the top of the page or, with `here`, where the page is being drawn."""

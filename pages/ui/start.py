@@ -64,8 +64,7 @@ def start(title: str, intro: str, pick: bool = True) -> Page:
             st.page_link(path, label=name, query_params=inputs.state())
     if source is None or trace is None:
         st.stop()
-    for note in trace.notes:
-        notes.say(note)
+    notes.say(trace.notes)
     if trace.random:
         about.caption("🎲 **Random weights:** this shows the mechanism, not language.")
     above = st.container()

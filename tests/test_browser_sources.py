@@ -1,0 +1,109 @@
+"""Masks and matrices by hand, in a real browser: clicks, pastes, grids and files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from io import BytesIO
+from urllib.parse import urlencode
+
+import numpy as np
+import pytest
+from conftest import acted, click_cell, painted, settled
+from playwright.sync_api import Locator, Page, expect
+from test_browser import query
+
+from attention import AttentionConfig, Matrices, TypedText, masks
+
+pytestmark = pytest.mark.browser
+
+Open = Callable[..., Page]
+TEXT = "the cat sat on the mat"
+IDENTITY = ((1.0, 0.0), (0.0, 1.0))
+
+
+def test_a_click_on_the_mask_hides_a_cell_and_the_link_carries_it(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/masks?{urlencode({'text': TEXT})}")
+    acted(page, lambda: click_cell(page, 0, row=2, column=4))
+    expected = np.ones((6, 6))
+    expected[2, 4] = 0
+    np.testing.assert_array_equal(painted(page, 0), expected)
+    link = query(page)
+    assert link["mask"] == "custom"
+    trace = TypedText(TEXT, AttentionConfig(mask="custom", cells=link["cells"])).trace()
+    assert not trace.layers[0].weights[:, 2, 4].any()
+    np.testing.assert_array_equal(painted(page, 2), trace.layers[0].weights[0].numpy())
+    page.get_by_role("link", name="Lab").click()
+    expect(page.get_by_role("heading", name="Attention Lab")).to_be_visible()
+    settled(page)
+    np.testing.assert_array_equal(painted(page, 1), trace.layers[0].weights[0].numpy())
+
+
+def test_a_second_click_allows_the_cell_again(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/masks?{urlencode({'text': TEXT, 'mask': 'causal'})}")
+    acted(page, lambda: click_cell(page, 0, row=5, column=0))
+    acted(page, lambda: click_cell(page, 0, row=5, column=0))
+    np.testing.assert_array_equal(painted(page, 0), masks.causal(6, 6).numpy())
+
+
+def focus(page: Page, grid: Locator, x: float) -> None:
+    """Clicks into the first row of a grid; keys go nowhere before it has the focus."""
+    grid.scroll_into_view_if_needed()
+    box = grid.bounding_box()
+    assert box
+    page.mouse.click(box["x"] + x, box["y"] + 52)
+    page.wait_for_function("document.activeElement.tagName === 'CANVAS'")
+
+
+def test_the_mask_can_be_edited_by_keyboard(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/masks?{urlencode({'text': TEXT})}")
+    page.get_by_text("The mask as a grid, for the keyboard").click()
+    focus(page, page.locator(".st-key-masks_grid canvas").first, x=20)  # the names of the queries
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    acted(page, lambda: page.keyboard.press("Space"))
+    expected = np.ones((6, 6))
+    expected[0, 1] = 0
+    np.testing.assert_array_equal(painted(page, 0), expected)
+
+
+def test_a_tensor_pasted_from_a_terminal_is_painted(open_page: Open, server: str) -> None:
+    link = {"source": "matrices", "given": "Q, K and V", "query": "1,1;1,1", "key": "1,0;0,1", "value": "1,2;3,4"}
+    page = open_page(f"{server}/?{urlencode(link)}")
+
+    def paste() -> None:
+        page.get_by_label("Paste Q", exact=True).fill("tensor([[1., 0.],\n        [0., 1.]], grad_fn=<MmBackward0>)")
+        page.keyboard.press("Control+Enter")
+
+    acted(page, paste)
+    layer = Matrices(query=IDENTITY, key=IDENTITY, value=((1.0, 2.0), (3.0, 4.0))).trace().layers[0]
+    np.testing.assert_allclose(painted(page, 1), layer.weights[0].numpy(), rtol=1e-6)
+    assert query(page)["query"] == "1,0;0,1"
+
+
+def test_a_number_typed_into_the_grid_is_painted(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?source=matrices")
+    before = painted(page, 0)
+    focus(page, page.locator("[data-testid=stDataFrame] canvas").first, x=120)
+    page.keyboard.type("5")
+    expect(page.locator("#portal input, #portal textarea").first).to_be_visible()
+    acted(page, lambda: page.keyboard.press("Enter"))
+    assert query(page)["x"] == "5,0,0;0,1,0;1,1,0;0,0,1"
+    assert painted(page, 0)[0, 0] == 25 * before[0, 0]
+
+
+def test_an_uploaded_npy_is_painted(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?source=matrices")
+    file = BytesIO()
+    np.save(file, np.eye(4, 3) * 2)
+    upload = {"name": "x.npy", "mimeType": "application/octet-stream", "buffer": file.getvalue()}
+    acted(page, lambda: page.locator("input[type=file]").first.set_input_files([upload]))
+    expect(page.get_by_label("Paste X", exact=True)).to_have_value("2,0,0;0,2,0;0,0,2;0,0,0")
+    settled(page)
+    assert not painted(page, 0)[3].any()
+
+
+def test_a_line_of_a_batch_is_picked_and_padded(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{urlencode({'text': f'{TEXT}' + chr(10) + 'a dog', 'sequence': 1, 'pad': 'true'})}")
+    ticks = page.locator(".js-plotly-plot").nth(1).locator(".xtick text").all_text_contents()
+    assert ticks == ["a", "dog", "∅", "∅", "∅", "∅"]
+    assert not painted(page, 1)[:, 2:].any()

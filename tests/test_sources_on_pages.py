@@ -1,0 +1,160 @@
+"""The sources other than one typed line, on the pages: notebooks, matrices, batches, masks, dropout."""
+
+import numpy as np
+import pytest
+from streamlit.testing.v1 import AppTest
+from test_pages import PAGES, drawn, opened, said
+
+from attention import NOTEBOOKS, AttentionConfig, Matrices, Notebook, TypedText, masks
+
+LINES = "the cat sat on the mat\na dog\nbirds sing at dawn"
+
+
+def step(app: AppTest, name: str) -> np.ndarray:
+    return next(figure["data"][0]["z"] for figure in drawn(app) if figure["layout"]["meta"]["step"] == name)
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_every_notebook_opens_on_every_page(page: str, name: str) -> None:
+    app = opened(page, source="notebook", notebook=name)
+    assert not app.exception
+    assert not app.error
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_the_lab_paints_the_numbers_of_a_notebook_and_says_what_differs(name: str) -> None:
+    app = opened("app.py", source="notebook", notebook=name)
+    layer = Notebook(name).trace().layers[0]
+    for figure in drawn(app):
+        tensor = layer.matrix(figure["layout"]["meta"]["step"]).numpy()
+        np.testing.assert_allclose(figure["data"][0]["z"], np.where(np.isfinite(tensor), tensor, np.nan), rtol=1e-6)
+    for note in Notebook(name).trace().notes:
+        assert note[:30].replace('"', "") in said(app).replace("\\", "").replace('"', "")
+
+
+def test_a_batch_offers_its_sequences_and_shows_the_chosen_one() -> None:
+    app = opened("app.py", source="notebook", notebook="averaging-trick", sequence="3")
+    assert app.selectbox(key="sequence").options == ["0", "1", "2", "3"]
+    expected = Notebook("averaging-trick", 3).trace().layers[0].head_output[0].numpy()
+    np.testing.assert_allclose(step(app, "head_output"), expected)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_default_matrices_open_on_every_page(page: str) -> None:
+    for given in ("X and weights", "Q, K and V"):
+        app = opened(page, source="matrices", given=given)
+        assert not app.exception
+        assert not app.error
+
+
+def test_the_default_matrices_are_the_numpy_notebook() -> None:
+    app = opened("app.py", source="matrices")
+    expected = [0.23608986, 0.00738988, 0.74913039, 0.00738988]
+    np.testing.assert_allclose(step(app, "weights")[0], expected, atol=5e-9)
+    np.testing.assert_allclose(step(app, "head_output")[0], [0.98522025, 1.74174051, 0.75652026], atol=5e-9)
+
+
+@pytest.mark.parametrize(
+    "pasted", ["1\t0\n0\t1", "[[1, 0], [0, 1]]", "tensor([[1., 0.],\n        [0., 1.]])", "1,0\n0,1"]
+)
+def test_a_pasted_matrix_just_works_and_is_written_the_short_way(pasted: str) -> None:
+    app = opened("app.py", source="matrices", given="Q, K and V", key="1,0;0,1", value="1,2;3,4")
+    app.text_area(key="query").set_value(pasted).run()
+    assert not app.exception
+    assert app.text_area(key="query").value == "1,0;0,1"
+    identity = ((1.0, 0.0), (0.0, 1.0))
+    expected = Matrices(query=identity, key=identity, value=((1.0, 2.0), (3.0, 4.0))).trace().layers[0]
+    np.testing.assert_array_equal(step(app, "weights"), expected.weights[0].numpy())
+
+
+@pytest.mark.parametrize(
+    ("pasted", "complaint"), [("1,2;3", "W_Q"), ("1,two;3,4", "two"), ("nan,1;1,1", "W_Q"), ("1,2;3,4", "X is 4 × 3")]
+)
+def test_what_cannot_be_a_matrix_is_said_and_nothing_is_lost(pasted: str, complaint: str) -> None:
+    app = opened("app.py", source="matrices")
+    app.text_area(key="w_q").set_value(pasted).run()
+    assert not app.exception
+    assert complaint in said(app).replace("\\", "")
+    assert not drawn(app)
+    assert app.text_area(key="w_q").value == pasted
+    app.text_area(key="w_q").set_value("2,0,2;2,0,0;2,1,2").run()
+    assert not app.error
+    assert drawn(app)
+
+
+def test_a_matrix_too_large_for_the_link_says_so_and_is_used() -> None:
+    app = opened("app.py", source="matrices", given="Q, K and V")
+    row = ",".join(["0.123456789"] * 30)
+    for name in ("query", "key", "value"):
+        app.text_area(key=name).set_value(";".join([row] * 3)).run()
+    assert not app.exception
+    assert any("too many for the link" in caption.value for caption in app.caption)
+    assert step(app, "weights").shape == (3, 3)
+
+
+def test_an_uploaded_matrix_is_used_and_a_broken_file_is_said() -> None:
+    app = opened("app.py", source="matrices")
+    app.file_uploader(key="matrices_file_w_o").upload("w.csv", b"1,0,0\n0,1,0\n0,0,2\n", "text/csv").run()
+    assert not app.exception
+    np.testing.assert_allclose(step(app, "output")[0], [0.98522025, 1.74174051, 2 * 0.75652026], atol=5e-8)
+    app.file_uploader(key="matrices_file_x").upload(
+        "x.npy", b"\x93NUMPY but not really", "application/octet-stream"
+    ).run()
+    assert not app.exception
+    assert "X" in said(app)
+
+
+def test_each_line_is_a_sequence_and_padding_changes_no_real_weight() -> None:
+    app = opened("app.py", text=LINES, sequence="1")
+    alone = step(app, "weights")
+    assert alone.shape == (2, 2)
+    app.toggle(key="pad").set_value(True).run()
+    padded = drawn(app)[1]
+    assert padded["data"][0]["z"].shape == (6, 6)
+    assert padded["layout"]["xaxis"]["ticktext"] == ["a", "dog", "∅", "∅", "∅", "∅"]
+    np.testing.assert_allclose(padded["data"][0]["z"][:2, :2], alone, atol=1e-7)
+    assert not padded["data"][0]["z"][:, 2:].any()
+
+
+def test_dropout_shows_the_weights_before_and_after() -> None:
+    app = opened("app.py", dropout="0.5", step="dropped_weights")
+    layer = TypedText("the owl asked the moon and the moon blinked", AttentionConfig(dropout=0.5)).trace().layers[0]
+    np.testing.assert_array_equal(step(app, "weights"), layer.weights[0].numpy())
+    np.testing.assert_array_equal(step(app, "dropped_weights"), layer.dropped_weights[0].numpy())
+    assert "…" in app.button(key="strip_dropped_weights").label
+    assert "Σ = 1 ✓" in app.button(key="strip_weights").label
+
+
+def test_a_custom_mask_travels_in_the_link_and_works_in_the_lab() -> None:
+    visible = masks.causal(9, 9)
+    visible[4] = False
+    app = opened("app.py", mask="custom", cells=masks.encode(visible))
+    weights = step(app, "weights")
+    assert not weights[4].any()
+    assert not np.triu(weights, 1).any()
+
+
+def test_a_broken_custom_mask_is_one_sentence() -> None:
+    app = opened("app.py", mask="custom", cells="3x3.nonsense")
+    assert not app.exception
+    assert "custom mask" in said(app).replace("\\", "")
+
+
+def test_hiding_every_key_from_a_query_gives_a_row_of_zeros_and_says_so() -> None:
+    app = opened("pages/masks.py", q="3")
+    next(button for button in app.button if button.label == "Hide every key from query 3").click().run()
+    assert not app.exception
+    weights = next(figure for figure in drawn(app) if figure["layout"]["meta"]["step"] == "weights")
+    assert not weights["data"][0]["z"][3].any()
+    assert "1 query sees no key" in weights["layout"]["title"]["subtitle"]["text"]
+    assert app.selectbox(key="mask").value == "custom"
+
+
+def test_the_table_of_hidden_rows_and_the_averaging_trick_are_on_the_masks_page() -> None:
+    app = opened("pages/masks.py")
+    table = next(frame.value for frame in app.dataframe if "outcome" in frame.value)
+    outcomes = dict(zip(table["hidden by"], table["outcome"], strict=True))
+    assert outcomes["Attention Lab"].startswith("zeros")
+    assert outcomes["−1e10 instead of −∞ (notebook 4)"].startswith("silently uniform")
+    assert any("All three are equal" in markdown.value for markdown in app.markdown)
