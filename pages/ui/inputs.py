@@ -8,12 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
-from attention import NOTEBOOKS, AttentionConfig, Cell, Layer, Matrices, Notebook, Source, Trace, TypedText, find_step
-from attention.config import INITS, MASKS, POSITIONS, divisors
+from attention import Cell, Layer, Trace, find_step
 from pages.ui.knobs import Knobs, in_url
-from pages.ui.matrices import matrices
 from pages.ui.notes import Notes
 
 DEFAULTS: dict[str, Any] = {
@@ -55,9 +52,6 @@ DEFAULTS: dict[str, Any] = {
     "q": 0,
     "k": 0,
 }
-LONGEST_TEXT = 20_000  # characters
-MOST_HEADS = 32
-WIDEST = 1024  # columns of d_model, d_k and d_v
 
 
 def state() -> dict[str, str]:
@@ -66,202 +60,9 @@ def state() -> dict[str, str]:
     return {key: value for key, value in values.items() if value and value != in_url(DEFAULTS[key])}
 
 
-def source(notes: Notes, wide: DeltaGenerator) -> Source:
-    """The knobs of the sidebar, and the source they describe; what needs more room stands in `wide`.
-
-    Raises:
-        ConfigError: the knobs contradict each other.
-    """
-    knobs = Knobs(notes, DEFAULTS)
-    match knobs.select("Source", "source", SOURCES, help="Where the numbers come from."):
-        case "notebook":
-            return _notebook(knobs)
-        case "matrices":
-            return _matrices(knobs, wide)
-        case _:
-            return _typed_text(knobs)
-
-
-SOURCES = ("typed text", "notebook", "matrices")
-GIVEN = {"X and weights": ("x", "w_q", "w_k", "w_v", "w_o"), "Q, K and V": ("query", "key", "value", "w_o")}
-
-
-def _notebook(knobs: Knobs) -> Notebook:
-    name = knobs.select(
-        "Notebook", "notebook", NOTEBOOKS, help="One of the five “attention from scratch” notebooks, to the digit."
-    )
-    return Notebook(name, _sequence(knobs, Notebook(name).n_sequences))
-
-
-def _matrices(knobs: Knobs, wide: DeltaGenerator) -> Matrices:
-    """One head with the person's own numbers."""
-    given = knobs.select(
-        "You have", "given", GIVEN, help="The input and its projections, or queries, keys and values as they are."
-    )
-    mask, temperature, scaled = _mask(knobs), _temperature(knobs), _scaled(knobs)
-    names = knobs.text(
-        "Names of the tokens", "labels", 2000, widget=st.text_input, help="Separated by blanks. Empty: x0, x1, …"
-    )
-    with wide:
-        found = matrices(knobs, GIVEN[given], optional="w_o")
-    with st.expander("More about the mask"):
-        details = _mask_details(knobs, mask)
-    config = AttentionConfig(mask=mask, temperature=temperature, scaled=scaled, **details)
-    return Matrices(**found, tokens=tuple(names.split()), config=config)
-
-
-def _typed_text(knobs: Knobs) -> TypedText:
-    text = knobs.text(
-        "Text",
-        "text",
-        LONGEST_TEXT,
-        height=100,
-        help="Each word and each punctuation mark becomes a token; each line is a sequence of its own. "
-        "Ctrl+Enter, or a click elsewhere, shows it.",
-    )
-    sequence = _sequence(knobs, TypedText(text).n_sequences)
-    mask, temperature = _mask(knobs), _temperature(knobs)
-    d_model = knobs.whole("d_model", "d_model", 1, WIDEST, help="How many numbers stand for one token.")
-    # Drawn below, but the heads must know it now.
-    identity = st.session_state.get("init", st.query_params.get("init")) == "identity"
-    heads = _heads(knobs, d_model, disabled=identity)
-    with st.expander("More about the mask"):
-        details = _mask_details(knobs, mask)
-    with st.expander("A second text", expanded=bool(st.session_state.get("text2", st.query_params.get("text2")))):
-        text2 = knobs.text(
-            "Second text",
-            "text2",
-            LONGEST_TEXT,
-            height=80,
-            help="Cross-attention: queries come from the first text, keys and values from this one. "
-            "Empty: the first text attends to itself.",
-        )
-    with st.expander("More knobs"):
-        init = knobs.select(
-            "Random weights",
-            "init",
-            INITS,
-            help="How W_Q, W_K, W_V and W_O are drawn. Identity: no projections at all, Q = K = V = X, one head.",
-        )
-        positions = knobs.select(
-            "Positions", "positions", POSITIONS, help="What is added to each embedding so that order matters."
-        )
-        scaled = _scaled(knobs)
-        share = "d_model" if identity else "d_model / heads"
-        blank = {"disabled": identity, "placeholder": share}
-        d_k = knobs.whole(
-            "d_k", "d_k", 1, WIDEST, **blank, help=f"Width of a query or key in each head. Empty: {share}."
-        )
-        d_v = knobs.whole("d_v", "d_v", 1, WIDEST, **blank, help=f"Width of a value in each head. Empty: {share}.")
-        dropout = knobs.slider(
-            "Dropout",
-            "dropout",
-            0.0,
-            0.9,
-            help="The share of the weights that is dropped after the softmax, as in training.",
-        )
-        seed = knobs.whole(
-            "Seed",
-            "seed",
-            0,
-            2**32 - 1,
-            help="Another seed draws other random weights; the same seed always the same ones.",
-        )
-        lowercase = knobs.toggle(
-            "Ignore upper case", "lowercase", help="On: “The” and “the” are one word, with one embedding."
-        )
-        pad = knobs.toggle(
-            "Pad to the same length", "pad", help="Shorter lines are filled with empty tokens ∅ that no query sees."
-        )
-    if identity:
-        d_k = d_v = None
-    config = AttentionConfig(
-        d_model,
-        heads,
-        d_k,
-        d_v,
-        mask,
-        temperature=temperature,
-        scaled=scaled,
-        positions=positions,
-        init=init,
-        seed=seed,
-        dropout=dropout,
-        **details,
-    )
-    return TypedText(text, config, text2, lowercase, sequence=sequence, pad=pad)
-
-
-def _sequence(knobs: Knobs, n_sequences: int) -> int:
-    """Which of several sequences is shown; a widget only where there is more than one."""
-    return _chosen_of(
-        knobs, "Sequence", "sequence", n_sequences, help="Each line, or each row of a batch, is one sequence."
-    )
-
-
-def _mask(knobs: Knobs) -> str:
-    """Which mask."""
-    mask: str = knobs.select(
-        "Mask",
-        "mask",
-        MASKS,
-        help="Which keys a query may look at. Causal: only itself and what stands before it. Window: only its neighbours. "
-        "Prefix: causal, but everybody sees the first ones. Custom: click the cells on the Masks page.",
-    )
-    return mask
-
-
-def _mask_details(knobs: Knobs, mask: str) -> dict[str, Any]:
-    """What some masks need. Always drawn: a widget that comes with a click would not write itself into the address."""
-    return {
-        "window": knobs.whole(
-            "Window",
-            "window",
-            0,
-            512,
-            disabled="window" not in mask,
-            help="How many positions away a key may be. Used by the two window masks.",
-        ),
-        "prefix": knobs.whole(
-            "Prefix",
-            "prefix",
-            0,
-            512,
-            disabled=mask != "prefix",
-            help="How many first keys every query sees. Used by the prefix mask.",
-        ),
-        "cells": knobs.text(
-            "Hidden cells",
-            "cells",
-            4000,
-            widget=st.text_input,
-            disabled=mask != "custom",
-            help="Written by clicking on the Masks page. Used by the custom mask.",
-        ),
-    }
-
-
-def _temperature(knobs: Knobs) -> float:
-    return knobs.slider(
-        "Temperature",
-        "temperature",
-        0.05,
-        10.0,
-        help="Scores are divided by it before the softmax. Low: the best key takes all. High: every key gets the same.",
-    )
-
-
-def _scaled(knobs: Knobs) -> bool:
-    return knobs.toggle(
-        "Divide by √d_k",
-        "scaled",
-        help="Without it the scores grow with d_k, and the softmax picks one key and forgets the rest.",
-    )
-
-
 def chosen_layer(notes: Notes, trace: Trace) -> int:
     """The layer that is shown; a widget only where there is more than one."""
-    return _chosen_of(Knobs(notes, DEFAULTS), "Layer", "layer", len(trace.layers), help="Layers count from zero.")
+    return chosen_of(Knobs(notes, DEFAULTS), "Layer", "layer", len(trace.layers), help="Layers count from zero.")
 
 
 def chosen_cell(notes: Notes, layer: Layer) -> Cell:
@@ -308,7 +109,7 @@ def choose_mask(cells: str) -> None:
     st.session_state.update({"mask": "custom", "cells": cells})
 
 
-def _chosen_of(knobs: Knobs, label: str, key: str, how_many: int, **more: Any) -> int:
+def chosen_of(knobs: Knobs, label: str, key: str, how_many: int, **more: Any) -> int:
     """One of several things that count from zero; without a widget where there is only one."""
     if how_many > 1:
         return int(knobs.select(label, key, range(how_many), **more))
@@ -317,25 +118,3 @@ def _chosen_of(knobs: Knobs, label: str, key: str, how_many: int, **more: Any) -
         knobs.notes.keep(f"The link asks for {key} “{asked}”; there is only {key} 0, which is shown.")
         del st.query_params[key]
     return 0
-
-
-def _heads(knobs: Knobs, d_model: int, disabled: bool) -> int:
-    """The number of heads: only what divides d_model is offered; what no longer does is changed, and said."""
-    offered = [n for n in divisors(d_model) if n <= MOST_HEADS]
-    named = ", ".join(map(str, offered))
-    now = st.session_state.get("heads")
-    if now is not None and now not in offered:
-        st.session_state["heads"] = max(n for n in offered if n <= now)
-        now_there_are = f"now there are {st.session_state['heads']}. Choose {named}."
-        st.toast(f"{now} heads do not divide d_model {d_model}: {now_there_are}", duration="long")
-    return int(
-        knobs.select(
-            "Heads",
-            "heads",
-            offered,
-            expected=f"one of {named}, which divide d_model {d_model}",
-            default=max(n for n in offered if n <= DEFAULTS["heads"]),
-            disabled=disabled,
-            help="Only numbers that divide d_model are offered.",
-        )
-    )

@@ -10,7 +10,7 @@ from streamlit.delta_generator import DeltaGenerator
 from streamlit.errors import StreamlitPageNotFoundError
 
 from attention import AttentionConfig, AttentionError, Cell, Layer, Matrices, Source, Trace
-from pages.ui import inputs, show
+from pages.ui import inputs, show, sidebar
 from pages.ui.notes import Notes
 
 MENU = {"app.py": "Lab", "pages/heads.py": "Heads", "pages/masks.py": "Masks"}
@@ -52,7 +52,7 @@ def start(title: str, intro: str, pick: bool = True) -> Page:
     with st.sidebar:
         menu = st.container(gap=None)
         try:
-            source = inputs.source(notes, wide)
+            source = sidebar.source(notes, wide)
             trace = _trace(source)
         except AttentionError as error:
             source, trace = None, None
