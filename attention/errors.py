@@ -3,6 +3,7 @@
     AttentionError
     ├── ConfigError      a knob is out of range, or two knobs contradict each other
     ├── TextError        a text that gives no tokens
+    ├── NumbersError     a row of numbers that cannot be read
     ├── ShapeError       tensors whose axes do not fit together
     └── MissingError     a step, layer, head or cell that this trace does not have
 
@@ -22,6 +23,10 @@ class ConfigError(AttentionError):
 
 class TextError(AttentionError):
     """The text gives no tokens."""
+
+
+class NumbersError(AttentionError):
+    """What should be a row of numbers is none, or too short, or too long."""
 
 
 class ShapeError(AttentionError):

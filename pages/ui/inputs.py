@@ -196,6 +196,11 @@ def choose(cell: Cell, layer: Layer | None = None) -> None:
     st.session_state.update({"step": cell.step, "head": cell.head, "q": row, "k": column})
 
 
+def own(notes: Notes, widget: Callable[..., Any], label: str, key: str, expected: str, **more: Any) -> Any:
+    """A knob of one page alone, bound to the URL as the shared ones are; its key is `<page>_<thing>`."""
+    return _bound(notes, widget, label, key, expected, **more)
+
+
 def _heads(notes: Notes, d_model: int, disabled: bool) -> int:
     """The number of heads: only what divides d_model is offered; what no longer does is changed, and said."""
     offered = [n for n in divisors(d_model) if n <= MOST_HEADS]

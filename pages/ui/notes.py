@@ -30,20 +30,20 @@ class Notes:
 
     def say(self, text: str) -> None:
         """Says what is so now."""
-        self._place.warning(_plain(text))
+        self._place.warning(plain(text))
 
     def error(self, text: str) -> None:
         """Says why there is no picture."""
-        self._place.error(_plain(text))
+        self._place.error(plain(text))
 
     def _draw(self, button: bool = True) -> None:
         kept = st.session_state.get(_KEY, [])
         if kept:
-            self._kept.warning("  \n".join(_plain(text) for text in kept))
+            self._kept.warning("  \n".join(plain(text) for text in kept))
         if kept and button:
             self._dismiss.button("Understood", key="link_notes_seen", type="tertiary", on_click=kept.clear)
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Text with nothing in it that Markdown would read."""
     return "".join(f"\\{character}" if character in r"\`*_{}[]<>()#+!|~$:&" else character for character in text)

@@ -13,17 +13,24 @@ from attention import AttentionError, Cell, Layer, Source, Trace
 from pages.ui import inputs, show
 from pages.ui.notes import Notes
 
-MENU = {"app.py": "Lab", "pages/heads.py": "Heads"}
+MENU = {
+    "app.py": "Lab",
+    "pages/heads.py": "Heads",
+    "pages/softmax.py": "Softmax",
+    "pages/reference.py": "Reference",
+}
 
 
 @dataclass(frozen=True)
 class Page:
-    """The trace a page shows, the chosen layer and cell, and a place above the pickers."""
+    """The source and the trace a page shows, the chosen layer and cell, and two places: above the pickers, and for notes."""
 
+    source: Source
     trace: Trace
     index: int
     cell: Cell
     above: DeltaGenerator
+    notes: Notes
 
     @property
     def layer(self) -> Layer:
@@ -64,7 +71,7 @@ def start(title: str, intro: str, pick: bool = True) -> Page:
     above = st.container()
     index = inputs.chosen_layer(notes, trace)
     cell = inputs.chosen_cell(notes, trace.layers[index]) if pick else Cell(inputs.DEFAULTS["step"], 0, 0, 0)
-    return Page(trace, index, cell, above)
+    return Page(source, trace, index, cell, above, notes)
 
 
 # One object for everybody: a trace is never written to. Few, because a long text with many heads is large.

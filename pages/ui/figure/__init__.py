@@ -21,7 +21,13 @@ import plotly.graph_objects as go
 import streamlit as st
 
 _STATIC = Path(__file__).parents[3] / "static"
-_CONFIG = {"displaylogo": False, "responsive": False, "showSendToCloud": False, "scrollZoom": False}
+_CONFIG = {
+    "displaylogo": False,
+    "responsive": False,
+    "showSendToCloud": False,
+    "scrollZoom": False,
+    "modeBarButtonsToRemove": ["select2d", "lasso2d"],
+}
 
 
 @cache
