@@ -17,6 +17,12 @@ pytestmark = pytest.mark.browser
 Open = Callable[..., Page]
 
 
+def choose(page: Page, key: str, option: str) -> None:
+    """Picks an option of a select box by its key."""
+    page.locator(f".st-key-{key} input").first.click()
+    page.get_by_role("option", name=option, exact=True).click()
+
+
 def painted_y(page: Page, figure: int, trace: int) -> list[float]:
     """The heights of a line or of bars as Plotly holds them in the page."""
     return page.evaluate(
@@ -96,6 +102,7 @@ def test_the_reference_typesets_every_step_and_opens_one_in_the_lab_with_the_kno
     open_page: Open, server: str
 ) -> None:
     page = open_page(f"{server}/softmax?text=a+b+c&heads=2")
+    acted(page, lambda: choose(page, "mask", "causal"))
     page.get_by_role("link", name="Reference").click()
     cards = page.locator(".st-key-reference_steps .elsewhere")
     expect(cards).to_have_count(len(STEPS))
@@ -106,12 +113,13 @@ def test_the_reference_typesets_every_step_and_opens_one_in_the_lab_with_the_kno
     expect(page.get_by_role("heading", name="Attention Lab")).to_be_visible()
     settled(page)
     link = {key: values[0] for key, values in parse_qs(urlsplit(page.url).query).items()}
-    assert link == {"text": "a b c", "heads": "2", "step": "scaled_scores"}
+    assert link == {"text": "a b c", "heads": "2", "mask": "causal", "step": "scaled_scores"}
     expect(page.locator(".cell-title")).to_contain_text(find_step("scaled_scores").name)
 
 
 def test_the_labs_step_and_head_come_back_from_a_page_without_pickers(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?step=scores&head=2&q=1")
+    page = open_page(f"{server}/?step=scores&q=1")
+    acted(page, lambda: choose(page, "head", "2"))
     page.get_by_role("link", name="Softmax").click()
     expect(page.get_by_role("heading", name="Why we scale")).to_be_visible()
     settled(page)
