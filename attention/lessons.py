@@ -286,7 +286,7 @@ def _why(highest: float, powers: list[float], total: float, naive: list[float]) 
         )
     return (
         f"Both ways agree: the largest power is exp({highest:.4g}) = {_written(max(powers))}, which float32 holds. "
-        "It holds exp(x) up to x = 88.7; raise the factor to go beyond."
+        "It holds exp(x) up to x = 88.7; larger numbers or a larger factor go beyond."
     )
 
 
