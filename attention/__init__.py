@@ -9,19 +9,30 @@ This package knows no Streamlit. Importing it does not import torch; making a tr
 
 from attention.arithmetic import Cell, Explanation
 from attention.config import AttentionConfig
-from attention.errors import AttentionError, ConfigError, MatrixError, MissingError, ShapeError, TextError
+from attention.errors import (
+    AttentionError,
+    ConfigError,
+    MatrixError,
+    MissingError,
+    NumbersError,
+    ShapeError,
+    TextError,
+)
 from attention.explain import explain
 from attention.sources import Source
 from attention.sources.matrices import Matrices
 from attention.sources.notebooks import NOTEBOOKS, Notebook
 from attention.sources.typed_text import TypedText
-from attention.trace import STEPS, Layer, Step, Trace, find_step
+from attention.trace import AXES, PARAMETERS, STEPS, Axis, Layer, Parameter, Step, Trace, find_step
 
 __all__ = [
+    "AXES",
     "NOTEBOOKS",
+    "PARAMETERS",
     "STEPS",
     "AttentionConfig",
     "AttentionError",
+    "Axis",
     "Cell",
     "ConfigError",
     "Explanation",
@@ -30,6 +41,8 @@ __all__ = [
     "MatrixError",
     "MissingError",
     "Notebook",
+    "NumbersError",
+    "Parameter",
     "ShapeError",
     "Source",
     "Step",

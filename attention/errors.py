@@ -4,6 +4,7 @@
     ├── ConfigError      a knob is out of range, or two knobs contradict each other
     ├── TextError        a text that gives no tokens
     ├── MatrixError      a pasted or uploaded matrix that cannot be read, or one that is missing
+    ├── NumbersError     a row of numbers that cannot be read
     ├── ShapeError       tensors whose axes do not fit together
     └── MissingError     a step, layer, head or cell that this trace does not have
 
@@ -27,6 +28,10 @@ class TextError(AttentionError):
 
 class MatrixError(AttentionError):
     """A pasted or uploaded matrix is not rows of finite numbers, or one that is needed is missing."""
+
+
+class NumbersError(AttentionError):
+    """What should be a row of numbers is none, or too short, or too long."""
 
 
 class ShapeError(AttentionError):

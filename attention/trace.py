@@ -1,14 +1,10 @@
 """The glossary of the project: every step of attention, declared once.
 
 A `Trace` is the tokens and the layers; a `Layer` holds the tensors of one attention layer, step by
-step, as far as its source could record them. Axes:
+step, as far as its source could record them. `AXES` says what its axes mean.
 
-    query_pos   position of the token that attends      d_model   width of a token's row
-    key_pos     position of the token attended to       d_k       width of a query or key row
-    head        number of the head, from zero           d_v       width of a value row
-
-Shape checks, titles, colours, tables, the explanation and the tests read `STEPS`, which is made
-from the declarations in `Layer`.
+Shape checks, titles, colours, tables, the explanation, the reference page and the tests read
+`STEPS` and `PARAMETERS`, which are made from the declarations in `Layer`.
 """
 
 from __future__ import annotations
@@ -23,6 +19,41 @@ if TYPE_CHECKING:  # torch takes more than a second to import; a page must open 
     from torch import Tensor
 
 Kind = Literal["signed", "probability"]
+Names = tuple[tuple[str, str], ...]  # who calls it what, such as ("TransformerLens", "hook_z")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of the tensors: its name, what runs along it, and what others call it."""
+
+    name: str
+    meaning: str
+    elsewhere: Names = ()
+
+
+# fmt: off
+AXES: tuple[Axis, ...] = (
+    Axis("head", "number of the head, from zero", (
+        ("TransformerLens", "head_index"), ("transformers", "num_heads"), ("torch", "num_heads"),
+        ("notebook 1", "h"), ("notebook 4", "n_heads"))),
+    Axis("query_pos", "position of the token that attends", (
+        ("TransformerLens", "query_pos"), ("transformers", "q_len"), ("torch", "L"),
+        ("notebook 1", "n"), ("notebook 2", "T"), ("notebook 4", "q_length"))),
+    Axis("key_pos", "position of the token attended to", (
+        ("TransformerLens", "key_pos"), ("torch", "S"),
+        ("notebook 1", "n"), ("notebook 2", "T"), ("notebook 4", "k_length"))),
+    Axis("d_model", "width of a token's row", (
+        ("TransformerLens", "d_model"), ("transformers", "hidden_size"), ("torch", "embed_dim"),
+        ("notebook 1", "d"), ("notebook 2", "C"), ("notebook 4", "d_model"), ("notebook 5", "d_model"))),
+    Axis("d_k", "width of a query or key row in each head", (
+        ("TransformerLens", "d_head"), ("transformers", "head_dim"), ("torch", "head_dim"),
+        ("notebook 1", "d_q, d_k"), ("notebook 2", "head_size"), ("notebook 4", "d_key"), ("notebook 5", "d_model"))),
+    Axis("d_v", "width of a value row in each head", (
+        ("TransformerLens", "d_head"), ("transformers", "head_dim"), ("torch", "head_dim"),
+        ("notebook 1", "d_v"), ("notebook 2", "head_size"), ("notebook 4", "d_key"), ("notebook 5", "d_model"))),
+)
+# fmt: on
+"""Every axis there is, in the order in which they stand in a shape."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +66,9 @@ class Step:
         axes: the names of its axes, in order.
         formula: how it is made, plain text.
         kind: "signed" numbers lie around zero; a "probability" lies in 0 … 1, rows sum to 1.
+        equation: how it is made, LaTeX, with the symbol on the left.
+        elsewhere: what others call it, (who, name) pairs; whoever has no name for it is not listed. Their
+            axes may stand in another order.
     """
 
     name: str
@@ -43,6 +77,8 @@ class Step:
     axes: tuple[str, ...]
     formula: str
     kind: Kind
+    equation: str = ""
+    elsewhere: Names = ()
 
     @property
     def per_head(self) -> bool:
@@ -60,7 +96,20 @@ class Step:
         return self.axes[-1]
 
 
-def _step(symbol: str, axes: str, formula: str, kind: Kind = "signed", tex: str = "") -> Any:
+@dataclass(frozen=True)
+class Parameter:
+    """One matrix that a layer keeps beside its steps: what it is called, its axes, what it is for."""
+
+    name: str
+    symbol: str
+    axes: tuple[str, ...]
+    meaning: str
+    elsewhere: Names = ()
+
+
+def _step(
+    symbol: str, axes: str, formula: str, kind: Kind = "signed", *, tex: str = "", equation: str, **elsewhere: str
+) -> Any:
     return field(
         default=None,
         metadata={
@@ -69,12 +118,21 @@ def _step(symbol: str, axes: str, formula: str, kind: Kind = "signed", tex: str 
             "axes": tuple(axes.split()),
             "formula": formula,
             "kind": kind,
+            "equation": equation,
+            "elsewhere": _names(elsewhere),
         },
     )
 
 
-def _parameter(axes: str) -> Any:
-    return field(default=None, metadata={"axes": tuple(axes.split())})
+def _parameter(symbol: str, axes: str, meaning: str, **elsewhere: str) -> Any:
+    declared = {"parameter": symbol, "axes": tuple(axes.split()), "meaning": meaning, "elsewhere": _names(elsewhere)}
+    return field(default=None, metadata=declared)
+
+
+def _names(elsewhere: dict[str, str]) -> Names:
+    """Keyword arguments as (who, name): ``lens`` is TransformerLens, ``n4`` is notebook 4."""
+    who = {"lens": "TransformerLens", **{f"n{i}": f"notebook {i}" for i in range(1, 6)}}
+    return tuple((who.get(key, key), name) for key, name in elsewhere.items())
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,28 +150,74 @@ class Layer:
         ShapeError: a tensor has the wrong number of axes, or one axis has two sizes.
     """
 
-    embedding: Tensor | None = _step("E", "query_pos d_model", "one row per token")
-    position: Tensor | None = _step("P", "query_pos d_model", "positional encoding")
-    input: Tensor | None = _step("X", "query_pos d_model", "E + P")
-    query: Tensor | None = _step("Q", "head query_pos d_k", "X W_Q")
-    memory: Tensor | None = _step("X₂", "key_pos d_model", "the second text's input", tex="{X_2}")
-    key: Tensor | None = _step("K", "head key_pos d_k", "X W_K")
-    value: Tensor | None = _step("V", "head key_pos d_v", "X W_V")
-    scores: Tensor | None = _step("S", "head query_pos key_pos", "Q Kᵀ")
-    scaled_scores: Tensor | None = _step("S′", "head query_pos key_pos", "S / (√d_k · temperature)", tex="S'")
-    masked_scores: Tensor | None = _step("M", "head query_pos key_pos", "S′, and −∞ where the mask hides a key")
-    weights: Tensor | None = _step("A", "head query_pos key_pos", "softmax of M over key_pos", "probability")
+    # Names elsewhere were read in TransformerLens's abstract_attention.py and transformer_block.py, in
+    # transformers' modeling_llama.py and modeling_gpt2.py, in nn.MultiheadAttention, and in bertviz.
+    # fmt: off
+    embedding: Tensor | None = _step(
+        "E", "query_pos d_model", "one row per token", equation=r"E_i = \text{the row of token } i",
+        lens="hook_embed", transformers="inputs_embeds", n1="embedded_sentence", n4="lut")
+    position: Tensor | None = _step(
+        "P", "query_pos d_model", "positional encoding", equation=r"P_i = \text{the row of position } i",
+        lens="hook_pos_embed", transformers="position_embeds", n4="pe")
+    input: Tensor | None = _step(
+        "X", "query_pos d_model", "E + P", equation="X = E + P",
+        lens="hook_resid_pre", transformers="hidden_states", torch="query (argument)",
+        n1="X", n2="x", n3="words", n4="X", n5="token_encodings")
+    query: Tensor | None = _step(
+        "Q", "head query_pos d_k", "X W_Q", equation="Q = X W_Q",
+        lens="hook_q", transformers="query_states", torch="q", bertviz="queries", n1="Q, M_Q", n2="q", n3="Q", n4="Q", n5="q")
+    memory: Tensor | None = _step(
+        "X₂", "key_pos d_model", "the second text's input", tex="{X_2}", equation=r"X_2 = \text{the second text's } X",
+        transformers="encoder_hidden_states", torch="memory")
+    key: Tensor | None = _step(
+        "K", "head key_pos d_k", "X W_K", equation="K = X W_K",
+        lens="hook_k", transformers="key_states", torch="k", bertviz="keys", n1="K, M_K", n2="k", n3="K", n4="K", n5="k")
+    value: Tensor | None = _step(
+        "V", "head key_pos d_v", "X W_V", equation="V = X W_V",
+        lens="hook_v", transformers="value_states", torch="v", n1="V, M_V", n2="v", n3="V", n4="V", n5="v")
+    scores: Tensor | None = _step(
+        "S", "head query_pos key_pos", "Q Kᵀ", equation=r"S = Q K^{\top}",
+        transformers="attn_weights", n1="W", n2="weights", n3="scores", n5="sims")
+    scaled_scores: Tensor | None = _step(
+        "S′", "head query_pos key_pos", "S / (√d_k · temperature)", tex="S'",
+        equation=r"S' = \frac{S}{\sqrt{d_k} \cdot \text{temperature}}",
+        transformers="attn_weights", n1="W, W2", n2="weights", n4="scaled_dot_prod", n5="scaled_sims")
+    masked_scores: Tensor | None = _step(
+        "M", "head query_pos key_pos", "S′, and −∞ where the mask hides a key",
+        equation=r"M_{ij} = \begin{cases} S'_{ij} & \text{visible} \\ -\infty & \text{hidden} \end{cases}",
+        lens="hook_attn_scores", transformers="attn_weights", n2="weights", n4="scaled_dot_prod")
+    weights: Tensor | None = _step(
+        "A", "head query_pos key_pos", "softmax of M over key_pos", "probability",
+        equation=r"A_{ij} = \frac{e^{M_{ij}}}{\sum_{l} e^{M_{il}}}",
+        lens="hook_pattern", transformers="attn_weights", torch="attn_output_weights", bertviz="attention",
+        n1="W, W2", n2="weights", n3="weights", n4="attn_probs", n5="attention_percents")
     dropped_weights: Tensor | None = _step(
-        "D", "head query_pos key_pos", "A, a share of it dropped, the rest divided by 1 − dropout", "probability"
-    )
-    head_output: Tensor | None = _step("Z", "head query_pos d_v", "A V")
-    output: Tensor | None = _step("O", "query_pos d_model", "concat(Z) W_O")
+        "D", "head query_pos key_pos", "A, a share of it dropped, the rest divided by 1 − dropout", "probability",
+        equation=r"D_{ij} = \begin{cases} 0 & \text{dropped} \\ A_{ij} / (1 - \text{dropout}) & \text{kept} \end{cases}",
+        transformers="attn_weights", torch="attn_output_weights", n4="dropout(attn_probs)")
+    head_output: Tensor | None = _step(
+        "Z", "head query_pos d_v", "A V", equation="Z = A V",
+        lens="hook_z", transformers="attn_output", n1="Y, Y2", n2="out", n3="attention", n4="A", n5="res, attension_scores")
+    output: Tensor | None = _step(
+        "O", "query_pos d_model", "concat(Z) W_O", equation=r"O = \text{concat}(Z)\, W_O",
+        lens="hook_attn_out", transformers="attn_output", torch="attn_output", n4="output")
 
-    mask: Tensor | None = _parameter("query_pos key_pos")
-    w_q: Tensor | None = _parameter("head d_model d_k")
-    w_k: Tensor | None = _parameter("head d_model d_k")
-    w_v: Tensor | None = _parameter("head d_model d_v")
-    w_o: Tensor | None = _parameter("head d_v d_model")
+    mask: Tensor | None = _parameter(
+        "mask", "query_pos key_pos", "which keys a query may attend to: True = may",
+        lens="mask", transformers="attention_mask", torch="attn_mask", n2="tril", n4="mask")
+    w_q: Tensor | None = _parameter(
+        "W_Q", "head d_model d_k", "turns a token's row into its query",
+        lens="W_Q", transformers="q_proj.weight", torch="in_proj_weight", n1="W_Q, MW_Q", n2="query", n3="W_Q", n4="Wq", n5="W_q")
+    w_k: Tensor | None = _parameter(
+        "W_K", "head d_model d_k", "turns a token's row into its key",
+        lens="W_K", transformers="k_proj.weight", torch="in_proj_weight", n1="W_K, MW_K", n2="key", n3="W_K", n4="Wk", n5="W_k")
+    w_v: Tensor | None = _parameter(
+        "W_V", "head d_model d_v", "turns a token's row into its value",
+        lens="W_V", transformers="v_proj.weight", torch="in_proj_weight", n1="W_V, MW_V", n2="value", n3="W_V", n4="Wv", n5="W_v")
+    w_o: Tensor | None = _parameter(
+        "W_O", "head d_v d_model", "mixes the heads' outputs, side by side, into one row",
+        lens="W_O", transformers="o_proj.weight", torch="out_proj.weight", n4="Wo")
+    # fmt: on
     divisor: float = 1.0
     temperature: float = 1.0
     dropout: float = 0.0
@@ -172,9 +276,27 @@ class Layer:
         """The number of heads, 1 where no step has any."""
         return next((len(tensor) for step, tensor in self if step.per_head), 1)
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How long each axis is, by its name; only the axes of what this layer has."""
+        there = ((declared.metadata.get("axes", ()), getattr(self, declared.name)) for declared in fields(self))
+        return {
+            axis: size
+            for axes, tensor in there
+            if axes and tensor is not None
+            for axis, size in zip(axes, tensor.shape, strict=True)
+        }
+
 
 STEPS: tuple[Step, ...] = tuple(Step(name=f.name, **f.metadata) for f in fields(Layer) if "symbol" in f.metadata)
 """Every step in the order of the formula: the only list of steps in the project."""
+
+PARAMETERS: tuple[Parameter, ...] = tuple(
+    Parameter(f.name, f.metadata["parameter"], f.metadata["axes"], f.metadata["meaning"], f.metadata["elsewhere"])
+    for f in fields(Layer)
+    if "parameter" in f.metadata
+)
+"""What a layer keeps beside its steps: the mask and the projections."""
 
 
 def find_step(name: str) -> Step:

@@ -52,7 +52,7 @@ st.markdown(
     "the honest answer is a row of zeros. This is what code in the wild makes of such a row, worked out now "
     f"from the scores of query {min(cell.row, len(trace.tokens) - 1)}:"
 )
-show.numbers(mask_lessons.hidden_row_table(mask_lessons.scores_of(layer, cell)))
+show.lines(mask_lessons.hidden_row_table(mask_lessons.scores_of(layer, cell)))
 
 st.markdown("#### The averaging trick: why a mask and a softmax")
 average, ways = mask_lessons.averaging_traces(trace, page.index)

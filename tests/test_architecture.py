@@ -16,8 +16,9 @@ ORDER = (
     ("errors", "seeds", "tokens", "matrix", "matrix_npy", "matrix_text"),
     ("config", "masks", "trace"),
     ("attend",),
-    ("arithmetic", "explain", "metrics", "frames", "drawing", "plots", "mask_lessons"),  # what looks at a trace …
+    ("arithmetic", "explain", "metrics", "frames", "drawing", "plots", "glossary"),  # what looks at a trace …
     ("sources",),  # … knows nothing of where traces come from, nor the other way round
+    ("lessons", "mask_lessons", "charts"),  # what single pages teach
     ("__init__",),
 )
 NOT_OF_EACH_OTHER = ORDER[3], ORDER[4]

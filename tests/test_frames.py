@@ -23,7 +23,7 @@ def parsed(text):
 
 @pytest.mark.parametrize("step", [step.name for step in STEPS])
 def test_every_step_is_a_table_of_its_numbers(step):
-    made = trace(text2="a dog ran off", positions="sinusoidal", mask="causal")
+    made = trace(text2="a dog ran off", positions="sinusoidal", mask="causal", dropout=0.2)
     matrix = made.layers[0].matrix(step, 1).numpy()
     table = frames.frame(made, step, head=1).drop(columns="Σ row", errors="ignore")
     np.testing.assert_array_equal(table.to_numpy(), matrix)

@@ -31,20 +31,20 @@ class Notes:
     def say(self, texts: tuple[str, ...]) -> None:
         """Says what is so now."""
         if texts:
-            self._place.info("  \n".join(_plain(text) for text in texts))
+            self._place.info("  \n".join(plain(text) for text in texts))
 
     def error(self, text: str, here: bool = False) -> None:
         """Says why there is no picture, at the top of the page or, with `here`, where the page is being drawn."""
-        (st if here else self._place).error(_plain(text))
+        (st if here else self._place).error(plain(text))
 
     def _draw(self, button: bool = True) -> None:
         kept = st.session_state.get(_KEY, [])
         if kept:
-            self._kept.warning("  \n".join(_plain(text) for text in kept))
+            self._kept.warning("  \n".join(plain(text) for text in kept))
         if kept and button:
             self._dismiss.button("Understood", key="link_notes_seen", type="tertiary", on_click=kept.clear)
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Text with nothing in it that Markdown would read."""
     return "".join(f"\\{character}" if character in r"\`*_{}[]<>()#+!|~$:&" else character for character in text)

@@ -9,8 +9,9 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from attention import Cell, Explanation, Layer, frames
+from attention import Cell, Explanation, Layer, Step, frames, glossary
 from pages.ui import figure
+from pages.ui.notes import plain
 
 _STYLES = """
 <style>
@@ -26,6 +27,15 @@ _STYLES = """
   .stMain .stMarkdown:has(.katex-display) > div { margin-left: 0; max-width: 100%; }
   .stMain .stMarkdown:has(.katex-display) > div > * { min-width: 0; }
   .stMain .katex-display > .katex { text-align: left; }
+  .st-key-reference_steps { display: grid; gap: 0.8rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 290px), 1fr)); align-items: stretch; }
+  .st-key-reference_steps > div { display: flex; height: auto; } .st-key-reference_steps > div > div { flex: 1; }
+  .st-key-reference_steps > div > div > :last-child { margin-top: auto; }
+  .axes { font-family: var(--st-code-font, monospace); font-size: 0.85rem; margin-top: 0.3rem; }
+  .kind { display: inline-block; margin-top: 0.4rem; padding: 0 0.5rem; border-radius: 1rem; font-size: 0.78rem; white-space: nowrap; }
+  .kind.signed { background: #4393c333; } .kind.probability { background: #35b77933; }
+  .stMain dl.elsewhere { display: grid; grid-template-columns: max-content 1fr; gap: 0.1rem 0.7rem; margin: 0.7rem 0 0; padding: 0; font-size: 0.82rem; }
+  .stMain dl.elsewhere :is(dt, dd) { margin: 0; padding: 0; overflow-wrap: anywhere; } .elsewhere dt, .elsewhere small { opacity: 0.75; font-weight: 400; }
+  .elsewhere span { display: inline-block; margin-right: 0.7rem; }
   @media (max-width: 640px) { .stMain .block-container { padding: 3.5rem 0.8rem 2rem; } .stMain .katex { font-size: 1rem; } }
 </style>
 """
@@ -36,15 +46,16 @@ def styles() -> None:
     st.html(_STYLES)
 
 
-def figures(drawn: list[go.Figure], key: str, on_click: Callable[[str, int, int], None]) -> None:
+def figures(drawn: list[go.Figure], key: str, on_click: Callable[[str, int, int], None] | None = None) -> None:
     """Draws figures side by side, one under the other where the screen is narrow.
 
-    A click calls `on_click(step, x, y)` with the place on the map, before the page runs again.
+    A click calls `on_click(step, x, y)` with the place on the map, before the page runs again. A figure
+    without panels takes no clicks.
     """
 
     def clicked() -> None:
         cell = st.session_state[key].cell
-        if cell:
+        if cell and on_click:
             on_click(str(cell["step"]), int(cell["x"]), int(cell["y"]))
 
     figure.component()(key=key, data=figure.pack(drawn), on_cell_change=clicked)
@@ -103,9 +114,41 @@ def grid(ticks: pd.DataFrame, key: str, on_edit: Callable[[pd.DataFrame], None])
     st.data_editor(ticks, key=key, on_change=edited, width="stretch")
 
 
-def numbers(rows: pd.DataFrame) -> None:
-    """A small table of results, whole."""
-    st.dataframe(rows, width="stretch", hide_index=True)
+def card(step: Step, shape: str) -> None:
+    """A step of the glossary: its names, its formula, its axes and its kind of number."""
+    others = "".join(
+        f"<dt>{html.escape(who)}</dt><dd><code>{html.escape(name)}</code></dd>"
+        for who, name in glossary.libraries(step)
+    )
+    if numbered := glossary.notebooks(step):
+        said = " ".join(
+            f"<span><small>{number}:</small> <code>{html.escape(name)}</code></span>" for number, name in numbered
+        )
+        others += f"<dt>notebooks</dt><dd>{said}</dd>"
+    st.markdown(f"**`{step.name}`**")
+    st.latex(step.equation)
+    st.html(
+        f"<div class='axes'>{html.escape(shape)}</div><div class='kind {step.kind}'>{html.escape(glossary.KINDS[step.kind])}</div>"
+        f"<dl class='elsewhere'>{others}</dl>"
+    )
+
+
+def lines(rows: pd.DataFrame) -> None:
+    """A short table to read, all of it on the screen."""
+    st.dataframe(rows, hide_index=True, height="content")
+
+
+def twin(rows: pd.DataFrame, name: str, label: str = "The same as a table") -> None:
+    """The numbers of a chart as a table, folded away, and as a CSV file with every digit."""
+    with st.expander(label):
+        four = {str(column): st.column_config.NumberColumn(format="%.4f") for column in rows.select_dtypes("float")}
+        st.dataframe(rows, hide_index=True, column_config=four)
+        st.download_button("Download CSV", rows.to_csv(index=False), f"{name}.csv", "text/csv", key=f"{name}_csv")
+
+
+def problem(text: str) -> None:
+    """Says in place why there is nothing to show; nothing in `text` is read as Markdown."""
+    st.error(plain(text))
 
 
 def table(rows: pd.DataFrame, csv: Callable[[], str], file_name: str) -> None:

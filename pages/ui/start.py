@@ -13,18 +13,25 @@ from attention import AttentionConfig, AttentionError, Cell, Layer, Matrices, So
 from pages.ui import inputs, show, sidebar
 from pages.ui.notes import Notes
 
-MENU = {"app.py": "Lab", "pages/heads.py": "Heads", "pages/masks.py": "Masks"}
+MENU = {
+    "app.py": "Lab",
+    "pages/heads.py": "Heads",
+    "pages/masks.py": "Masks",
+    "pages/softmax.py": "Softmax",
+    "pages/reference.py": "Reference",
+}
 
 
 @dataclass(frozen=True)
 class Page:
-    """The trace a page shows, the chosen layer and cell, and a place above the pickers."""
+    """The source and the trace a page shows, the chosen layer and cell, and two places: above the pickers, and for notes."""
 
     source: Source
     trace: Trace
     index: int
     cell: Cell
     above: DeltaGenerator
+    notes: Notes
 
     @property
     def mask_is_a_knob(self) -> bool:
@@ -70,7 +77,7 @@ def start(title: str, intro: str, pick: bool = True) -> Page:
     above = st.container()
     index = inputs.chosen_layer(notes, trace)
     cell = inputs.chosen_cell(notes, trace.layers[index]) if pick else Cell(inputs.DEFAULTS["step"], 0, 0, 0)
-    return Page(source, trace, index, cell, above)
+    return Page(source, trace, index, cell, above, notes)
 
 
 # One object for everybody: a trace is never written to. Few, because a long text with many heads is large.

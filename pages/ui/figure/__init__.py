@@ -27,6 +27,7 @@ _CONFIG = {
     "showSendToCloud": False,
     "scrollZoom": False,
     "typesetMath": False,
+    "modeBarButtonsToRemove": ["select2d", "lasso2d"],
 }
 
 

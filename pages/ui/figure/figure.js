@@ -62,21 +62,24 @@ function themed(layout, root) {
   const ground = color("--st-background-color", "#ffffff");
   const font = { family: color("--st-font", "sans-serif"), color: text };
   // On a tick, Plotly's hover repeats the tick's short text; a hair beside it, it says the position and the whole token.
-  const aside = ({ tickvals, range }) => tickvals.map((place) => place + 2e-4 * Math.abs(range[1] - range[0]));
+  // Lines and bars have no such texts, and their ticks stay where they are.
+  const shifted = ({ tickvals, range }) => tickvals.map((place) => place + 2e-4 * Math.abs(range[1] - range[0]));
+  const aside = (axis) => (axis?.labelalias && axis.tickvals && axis.range ? { tickvals: shifted(axis) } : {});
   const touch = matchMedia("(pointer: coarse)").matches; // a finger scrolls the page; it does not zoom a map
   return {
     ...layout,
     font: { ...layout.font, ...font },
     hoverlabel: { bgcolor: ground, bordercolor: text, font: { ...font, size: 12 }, align: "left" },
     modebar: { bgcolor: "rgba(0,0,0,0)", color: color("--st-border-color", "#888"), activecolor: text },
-    xaxis: { ...layout.xaxis, tickvals: aside(layout.xaxis), fixedrange: touch },
-    yaxis: { ...layout.yaxis, tickvals: aside(layout.yaxis), fixedrange: touch },
+    xaxis: { ...layout.xaxis, ...aside(layout.xaxis), fixedrange: touch },
+    yaxis: { ...layout.yaxis, ...aside(layout.yaxis), fixedrange: touch },
     dragmode: touch ? false : "zoom",
   };
 }
 
 // Numbers in the cells only where a cell is large enough to read them, at this width and this zoom.
 function fitTexts(element) {
+  if (!element.texttemplate && !element.data[0].texttemplate) return;
   const { xaxis, yaxis } = element._fullLayout;
   const pixels = (axis) => axis._length / Math.abs(axis.range[1] - axis.range[0]);
   const fits = pixels(xaxis) >= SMALLEST_TEXT.width && pixels(yaxis) >= SMALLEST_TEXT.height;
@@ -94,7 +97,7 @@ async function draw(Plotly, element, figure, root, send) {
   await Plotly.react(element, figure.data, themed(figure.layout, root), figure.config);
   fitTexts(element);
   if (!first) return;
-  element.on("plotly_click", ({ points }) => send({ x: Math.round(points[0].x), y: Math.round(points[0].y), step: element.figure.layout.meta.step, at: Date.now() }));
+  element.on("plotly_click", ({ points }) => element.figure.layout.meta.panels.length && send({ x: Math.round(points[0].x), y: Math.round(points[0].y), step: element.figure.layout.meta.step, at: Date.now() }));
   element.on("plotly_relayout", () => fitTexts(element));
   element.resizes = new ResizeObserver(() => {
     if (element.clientWidth && element.clientWidth !== element._fullLayout.width) Plotly.Plots.resize(element).then(() => fitTexts(element));

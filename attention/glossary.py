@@ -1,0 +1,102 @@
+"""The glossary as tables and as a search, all read off `STEPS`, `PARAMETERS` and `AXES`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pandas as pd
+
+from attention.trace import AXES, PARAMETERS, STEPS, Axis, Layer, Names, Parameter, Step
+
+_NOTEBOOK = "notebook "
+KINDS = {"signed": "signed: lies around 0", "probability": "probability: 0 … 1, rows sum to 1"}
+
+
+def matching(asked: str) -> tuple[Step, ...]:
+    """The steps that `asked` could mean, ours or anybody's name for them; all where nothing is asked.
+
+    A part of a name is enough, capitals do not matter; but a single letter must be the whole name.
+    """
+    wanted = asked.strip().casefold()
+    return tuple(step for step in STEPS if not wanted or any(_means(wanted, name) for name in _names_of(step)))
+
+
+def libraries(step: Step) -> Names:
+    """What the libraries call a step."""
+    return tuple((who, name) for who, name in step.elsewhere if not who.startswith(_NOTEBOOK))
+
+
+def notebooks(step: Step) -> Names:
+    """What the five notebooks call a step, by the number of the notebook."""
+    return tuple((who.removeprefix(_NOTEBOOK), name) for who, name in step.elsewhere if who.startswith(_NOTEBOOK))
+
+
+def shape(entry: Step | Parameter, layer: Layer) -> str:
+    """The axes of a step or parameter with their sizes in this layer: "head 4 · query_pos 9 · d_k 16"."""
+    return " · ".join(f"{axis} {layer.sizes.get(axis, '?')}" for axis in entry.axes)
+
+
+def frame(layer: Layer) -> pd.DataFrame:
+    """Every step and parameter in a line: symbol, shape in this layer, formula, kind, and who calls it what."""
+    entries: list[tuple[Step | Parameter, str, str]] = [(step, step.formula, KINDS[step.kind]) for step in STEPS]
+    entries += [(parameter, parameter.meaning, "parameter") for parameter in PARAMETERS]
+    return pd.DataFrame(
+        [
+            {
+                "name": entry.name,
+                "symbol": entry.symbol,
+                "axes": shape(entry, layer),
+                "how it is made": made,
+                "kind": kind,
+                **_columns(entry, (*STEPS, *PARAMETERS)),
+            }
+            for entry, made, kind in entries
+        ]
+    )
+
+
+def parameters(layer: Layer) -> pd.DataFrame:
+    """What a layer keeps beside its steps: the mask and the projections."""
+    return pd.DataFrame(
+        [
+            {
+                "name": p.name,
+                "symbol": p.symbol,
+                "axes": shape(p, layer),
+                "what for": p.meaning,
+                **_columns(p, PARAMETERS),
+            }
+            for p in PARAMETERS
+        ]
+    )
+
+
+def axes(layer: Layer) -> pd.DataFrame:
+    """Every axis: its size in this layer, its meaning, and who calls it what."""
+    return pd.DataFrame(
+        [
+            {
+                "name": axis.name,
+                "size": layer.sizes.get(axis.name),
+                "what runs along it": axis.meaning,
+                **_columns(axis, AXES),
+            }
+            for axis in AXES
+        ]
+    )
+
+
+def _columns(entry: Step | Parameter | Axis, among: Iterable[Step | Parameter | Axis]) -> dict[str, str]:
+    """One column for everybody who has a name for something in the table, libraries before notebooks."""
+    who = dict.fromkeys(who for other in among for who, _ in other.elsewhere)
+    known = dict(entry.elsewhere)
+    return {one: known.get(one, "") for one in sorted(who, key=lambda one: (one.startswith(_NOTEBOOK), one))}
+
+
+def _names_of(step: Step) -> list[str]:
+    names = [part for _, name in step.elsewhere for part in name.split(", ")]
+    return [name.casefold() for name in (step.name, step.symbol, *names)]
+
+
+def _means(wanted: str, name: str) -> bool:
+    return wanted == name if len(wanted) == 1 else wanted in name

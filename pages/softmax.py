@@ -1,0 +1,68 @@
+"""Softmax: why does attention use it, and why are the scores divided by √d_k?"""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from attention import NumbersError, TypedText, charts, lessons
+from pages.ui import inputs, show
+from pages.ui.knobs import Knobs
+from pages.ui.start import start
+
+page = start("Softmax", "Why attention uses a softmax, and why it divides by √d_k.", pick=False)
+
+
+@st.cache_resource(max_entries=8, show_spinner=False)
+def scaled(source: TypedText) -> lessons.Scaling:
+    return lessons.scaling(source)
+
+
+st.markdown("#### From scores to shares")
+picture, words = st.columns([3, 2], vertical_alignment="center")
+with picture:
+    curve = lessons.curve()
+    show.figures([charts.softmax_curve(curve)], "softmax_curve")
+with words:
+    st.latex(r"\text{softmax}(x)_i = \frac{e^{x_i}}{\sum_j e^{x_j}}")
+    st.markdown(lessons.WHY_SOFTMAX)
+show.twin(curve.frame(), "softmax_curve")
+
+st.markdown("#### Your numbers, cold and hot")
+typed = st.text_input(
+    "A row of numbers", "0.1, -0.2, -0.3, 0.5", key="softmax_row", bind="query-params",
+    help=f"2 to {lessons.MOST_NUMBERS} numbers with commas between. Think of them as the scores of one query.",
+)  # fmt: skip
+row: lessons.Row = ()
+try:
+    row = lessons.parse_row(typed)
+except NumbersError as error:
+    show.problem(str(error))
+if row:
+    spread = lessons.spread(row)
+    show.figures([charts.shares_by_temperature(spread)], "softmax_shares")
+    show.figures([charts.variance_by_temperature(spread), charts.entropy_by_temperature(spread)], "softmax_spread")
+    show.twin(spread.frame(), "softmax_temperatures")
+
+st.markdown("#### Why we scale")
+text = page.source if isinstance(page.source, TypedText) else TypedText(str(inputs.DEFAULTS["text"]))
+scaling = scaled(text)
+picture, words = st.columns([3, 2])
+with picture:
+    show.figures([charts.scaling_maps(scaling)], "softmax_scaling")
+with words:
+    st.markdown(lessons.WHY_SCALE)
+    st.markdown("\n".join(f"- **{init}**: {looks}" for init, looks in lessons.LOOKS.items()))
+    st.caption(" ".join(scaling.notes))
+show.twin(scaling.frame(), "softmax_scaling_table")
+
+if row:
+    st.markdown("#### Why we subtract the maximum")
+    st.latex(r"\frac{e^{x_i}}{\sum_j e^{x_j}} = \frac{e^{x_i - m}}{\sum_j e^{x_j - m}}, \quad m = \max_j x_j")
+    offered = ", ".join(map(str, lessons.FACTORS))
+    factor = Knobs(page.notes, {}).bound(
+        st.select_slider, "Multiply your numbers by", "softmax_factor", f"one of {offered}",
+        options=lessons.FACTORS, value=200, help="The same as dividing the temperature by it.",
+    )  # fmt: skip
+    overflow = lessons.overflow(row, factor)
+    (st.warning if overflow.failed else st.success)(overflow.words)
+    st.dataframe(overflow.frame(), hide_index=True)

@@ -1,0 +1,131 @@
+"""What only a browser shows of the Softmax and Reference pages: painted lines and bars, the overflow, links to the Lab."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import numpy as np
+import pytest
+from conftest import acted, painted, settled
+from playwright.sync_api import Page, expect
+
+from attention import STEPS, AttentionConfig, TypedText, find_step, lessons
+
+pytestmark = pytest.mark.browser
+
+Open = Callable[..., Page]
+
+
+def choose(page: Page, key: str, option: str) -> None:
+    """Picks an option of a select box by its key."""
+    page.locator(f".st-key-{key} input").first.click()
+    page.get_by_role("option", name=option, exact=True).click()
+
+
+def painted_y(page: Page, figure: int, trace: int) -> list[float]:
+    """The heights of a line or of bars as Plotly holds them in the page."""
+    return page.evaluate(
+        "([figure, trace]) => Array.from(document.querySelectorAll('.js-plotly-plot')[figure].data[trace].y)",
+        [figure, trace],
+    )
+
+
+def test_the_painted_lines_bars_and_maps_are_the_backends(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/softmax?{urlencode({'softmax_row': '1, 2, 2.5', 'text': 'a b c', 'mask': 'causal'})}")
+    expect(page.locator(".js-plotly-plot")).to_have_count(5)
+    spread = lessons.spread((1, 2, 2.5))
+    assert painted_y(page, 0, 0) == lessons.curve().share.tolist()
+    for i, shares in enumerate(spread.shares.values()):
+        assert painted_y(page, 1, i) == shares.tolist()
+    assert painted_y(page, 2, 0) == spread.variance.tolist()
+    assert painted_y(page, 3, 0) == spread.entropy.tolist()
+    scaling = lessons.scaling(TypedText("a b c", AttentionConfig(mask="causal")))
+    np.testing.assert_array_equal(painted(page, 4)[:3, :3], scaling.weights[0, 0])
+    heights = page.evaluate(
+        "[...document.querySelectorAll('.js-plotly-plot')[1].querySelectorAll('.bars .point path')].map((bar) => bar.getBBox().height)"
+    )
+    np.testing.assert_allclose(
+        np.array(heights) / max(heights),
+        np.concatenate(list(spread.shares.values())) / spread.shares[0.125].max(),
+        atol=0.02,
+    )
+
+
+def test_a_factor_that_overflows_says_so_and_a_smaller_one_does_not(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/softmax?softmax_factor=100")
+    expect(page.get_by_text("Both ways agree")).to_be_visible()
+    expect(page.get_by_text("overflows")).to_have_count(0)
+    slider = page.get_by_role("slider", name="Multiply your numbers by")
+    slider.focus()
+    acted(page, lambda: slider.press("ArrowRight"))
+    expect(page.get_by_text("The naive softmax overflows")).to_be_visible()
+    expect(page.get_by_text("inf (infinity)").first).to_be_visible()
+    assert "softmax_factor" not in page.url  # 200 is the default
+
+
+def test_a_bad_row_is_said_as_it_was_typed_and_a_click_on_a_chart_does_nothing(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/softmax?{urlencode({'softmax_row': '<b>one</b>, 2'})}")
+    expect(page.get_by_text("got “<b>one</b>”")).to_be_visible()
+    expect(page.locator(".js-plotly-plot")).to_have_count(2)
+    box = page.locator(".js-plotly-plot .nsewdrag").last.bounding_box()
+    assert box
+    before = page.url
+    page.evaluate("""() => { window.runs = 0; const app = document.querySelector('[data-testid=stApp]');
+        new MutationObserver(() => { window.runs += 1; }).observe(app, {attributeFilter: ['data-test-script-state']}); }""")
+    page.mouse.click(box["x"] + 30, box["y"] + 30)
+    expect(page.locator(".js-plotly-plot .hoverlayer .hovertext").first).to_be_visible()
+    assert page.evaluate("window.runs") == 0
+    assert page.url == before
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_lines_are_readable_in_both_themes_and_nothing_sticks_out_of_a_phone(
+    open_page: Open, server: str, scheme: str
+) -> None:
+    options = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "color_scheme": scheme}
+    page = open_page(f"{server}/softmax", **options)
+    boxes = [plot.bounding_box() for plot in page.locator(".js-plotly-plot").all()]
+    assert all(box and box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in boxes)
+    assert page.evaluate("document.querySelector('.stMain').scrollWidth") <= 390
+    line, tick, ground = page.evaluate(
+        """() => [getComputedStyle(document.querySelector('.js-plotly-plot .js-line')).stroke,
+                  getComputedStyle(document.querySelector('.js-plotly-plot .ytick text')).fill,
+                  getComputedStyle(document.querySelector('.stApp')).backgroundColor]
+            .map((color) => color.match(/\\d+/g).slice(0, 3).reduce((sum, part) => sum + Number(part), 0))"""
+    )
+    assert abs(line - ground) > 200
+    assert abs(tick - ground) > 400
+
+
+def test_the_reference_typesets_every_step_and_opens_one_in_the_lab_with_the_knobs(
+    open_page: Open, server: str
+) -> None:
+    page = open_page(f"{server}/softmax?text=a+b+c&heads=2")
+    acted(page, lambda: choose(page, "mask", "causal"))
+    page.get_by_role("link", name="Reference").click()
+    cards = page.locator(".st-key-reference_steps .elsewhere")
+    expect(cards).to_have_count(len(STEPS))
+    expect(page.locator(".katex-error")).to_have_count(0)
+    expect(page.locator(".st-key-reference_scores")).to_contain_text("head 2 · query_pos 3 · key_pos 3")
+    expect(page.locator(".st-key-reference_memory").get_by_role("link")).to_have_count(0)
+    page.locator(".st-key-reference_scaled_scores").get_by_role("link").click()
+    expect(page.get_by_role("heading", name="Attention Lab")).to_be_visible()
+    settled(page)
+    link = {key: values[0] for key, values in parse_qs(urlsplit(page.url).query).items()}
+    assert link == {"text": "a b c", "heads": "2", "mask": "causal", "step": "scaled_scores"}
+    expect(page.locator(".cell-title")).to_contain_text(find_step("scaled_scores").name)
+
+
+def test_the_labs_step_and_head_come_back_from_a_page_without_pickers(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?step=scores&q=1")
+    acted(page, lambda: choose(page, "head", "2"))
+    page.get_by_role("link", name="Softmax").click()
+    expect(page.get_by_role("heading", name="Why we scale")).to_be_visible()
+    settled(page)
+    page.get_by_role("link", name="Lab", exact=True).click()
+    expect(page.get_by_role("heading", name="Attention Lab")).to_be_visible()
+    settled(page)
+    expect(page.locator(".cell-title")).to_contain_text("scores · query 1")
+    link = {key: values[0] for key, values in parse_qs(urlsplit(page.url).query).items()}
+    assert link == {"step": "scores", "head": "2", "q": "1"}

@@ -1,0 +1,81 @@
+import numpy as np
+import plotly.graph_objects as go
+import plotly.io as pio
+import pytest
+
+from attention import AttentionConfig, TypedText, charts, lessons
+from attention.lessons import DIVISORS, TEMPERATURES
+
+SPREAD = lessons.spread((0.1, -0.2, -0.3, 0.5))
+SCALING = lessons.scaling(TypedText("the owl <b>asked</b> the owl", AttentionConfig(mask="causal")))
+FIGURES = {
+    "curve": charts.softmax_curve(lessons.curve()),
+    "shares": charts.shares_by_temperature(SPREAD),
+    "variance": charts.variance_by_temperature(SPREAD),
+    "entropy": charts.entropy_by_temperature(SPREAD),
+    "scaling": charts.scaling_maps(SCALING),
+}
+
+
+@pytest.mark.parametrize("figure", FIGURES.values(), ids=FIGURES)
+def test_a_chart_stands_on_both_themes_takes_no_clicks_and_says_what_it_shows(figure: go.Figure) -> None:
+    layout = figure.layout
+    assert layout.paper_bgcolor == layout.plot_bgcolor == "rgba(0,0,0,0)"
+    assert layout.template == pio.templates["none"]
+    assert layout.height
+    assert layout.meta["panels"] == []
+    assert layout.meta["alt"].endswith("The table has the numbers.")
+    for trace in figure.data:
+        parts = (
+            (trace,)
+            if trace.type == "heatmap"
+            else (trace.marker,)
+            if trace.type == "bar"
+            else (trace.line, trace.marker)
+        )
+        assert any(part.colorscale if trace.type == "heatmap" else part.color for part in parts)
+
+
+def test_the_bars_are_the_shares_one_colour_per_temperature() -> None:
+    bars = FIGURES["shares"].data
+    assert len(bars) == len(TEMPERATURES) == len({bar.marker.color for bar in bars})
+    for bar, temperature in zip(bars, TEMPERATURES, strict=True):
+        np.testing.assert_array_equal(bar.y, SPREAD.shares[temperature])
+        np.testing.assert_array_equal(bar.x, range(4))
+    assert list(FIGURES["shares"].layout.xaxis.ticktext) == ["0.1", "-0.2", "-0.3", "0.5"]
+
+
+def test_equal_numbers_are_bars_of_their_own() -> None:
+    figure = charts.shares_by_temperature(lessons.spread((1, 1, 1)))
+    assert list(figure.data[0].x) == [0, 1, 2]
+
+
+def test_the_lines_mark_the_five_temperatures() -> None:
+    line, marks = FIGURES["variance"].data
+    np.testing.assert_array_equal(marks.x, TEMPERATURES)
+    assert round(marks.y[2], 4) == 0.0091
+    assert round(marks.y[0], 4) == 0.2218
+    assert set(TEMPERATURES) <= set(line.x)
+
+
+def test_the_small_maps_lie_where_the_hover_says() -> None:
+    figure = FIGURES["scaling"]
+    maps, hidden = figure.data
+    n = len(SCALING.tokens)
+    names = figure.layout.xaxis.labelalias
+    places = sorted(map(int, names))
+    assert len(places) == len(DIVISORS) * n
+    starts_x, starts_y = places[::n], sorted(map(int, figure.layout.yaxis.labelalias))[::n]
+    for i, y in enumerate(starts_y):
+        for j, x in enumerate(starts_x):
+            np.testing.assert_array_equal(maps.z[y : y + n, x : x + n], SCALING.weights[i, j])
+            np.testing.assert_array_equal(hidden.z[y : y + n, x : x + n] == 1, ~SCALING.visible)
+            assert names[str(x)] == f"key 0 the · ÷ {DIVISORS[j]}"
+    assert (maps.zmin, maps.zmax) == (0, 1)
+    assert np.isnan(maps.z).any()
+    assert all("<b>" not in name for name in names.values())
+
+
+def test_the_entropy_stands_above_each_map() -> None:
+    texts = [note.text for note in FIGURES["scaling"].layout.annotations]
+    assert texts == [f"H {entropy:.2f}" for entropy in SCALING.entropy.flatten()]

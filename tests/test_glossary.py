@@ -1,0 +1,58 @@
+import pytest
+
+from attention import AXES, PARAMETERS, STEPS, TypedText, find_step, glossary
+from attention.trace import Layer
+
+LAYER = TypedText("one two three").trace().layers[0]
+
+
+def test_every_step_has_an_equation_that_begins_with_its_symbol() -> None:
+    for step in STEPS:
+        assert step.equation.lstrip("{").startswith(step.tex.strip("{}")[0])
+        assert " = " in step.equation
+
+
+def test_every_axis_of_every_step_and_parameter_is_explained_and_no_other() -> None:
+    used = {axis for entry in (*STEPS, *PARAMETERS) for axis in entry.axes}
+    assert used == {axis.name for axis in AXES}
+
+
+def test_a_shape_has_the_sizes_of_the_layer() -> None:
+    assert glossary.shape(find_step("query"), LAYER) == "head 4 · query_pos 3 · d_k 16"
+    assert glossary.shape(find_step("query"), Layer()) == "head ? · query_pos ? · d_k ?"
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("hook_pattern", ["weights"]),
+        ("HOOK_Z", ["head_output"]),
+        ("attn_weights", ["scores", "scaled_scores", "masked_scores", "weights", "dropped_weights"]),
+        ("sims", ["scores", "scaled_scores"]),
+        (" attn_probs ", ["weights", "dropped_weights"]),
+        ("hook_attn_scores", ["masked_scores"]),
+        ("z", ["head_output"]),
+        ("A", ["weights", "head_output"]),  # notebook 4 calls the head's output A
+        ("no such name", []),
+    ],
+)
+def test_a_name_finds_its_steps(asked: str, found: list[str]) -> None:
+    assert [step.name for step in glossary.matching(asked)] == found
+
+
+def test_nothing_asked_finds_everything() -> None:
+    assert glossary.matching("  ") == STEPS
+
+
+def test_the_tables_have_a_line_for_everything_and_no_empty_column() -> None:
+    assert glossary.frame(LAYER)["name"].tolist() == [entry.name for entry in (*STEPS, *PARAMETERS)]
+    assert glossary.axes(LAYER)["size"].tolist() == [4, 3, 3, 64, 16, 16]
+    assert glossary.parameters(LAYER).set_index("name").loc["w_o", "axes"] == "head 4 · d_v 16 · d_model 64"
+    for table in (glossary.frame(LAYER), glossary.axes(LAYER), glossary.parameters(LAYER)):
+        assert (table.astype(str) != "").any().all()
+
+
+def test_libraries_and_notebooks_together_are_everybody() -> None:
+    for step in STEPS:
+        assert len(glossary.libraries(step)) + len(glossary.notebooks(step)) == len(step.elsewhere)
+    assert ("4", "attn_probs") in glossary.notebooks(find_step("weights"))
