@@ -8,6 +8,7 @@ import streamlit as st
 
 from attention import Cell, explain, frames, plots
 from pages.ui import inputs, show
+from pages.ui.knobs import Knobs
 from pages.ui.start import start
 
 MAIN_STEPS = ("scores", "weights", "output")
@@ -29,19 +30,17 @@ def pick_cell(step: str, x: int, y: int) -> None:
 with page.above:
     show.strip(layer, cell.step, pick_step)
 
-stretch = bool(st.session_state.get("lab_stretch", st.query_params.get("lab_stretch") == "true"))
+maps = st.container()
+stretch = Knobs(page.notes, {"lab_stretch": False}).toggle(
+    "Stretch the colours of the weights", "lab_stretch", help="Off: colours run from 0 to 1, so that maps compare."
+)
 draw = partial(plots.heatmap, trace, layer=index, head=cell.head, chosen=cell, stretch=stretch)
 recorded = [step.name for step, _ in layer]
 drawn = [step for step in MAIN_STEPS if step in recorded] or recorded[-1:]
 if drawn[-1] != "output" and "head_output" in recorded:
     drawn.append("head_output")  # a source without W_O
-show.figures([draw(step) for step in drawn], "lab_maps", pick_cell)
-st.toggle(
-    "Stretch the colours of the weights",
-    key="lab_stretch",
-    bind="query-params",
-    help="Off: colours run from 0 to 1, so that maps compare.",
-)
+with maps:
+    show.figures([draw(step) for step in drawn], "lab_maps", pick_cell)
 
 arithmetic, own_map = (st.container(), None) if cell.step in drawn else st.columns([3, 2])
 if own_map:

@@ -138,8 +138,8 @@ def lay_out(
     rows, columns = figure.data[0].z.shape
     figure.update_layout(
         title={
-            "text": heading, "font_size": 15, "x": 0, "xref": "container", "pad_l": 6,
-            "y": 1 - 30 / HEIGHT, "yref": "container", "yanchor": "bottom", "subtitle": {"text": " · ".join(facts), "font_size": 11},
+            "text": heading, "font_size": 15, "x": 0, "xref": "container", "pad": {"l": 6, "b": 46},
+            "y": 1, "yref": "paper", "yanchor": "bottom", "subtitle": {"text": " · ".join(facts), "font_size": 11},
         },
         template="none",
         font_size=11,

@@ -77,10 +77,10 @@ def hidden_row_table(scores: Tensor) -> pd.DataFrame:
         [
             {
                 "hidden by": how,
+                "outcome": _outcome(row, unmasked),
                 "weights of the row": "  ".join(f"{weight:.4f}" for weight in row.tolist()[:6])
                 + (" …" if n_keys > 6 else ""),
                 "sum": f"{float(row.sum()):.4f}",
-                "outcome": _outcome(row, unmasked),
             }
             for how, row in filled.items()
         ]

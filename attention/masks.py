@@ -106,6 +106,18 @@ def build(config: AttentionConfig, n_queries: int, n_keys: int, real: Tensor | N
     return visible if real is None else visible & padding(n_queries, real)
 
 
+def notes(config: AttentionConfig, n_queries: int, n_keys: int) -> tuple[str, ...]:
+    """What a page must say about the mask: that a custom one was made for another size."""
+    if config.mask != "custom" or not config.cells:
+        return ()
+    rows, columns = _decode(config.cells).shape
+    if (rows, columns) == (n_queries, n_keys):
+        return ()
+    return (
+        f"The custom mask was made for {rows} × {columns} cells, the map is {n_queries} × {n_keys}: cells outside it are visible.",
+    )
+
+
 def _decode(cells: str) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
     """The hidden cells, boolean [query_pos key_pos], from what `encode` wrote."""
     try:

@@ -94,7 +94,6 @@ def heads(trace: Trace, step: str, layer: int = 0, chosen: Cell | None = None, s
 
     figure = figure_of(trace, found, layer, mosaic, hidden if covered is not None else None, panels, stretch)
     figure.layout.height = 100 + min(1700, max(280, min(480, 14 * rows)) * down)
-    figure.layout.title.y = 1 - 30 / figure.layout.height
     figure.data[0].colorbar.len = 0.25
     notes, frames = [], []
     for panel in panels:

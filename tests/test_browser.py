@@ -190,6 +190,16 @@ def test_the_knobs_go_along_to_another_page_and_stay_after_a_reload(open_page: O
     assert query(page) == {"text": TEXT, "mask": "causal", "head": "1"}
 
 
+def test_a_link_left_at_once_for_other_pages_keeps_its_knobs(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}&heads=2", fresh=True)
+    for name in ("Heads", "Masks", "Softmax", "Lab", "Reference", "Lab"):
+        page.get_by_test_id("stSidebar").get_by_role("link", name=name).click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Attention Lab" if name == "Lab" else name)
+        page.wait_for_url("**heads=2**")
+        assert query(page) == {"text": TEXT, "mask": "causal", "heads": "2"}
+        expect(page.get_by_label("Text", exact=True)).to_have_value(TEXT)
+
+
 def test_one_act_is_one_step_back(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}")
     acted(page, lambda: click_cell(page, 0, row=4, column=2))

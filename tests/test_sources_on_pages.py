@@ -158,3 +158,37 @@ def test_the_table_of_hidden_rows_and_the_averaging_trick_are_on_the_masks_page(
     assert outcomes["Attention Lab"].startswith("zeros")
     assert outcomes["−1e10 instead of −∞ (notebook 4)"].startswith("silently uniform")
     assert any("All three are equal" in markdown.value for markdown in app.markdown)
+
+
+def test_a_batch_that_becomes_one_line_shows_it_and_complains_of_nothing() -> None:
+    app = opened("app.py", text="a b c\nd e", sequence="1")
+    app.text_area(key="text").set_value("a b c").run()
+    assert not app.exception
+    assert not said(app)
+    assert step(app, "weights").shape == (3, 3)
+
+
+def test_pickers_move_inside_a_source_with_fewer_steps_and_heads() -> None:
+    app = opened("app.py", text="a b c d e f g h i", q="8", k="60", step="output", head="3")
+    app.selectbox(key="source").set_value("notebook").run()
+    assert not app.exception
+    assert not said(app).startswith("The link")
+    assert (app.selectbox(key="step").value, app.selectbox(key="head").value) == ("weights", 0)
+
+
+def test_an_unreadable_matrix_is_named_at_the_top_too() -> None:
+    app = opened("app.py", source="matrices", x="nan;inf")
+    assert not app.exception
+    assert all("give X too" not in error.value for error in app.error)
+    assert len({error.value for error in app.error}) == 1
+
+
+def test_a_custom_mask_of_another_size_is_said() -> None:
+    app = opened("app.py", text="a b c d", mask="custom", cells=masks.encode(masks.causal(2, 2)))
+    assert "made for 2 × 2" in said(app)
+
+
+def test_allowing_everything_is_no_mask() -> None:
+    app = opened("pages/masks.py", mask="causal")
+    next(button for button in app.button if button.label == "Allow everything").click().run()
+    assert app.selectbox(key="mask").value == "none"

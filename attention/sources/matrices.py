@@ -101,7 +101,7 @@ class Matrices:
         w_q, w_k, w_v = (given.get(name) for name in ("w_q", "w_k", "w_v"))
         layer = replace(layer, input=given.get("x"), w_q=w_q, w_k=w_k, w_v=w_v)
         _check_drawable(layer, given)
-        return Trace(tokens, (layer,), key_tokens)
+        return Trace(tokens, (layer,), key_tokens, notes=masks.notes(config, n_queries, n_keys))
 
     def _tensors(self) -> dict[str, Tensor]:
         """The given matrices as [head row column], X as [query_pos d_model], once they fit together."""

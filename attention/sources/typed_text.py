@@ -103,7 +103,13 @@ class TypedText:
         layer = replace(
             layer, embedding=embedding, position=position, input=x, memory=memory, w_q=w_q, w_k=w_k, w_v=w_v
         )
-        return Trace(tokens, (layer,), key_tokens, random=True, notes=tuple(notes))
+        return Trace(
+            tokens,
+            (layer,),
+            key_tokens,
+            random=True,
+            notes=(*notes, *masks.notes(config, len(tokens), len(key_tokens))),
+        )
 
     def _tokens(self, text: str, name: str, notes: list[str]) -> tuple[str, ...]:
         """The tokens of the chosen line, padded if asked for."""

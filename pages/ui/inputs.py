@@ -60,6 +60,33 @@ def state() -> dict[str, str]:
     return {key: value for key, value in values.items() if value and value != in_url(DEFAULTS[key])}
 
 
+def carry_over(title: str) -> None:
+    """Gives a page the knobs of the page before it. Called before any widget is drawn.
+
+    Streamlit 1.67 does so by itself only for what a person has touched: a link that is opened and
+    left at once for another page would lose its knobs.
+    """
+    if st.session_state.get("page", title) != title:
+        st.session_state.update(st.session_state.get("kept", {}))
+
+
+def keep(title: str) -> None:
+    """Remembers the knobs for `carry_over`. Called when all widgets of the page have been drawn.
+
+    Carried knobs do not stand in the address yet, so there is one more run, which writes it.
+    """
+    came_from = st.session_state.get("page", title)
+    drawn = {key: st.session_state[key] for key in DEFAULTS if key in st.session_state}
+    st.session_state["kept"] = st.session_state.get("kept", {}) | drawn
+    st.session_state["page"] = title
+    if came_from != title and any(key in drawn and key not in st.query_params for key in state()):
+        st.session_state["address_lost"] = True
+        st.rerun()
+    if st.session_state.pop("address_lost", False):
+        st.query_params["address"] = "lost"  # a change of any one sends all of them to the browser
+        del st.query_params["address"]
+
+
 def chosen_layer(notes: Notes, trace: Trace) -> int:
     """The layer that is shown; a widget only where there is more than one."""
     return chosen_of(Knobs(notes, DEFAULTS), "Layer", "layer", len(trace.layers), help="Layers count from zero.")
@@ -105,8 +132,8 @@ def choose(cell: Cell, layer: Layer | None = None) -> None:
 
 
 def choose_mask(cells: str) -> None:
-    """Makes the custom mask that `cells` describes the mask. Only in a callback."""
-    st.session_state.update({"mask": "custom", "cells": cells})
+    """Makes the custom mask that `cells` describes the mask, or none if it hides nothing. Only in a callback."""
+    st.session_state.update({"mask": "custom" if cells else "none", "cells": cells})
 
 
 def chosen_of(knobs: Knobs, label: str, key: str, how_many: int, **more: Any) -> int:
@@ -114,7 +141,7 @@ def chosen_of(knobs: Knobs, label: str, key: str, how_many: int, **more: Any) ->
     if how_many > 1:
         return int(knobs.select(label, key, range(how_many), **more))
     asked = st.query_params.get(key)
-    if asked not in (None, "0"):
+    if key not in st.session_state and asked not in (None, "0"):  # a widget that goes takes its value along by itself
         knobs.notes.keep(f"The link asks for {key} “{asked}”; there is only {key} 0, which is shown.")
         del st.query_params[key]
     return 0

@@ -28,6 +28,8 @@ class Knobs:
         options = list(options)
         default = self.defaults[key] if default is None else default
         index = options.index(default) if default in options else 0
+        if key in st.session_state and st.session_state[key] not in options:
+            st.session_state[key] = options[index]  # otherwise the address would keep what is no longer offered
         expected = expected or f"one of {', '.join(map(str, options))}"
         return self.bound(st.selectbox, label, key, expected, options=options, index=index, **more)
 

@@ -21,32 +21,37 @@ GRID_UP_TO = 64  # rows or columns
 def matrices(knobs: Knobs, fields: tuple[str, ...], optional: str) -> dict[str, Any]:
     """A tab for each of the `fields`, with a grid, a field to paste into and an upload; what they hold.
 
-    What cannot be read is said in its tab and left out.
+    Raises:
+        AttentionError: one of them cannot be read; all the tabs have been drawn by then.
     """
     found: dict[str, Any] = {}
+    problems: list[AttentionError] = []
     with st.expander("Your matrices", expanded=True):
         for tab, name in zip(st.tabs([SYMBOLS[name] for name in fields]), fields, strict=True):
             with tab:
-                matrix = _one(knobs, name, optional=name == optional)
-                if matrix:
-                    found[name] = matrix
+                try:
+                    found[name] = _one(knobs, name, optional=name == optional)
+                except AttentionError as error:
+                    problems.append(error)
+    if problems:
+        raise problems[0]
     return found
 
 
 def _one(knobs: Knobs, name: str, optional: bool) -> Matrix:
     symbol, large = SYMBOLS[name], st.session_state.get(f"matrices_large_{name}")
     text = large or st.session_state.get(name, st.query_params.get(name, knobs.defaults[name]))
-    problem = st.session_state.get(f"matrices_problem_{name}", "")
     matrix: Matrix = ()
+    problem: AttentionError | None = st.session_state.get(f"matrices_problem_{name}")
     if text.strip() or not optional:
         try:
             matrix = parse(text, symbol)
         except AttentionError as error:
-            problem = problem or str(error)
+            problem = problem or error
     grid, field = st.columns(2)
     with grid:
         if problem:
-            knobs.notes.error(problem, here=True)
+            knobs.notes.error(str(problem), here=True)
         if matrix and max(len(matrix), len(matrix[0])) <= GRID_UP_TO:
             _grid(name, matrix)
         elif matrix:
@@ -64,6 +69,8 @@ def _one(knobs: Knobs, name: str, optional: bool) -> Matrix:
             on_change=_uploaded,
             args=(name,),
         )
+    if problem and not matrix:
+        raise problem
     return matrix
 
 
@@ -110,7 +117,7 @@ def _uploaded(name: str) -> None:
     try:
         _keep(name, write(read(file.getvalue(), file.name, SYMBOLS[name])))
     except AttentionError as error:
-        st.session_state[f"matrices_problem_{name}"] = str(error)
+        st.session_state[f"matrices_problem_{name}"] = error
 
 
 def _keep(name: str, text: str) -> None:

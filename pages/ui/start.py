@@ -54,6 +54,7 @@ def start(title: str, intro: str, pick: bool = True) -> Page:
     st.title("Attention Lab" if title == "Lab" else title, anchor=False)
     about = st.container(gap=None)
     about.caption(intro)
+    inputs.carry_over(title)
     notes = Notes()
     wide = st.container()
     with st.sidebar:
@@ -77,6 +78,7 @@ def start(title: str, intro: str, pick: bool = True) -> Page:
     above = st.container()
     index = inputs.chosen_layer(notes, trace)
     cell = inputs.chosen_cell(notes, trace.layers[index]) if pick else Cell(inputs.DEFAULTS["step"], 0, 0, 0)
+    inputs.keep(title)
     return Page(source, trace, index, cell, above, notes)
 
 

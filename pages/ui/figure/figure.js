@@ -14,8 +14,11 @@ if (!window.attentionHistory) {
   const own = window.attentionHistory;
   for (const event of ["pointerdown", "keydown"]) window.addEventListener(event, () => { own.acted = true; }, true);
   const push = history.pushState;
-  history.pushState = function (...entry) {
-    (own.acted ? push : history.replaceState).apply(history, entry);
+  history.pushState = function (state, title, url) {
+    // A menu link adds its knobs to those that stand in the address already: each once is enough.
+    const { pathname, searchParams } = new URL(url ?? "", location.href);
+    const once = new URLSearchParams(Object.fromEntries(searchParams)).toString();
+    (own.acted ? push : history.replaceState).call(history, state, title, pathname + (once && `?${once}`));
     own.acted = false;
     own.path = location.pathname;
   };
