@@ -1,4 +1,7 @@
-"""One cell of one step: the arithmetic that made it, with the numbers in it."""
+"""One cell of one step: the arithmetic that made it, with the numbers in it.
+
+Longer than most files here because it has a method for every kind of step; they share the last ones.
+"""
 
 from __future__ import annotations
 
