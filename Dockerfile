@@ -1,10 +1,11 @@
 FROM python:3.11-slim-bookworm AS build
-# The CPU build: torch from the ordinary index brings several gigabytes of CUDA along.
+# The CPU build: torch from the ordinary index brings several gigabytes of CUDA along. What torch
+# requires comes from the ordinary index, which alone has the locked versions.
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 WORKDIR /lab
 COPY requirements.txt constraints.txt ./
 RUN python -m venv /venv \
- && /venv/bin/pip install --no-cache-dir -c constraints.txt --index-url "$TORCH_INDEX" "$(grep '^torch==' requirements.txt)" \
+ && /venv/bin/pip install --no-cache-dir --no-deps --index-url "$TORCH_INDEX" "$(grep '^torch==' requirements.txt)" \
  && /venv/bin/pip install --no-cache-dir -c constraints.txt -r requirements.txt
 COPY app.py ./
 COPY attention attention

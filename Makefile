@@ -50,7 +50,7 @@ $(VENV)/.venv:
 	@touch $@
 
 $(VENV)/.run: $(VENV)/.venv requirements.txt constraints.txt
-	$(if $(TORCH_INDEX),$(PIP) --index-url $(TORCH_INDEX) $(shell grep '^torch==' requirements.txt))
+	$(if $(TORCH_INDEX),$(PIP) --no-deps --index-url $(TORCH_INDEX) $(shell grep '^torch==' requirements.txt))
 	$(PIP) -r requirements.txt
 	@touch $@
 
