@@ -136,6 +136,7 @@ def mask_map(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> go.Fig
     lay_out(
         figure, trace, ("query_pos", "key_pos"), [panel], "<b>mask</b>  may attend", facts, {"alt": alt, "step": "mask"}
     )
+    figure.layout.title.pad.b = 60  # level with its neighbours, which a colour bar lifts
     if chosen is not None:
         figure.layout.shapes = _marks(find_step("weights"), panel, chosen)
     return figure
