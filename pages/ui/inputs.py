@@ -83,8 +83,7 @@ def keep(title: str) -> None:
         st.session_state["address_lost"] = True
         st.rerun()
     if st.session_state.pop("address_lost", False):
-        st.query_params["address"] = "lost"  # a change of any one sends all of them to the browser
-        del st.query_params["address"]
+        st.query_params.update({})  # changes none, and sends all of them to the browser
 
 
 def chosen_layer(notes: Notes, trace: Trace) -> int:
