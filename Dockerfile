@@ -12,7 +12,7 @@ COPY attention attention
 COPY pages pages
 COPY .streamlit .streamlit
 # The scripts that the server serves, so that nothing is written at run time.
-RUN /venv/bin/python -c "from pages.ui.figure import publish; publish()"
+RUN /venv/bin/python -c "from pages.ui.served import publish; publish()"
 
 FROM python:3.11-slim-bookworm
 RUN useradd --system --uid 1000 --no-create-home lab

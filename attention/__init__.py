@@ -12,6 +12,7 @@ from attention.config import AttentionConfig
 from attention.errors import (
     AttentionError,
     ConfigError,
+    FileError,
     MatrixError,
     MissingError,
     NumbersError,
@@ -36,6 +37,7 @@ __all__ = [
     "Cell",
     "ConfigError",
     "Explanation",
+    "FileError",
     "Layer",
     "Matrices",
     "MatrixError",

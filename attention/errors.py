@@ -5,6 +5,7 @@
     ├── TextError        a text that gives no tokens
     ├── MatrixError      a pasted or uploaded matrix that cannot be read, or one that is missing
     ├── NumbersError     a row of numbers that cannot be read
+    ├── FileError        an opened state file that cannot be read
     ├── ShapeError       tensors whose axes do not fit together
     └── MissingError     a step, layer, head or cell that this trace does not have
 
@@ -32,6 +33,10 @@ class MatrixError(AttentionError):
 
 class NumbersError(AttentionError):
     """What should be a row of numbers is none, or too short, or too long."""
+
+
+class FileError(AttentionError):
+    """A file is not what it should be."""
 
 
 class ShapeError(AttentionError):

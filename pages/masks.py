@@ -6,6 +6,7 @@ import streamlit as st
 
 from attention import Cell, plots
 from pages.ui import inputs, show
+from pages.ui.knobs import locked
 from pages.ui.start import start
 
 page = start("Masks", "A mask decides which keys a query may look at. Click a cell of the mask to allow or to hide it.")
@@ -17,7 +18,7 @@ visible = mask_lessons.visible_cells(trace, page.index)
 
 
 def toggle(step: str, x: int, y: int) -> None:
-    if step == "mask" and page.mask_is_a_knob:
+    if step == "mask" and page.mask_is_a_knob and not locked():
         inputs.choose_mask(mask_lessons.toggled(visible, y, x))
     elif step != "mask":
         inputs.choose(Cell(step, cell.head, y, x))
@@ -30,7 +31,7 @@ maps = [
 ]
 show.figures(maps, "masks_maps", toggle)
 
-if page.mask_is_a_knob:
+if page.mask_is_a_knob and not locked():
     with st.container(horizontal=True):
         hide = mask_lessons.hide_query(visible, cell.row) if cell.row < len(trace.tokens) else ""
         st.button(f"Hide every key from query {cell.row}", on_click=inputs.choose_mask, args=(hide,), disabled=not hide)
@@ -41,7 +42,7 @@ if page.mask_is_a_knob:
             "masks_grid",
             lambda ticks: inputs.choose_mask(mask_lessons.cells_of(ticks)),
         )
-else:
+elif not locked():
     st.info(
         "This source brings its own mask. To click one together, choose typed text or your own matrices as the source."
     )

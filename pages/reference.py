@@ -9,6 +9,7 @@ from streamlit.errors import StreamlitPageNotFoundError
 
 from attention import STEPS, glossary
 from pages.ui import inputs, show
+from pages.ui.knobs import Knobs
 from pages.ui.start import start
 
 page = start(
@@ -18,8 +19,8 @@ page = start(
 )
 layer = page.layer
 
-asked = st.text_input(
-    "Find a name", key="reference_find", bind="query-params", placeholder="hook_z, attn_probs, sims …",
+asked = Knobs(page.notes, {"reference_find": ""}).text(
+    "Find a name", "reference_find", 200, st.text_input, placeholder="hook_z, attn_probs, sims …",
     help="Any name of a step, ours or another library's. A part of it is enough.",
 )  # fmt: skip
 found = glossary.matching(asked)

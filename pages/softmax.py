@@ -28,8 +28,9 @@ with words:
 show.twin(curve.frame(), "softmax_curve")
 
 st.markdown("#### Your numbers, cold and hot")
-typed = st.text_input(
-    "A row of numbers", "0.1, -0.2, -0.3, 0.5", key="softmax_row", bind="query-params",
+knobs = Knobs(page.notes, {"softmax_row": "0.1, -0.2, -0.3, 0.5", "softmax_factor": 200})
+typed = knobs.text(
+    "A row of numbers", "softmax_row", 1000, st.text_input,
     help=f"2 to {lessons.MOST_NUMBERS} numbers with commas between. Think of them as the scores of one query.",
 )  # fmt: skip
 row: lessons.Row = ()
@@ -58,11 +59,12 @@ show.twin(scaling.frame(), "softmax_scaling_table")
 if row:
     st.markdown("#### Why we subtract the maximum")
     st.latex(r"\frac{e^{x_i}}{\sum_j e^{x_j}} = \frac{e^{x_i - m}}{\sum_j e^{x_j - m}}, \quad m = \max_j x_j")
-    offered = ", ".join(map(str, lessons.FACTORS))
-    factor = Knobs(page.notes, {}).bound(
-        st.select_slider, "Multiply your numbers by", "softmax_factor", f"one of {offered}",
-        options=lessons.FACTORS, value=200, help="The same as dividing the temperature by it.",
-    )  # fmt: skip
+    factor = knobs.steps(
+        "Multiply your numbers by",
+        "softmax_factor",
+        lessons.FACTORS,
+        help="The same as dividing the temperature by it.",
+    )
     overflow = lessons.overflow(row, factor)
     (st.warning if overflow.failed else st.success)(overflow.words)
     st.dataframe(overflow.frame(), hide_index=True)

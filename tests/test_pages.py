@@ -42,7 +42,9 @@ def opened(page: str, **params: str) -> AppTest:
 
 
 def drawn(app: AppTest) -> list[dict[str, Any]]:
-    return [figure for element in app.get("bidi_component") for figure in unpack(element.proto.bytes)]
+    return [
+        figure for element in app.get("bidi_component") if element.proto.bytes for figure in unpack(element.proto.bytes)
+    ]
 
 
 def said(app: AppTest) -> str:

@@ -10,7 +10,9 @@ from typing import Any
 import streamlit as st
 
 from attention import Cell, Layer, Trace, find_step
-from pages.ui.knobs import Knobs, in_url
+from attention.sources.matrices import SYMBOLS
+from pages.ui.knobs import Knobs, asked_for, in_url
+from pages.ui.matrices import too_long, whole_text
 from pages.ui.notes import Notes
 
 DEFAULTS: dict[str, Any] = {
@@ -54,10 +56,25 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-def state() -> dict[str, str]:
-    """The shared knobs that differ from their defaults, as they stand in the URL."""
+def state(whole: bool = False) -> dict[str, str]:
+    """The shared knobs that differ from their defaults, as they stand in the URL.
+
+    With `whole` also the matrices that are too long for a URL.
+    """
     values = {key: in_url(st.session_state.get(key, st.query_params.get(key))) for key in DEFAULTS}
+    for name in SYMBOLS:
+        if whole:
+            values[name] = whole_text(name) or ""
+        elif too_long(name):
+            values[name] = ""
     return {key: value for key, value in values.items() if value and value != in_url(DEFAULTS[key])}
+
+
+def of_pages() -> dict[str, str]:
+    """The knobs of single pages that differ from their defaults, as they stand in the URL."""
+    drawn = st.session_state.get("knobs_drawn", {}).items()
+    now = {key: in_url(st.session_state[key]) for key, _ in drawn if key not in DEFAULTS and key in st.session_state}
+    return {key: text for key, text in now.items() if text != dict(drawn)[key]}
 
 
 def carry_over(title: str) -> None:
@@ -79,7 +96,8 @@ def keep(title: str) -> None:
     drawn = {key: st.session_state[key] for key in DEFAULTS if key in st.session_state}
     st.session_state["kept"] = st.session_state.get("kept", {}) | drawn
     st.session_state["page"] = title
-    if came_from != title and any(key in drawn and key not in st.query_params for key in state()):
+    lost = came_from != title and any(key in drawn and key not in st.query_params for key in state())
+    if lost or st.session_state.pop("address_old", False):
         st.session_state["address_lost"] = True
         st.rerun()
     if st.session_state.pop("address_lost", False):
@@ -139,6 +157,7 @@ def chosen_of(knobs: Knobs, label: str, key: str, how_many: int, **more: Any) ->
     """One of several things that count from zero; without a widget where there is only one."""
     if how_many > 1:
         return int(knobs.select(label, key, range(how_many), **more))
+    asked_for().pop(key, None)
     asked = st.query_params.get(key)
     if key not in st.session_state and asked not in (None, "0"):  # a widget that goes takes its value along by itself
         knobs.notes.keep(f"The link asks for {key} “{asked}”; there is only {key} 0, which is shown.")

@@ -1,4 +1,4 @@
-"""A widget bound to the URL, and what is said when a link asks for what it cannot take."""
+"""A widget bound to the URL, and what is said when a link or a state file asks for what it cannot take."""
 
 from __future__ import annotations
 
@@ -11,11 +11,37 @@ import streamlit as st
 from pages.ui.notes import Notes
 
 
+def locked() -> bool:
+    """Whether the address says ``lock=1``: the state is shown without knobs."""
+    return st.query_params.get("lock") == "1"
+
+
+def in_url(value: Any) -> str:
+    """A knob's value as it stands in the URL, and in a state file."""
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def asked_for() -> dict[str, str]:
+    """What an opened state file asks for, by key, as in the URL; each knob takes its own out."""
+    waiting: dict[str, str] = st.session_state.setdefault("asked_for", {})
+    return waiting
+
+
+def peek(key: str) -> str:
+    """What a knob will be, as in the URL, before its widget is drawn."""
+    if key in asked_for():
+        return asked_for()[key]
+    return in_url(st.session_state.get(key, st.query_params.get(key)))
+
+
 @dataclass(frozen=True)
 class Knobs:
     """Makes widgets whose key stands in the URL; `notes` is told what a link got wrong.
 
-    A value that equals its default leaves the URL. A bad value in a link falls back to the default.
+    A value that equals its default leaves the URL. A bad value falls back to the default. Where the
+    address is locked no widget is drawn, and the values are those of the address.
     """
 
     notes: Notes
@@ -27,46 +53,108 @@ class Knobs:
         """A select box that offers `options` as they stand in the URL."""
         options = list(options)
         default = self.defaults[key] if default is None else default
-        index = options.index(default) if default in options else 0
+        default = default if default in options else options[0]
         if key in st.session_state and st.session_state[key] not in options:
-            st.session_state[key] = options[index]  # otherwise the address would keep what is no longer offered
+            st.session_state[key] = default  # otherwise the address would keep what is no longer offered
         expected = expected or f"one of {', '.join(map(str, options))}"
-        return self.bound(st.selectbox, label, key, expected, options=options, index=index, **more)
+        more = {"options": options, "index": options.index(default), **more}
+        return self._bound(st.selectbox, label, key, default, _one_of(options), expected, **more)
+
+    def steps(self, label: str, key: str, options: Iterable[Any], **more: Any) -> Any:
+        """A slider over a few `options`."""
+        options = list(options)
+        default, expected = self.defaults[key], f"one of {', '.join(map(str, options))}"
+        more = {"options": options, "value": default, **more}
+        return self._bound(st.select_slider, label, key, default, _one_of(options), expected, **more)
 
     def whole(self, label: str, key: str, low: int, high: int, **more: Any) -> Any:
         """A number input for whole numbers; a value that the range no longer has becomes the nearest that it has."""
+        default = self.defaults[key]
+        default = default if default is None else min(max(default, low), high)  # an operator may allow less
         expected = f"a whole number from {low} to {high}"
         if isinstance(now := st.session_state.get(key), int):
             st.session_state[key] = min(max(now, low), high)
         elif (asked := _asked(key)) is not None and _is_infinite(asked):
             # Streamlit 1.67 turns it into an int and raises; so it leaves the address before there is a widget.
-            self._refuse(key, asked, expected, self.defaults[key])
+            self._refuse(key, asked, expected, default)
             del st.query_params[key]
             st.rerun()
-        limits = {"min_value": low, "max_value": high, "value": self.defaults[key], "step": 1}
-        return self.bound(st.number_input, label, key, expected, **limits, **more)
+
+        def read(text: str) -> Any:
+            number = None if text == "" and default is None else int(text)
+            if number is not None and not low <= number <= high:
+                raise ValueError(number)
+            return number
+
+        limits = {"min_value": low, "max_value": high, "value": default, "step": 1}
+        return self._bound(st.number_input, label, key, default, read, expected, **limits, **more)
 
     def slider(self, label: str, key: str, low: float, high: float, **more: Any) -> float:
         """A slider in steps of 0.05."""
-        limits = {"min_value": low, "max_value": high, "value": self.defaults[key], "step": 0.05}
-        return float(self.bound(st.slider, label, key, f"a number from {low:g} to {high:g}", **limits, **more))
+        default = self.defaults[key]
+
+        def read(text: str) -> float:
+            number = float(text)
+            if not low <= number <= high:
+                raise ValueError(number)
+            return number
+
+        limits = {"min_value": low, "max_value": high, "value": default, "step": 0.05}
+        expected = f"a number from {low:g} to {high:g}"
+        return float(self._bound(st.slider, label, key, default, read, expected, **limits, **more))
 
     def toggle(self, label: str, key: str, **more: Any) -> bool:
         """A switch."""
-        return bool(self.bound(st.toggle, label, key, "true or false", value=self.defaults[key], **more))
+        default = self.defaults[key]
+        return bool(
+            self._bound(st.toggle, label, key, default, _one_of([True, False]), "true or false", value=default, **more)
+        )
 
     def text(self, label: str, key: str, longest: int, widget: Callable[..., Any] = st.text_area, **more: Any) -> str:
         """A field for a text of up to `longest` characters."""
-        expected = f"up to {longest:,} characters"
-        return str(self.bound(widget, label, key, expected, value=self.defaults[key], max_chars=longest, **more))
+        default = self.defaults[key][:longest]
 
-    def bound(self, widget: Callable[..., Any], label: str, key: str, expected: str, **more: Any) -> Any:
-        """Any widget, bound to the URL; when a link's value could not be taken, what came and what is used is said."""
+        def read(text: str) -> str:
+            if len(text) > longest:
+                raise ValueError(text)
+            return text
+
+        more = {"value": default, "max_chars": longest, **more}
+        return str(self._bound(widget, label, key, default, read, f"up to {longest:,} characters", **more))
+
+    def _bound(
+        self,
+        widget: Callable[..., Any],
+        label: str,
+        key: str,
+        default: Any,
+        read: Callable[[str], Any],
+        expected: str,
+        **more: Any,
+    ) -> Any:
+        """The widget, bound to the URL; when a value could not be taken, what came and what is used is said.
+
+        `read` turns a text of the URL into a value, and raises ValueError where the widget could not take it.
+        """
+        st.session_state.setdefault("knobs_drawn", {})[key] = in_url(default)
+        if key in asked_for():
+            st.session_state[key] = self._read(key, asked_for().pop(key), default, read, expected)
         asked = _asked(key)
+        if locked():
+            if asked is not None:
+                st.session_state[key] = self._read(key, asked, default, read, expected)
+            return st.session_state.setdefault(key, default)
         value = widget(label, key=key, bind="query-params", **more)
         if asked is not None and not _means(asked, value):
             self._refuse(key, asked, expected, value)
         return value
+
+    def _read(self, key: str, text: str, default: Any, read: Callable[[str], Any], expected: str) -> Any:
+        try:
+            return read(text)
+        except (ValueError, KeyError, OverflowError):
+            self._refuse(key, text, expected, default)
+            return default
 
     def _refuse(self, key: str, asked: str, expected: str, used: Any) -> None:
         shown = asked if len(asked) <= 40 else asked[:40] + "…"
@@ -74,11 +162,9 @@ class Knobs:
         self.notes.keep(f"The link asks for {key} = “{shown}”, but {key} is {expected}: {used} is used.")
 
 
-def in_url(value: Any) -> str:
-    """A knob's value as it stands in the URL."""
-    if value is None:
-        return ""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _one_of(options: list[Any]) -> Callable[[str], Any]:
+    by_text = {in_url(option): option for option in options}
+    return by_text.__getitem__
 
 
 def _asked(key: str) -> str | None:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pandas as pd
 import streamlit as st
 
-from attention import AttentionError
+from attention import AttentionError, MatrixError
 from attention.matrix import Matrix
 from attention.matrix_text import ENDINGS, parse, read, write
 from attention.sources.matrices import SYMBOLS
-from pages.ui.knobs import Knobs
+from pages.ui.knobs import Knobs, asked_for, locked
 
 LONGEST_IN_LINK = 500  # characters of one matrix; five of them are a long link already
 LONGEST_IN_FIELD = 20_000  # characters; more would make the field slow, and is shown by its size only
 GRID_UP_TO = 64  # rows or columns
+_UPLOADED = "uploaded"  # in the link: which matrices are too long for it, and their sizes, such as x:512x64,w_q:64x64
 
 
 def matrices(knobs: Knobs, fields: tuple[str, ...], optional: str) -> dict[str, Any]:
@@ -26,28 +29,86 @@ def matrices(knobs: Knobs, fields: tuple[str, ...], optional: str) -> dict[str, 
     """
     found: dict[str, Any] = {}
     problems: list[AttentionError] = []
-    with st.expander("Your matrices", expanded=True):
-        for tab, name in zip(st.tabs([SYMBOLS[name] for name in fields]), fields, strict=True):
-            with tab:
-                try:
-                    found[name] = _one(knobs, name, optional=name == optional)
-                except AttentionError as error:
-                    problems.append(error)
+
+    def add(name: str, one: Callable[..., Matrix]) -> None:
+        try:
+            found[name] = one(knobs, name, optional=name == optional)
+        except AttentionError as error:
+            problems.append(error)
+
+    if locked():
+        for name in fields:
+            add(name, _read)
+    else:
+        with st.expander("Your matrices", expanded=True):
+            for tab, name in zip(st.tabs([SYMBOLS[name] for name in fields]), fields, strict=True):
+                with tab:
+                    add(name, _one)
+    sizes = {name: f"{len(found[name])}x{len(found[name][0])}" for name in found if too_long(name)}
+    _say_uploaded({**{name: size for name, size in _uploaded_sizes().items() if name not in found}, **sizes})
     if problems:
         raise problems[0]
     return found
 
 
+def whole_text(name: str) -> str | None:
+    """The whole text of a matrix, however long; None where it was never drawn here."""
+    text = st.session_state.get(f"matrices_large_{name}") or st.session_state.get(name, st.query_params.get(name))
+    return None if text is None else str(text)
+
+
+def too_long(name: str) -> bool:
+    """Whether the link holds only the size of this matrix."""
+    text = whole_text(name)
+    return text is not None and len(text) > LONGEST_IN_LINK
+
+
+def forget_uploads() -> None:
+    """Takes the sizes of long matrices out of the address; another source has none."""
+    _say_uploaded({})
+
+
+def _uploaded_sizes() -> dict[str, str]:
+    """The matrices that the link holds only the size of, by name."""
+    sizes = (one.partition(":") for one in st.query_params.get(_UPLOADED, "").split(","))
+    return {name: size[:20] for name, _, size in sizes if name in SYMBOLS}
+
+
+def _say_uploaded(sizes: dict[str, str]) -> None:
+    text = ",".join(f"{name}:{size}" for name, size in sizes.items())
+    if text and text != st.query_params.get(_UPLOADED):
+        st.query_params[_UPLOADED] = text
+    elif not text and _UPLOADED in st.query_params:
+        del st.query_params[_UPLOADED]
+
+
+def _read(knobs: Knobs, name: str, optional: bool) -> Matrix:
+    """The matrix as it is known here, without anything drawn.
+
+    Raises:
+        MatrixError: it cannot be read, or the link holds only its size.
+    """
+    if name in asked_for():
+        _keep(name, asked_for().pop(name))
+    text = whole_text(name)
+    if text is None and name in _uploaded_sizes():
+        size = _uploaded_sizes()[name].replace("x", " × ")
+        raise MatrixError(
+            f"{SYMBOLS[name]} ({size}) is too long for a link, and this server does not have it: "
+            "upload it again, or open a state file that holds it."
+        )
+    text = knobs.defaults[name] if text is None else text
+    return parse(text, SYMBOLS[name]) if text.strip() or not optional else ()
+
+
 def _one(knobs: Knobs, name: str, optional: bool) -> Matrix:
-    symbol, large = SYMBOLS[name], st.session_state.get(f"matrices_large_{name}")
-    text = large or st.session_state.get(name, st.query_params.get(name, knobs.defaults[name]))
+    symbol = SYMBOLS[name]
     matrix: Matrix = ()
     problem: AttentionError | None = st.session_state.get(f"matrices_problem_{name}")
-    if text.strip() or not optional:
-        try:
-            matrix = parse(text, symbol)
-        except AttentionError as error:
-            problem = problem or error
+    try:
+        matrix = _read(knobs, name, optional)
+    except AttentionError as error:
+        problem = problem or error
     grid, field = st.columns(2)
     with grid:
         if problem:
@@ -57,11 +118,11 @@ def _one(knobs: Knobs, name: str, optional: bool) -> Matrix:
         elif matrix:
             st.info(f"{symbol} is {len(matrix)} × {len(matrix[0])}: too large for a grid, but it is used.")
     with field:
-        if large:
+        if st.session_state.get(f"matrices_large_{name}"):
             st.caption(f"{symbol} was uploaded. It is too large for the link, so it stays in this browser tab.")
             st.button("Remove it", key=f"matrices_remove_{name}", on_click=_keep, args=(name, ""))
         else:
-            _field(knobs, name, text)
+            _field(knobs, name)
         st.file_uploader(
             f"Upload {symbol} ({', '.join(ENDINGS)})",
             key=f"matrices_file_{name}",
@@ -85,28 +146,34 @@ def _grid(name: str, matrix: Matrix) -> None:
         st.rerun()
 
 
-def _field(knobs: Knobs, name: str, text: str) -> None:
-    symbol = SYMBOLS[name]
-    more: dict[str, Any] = {"max_chars": LONGEST_IN_FIELD, "height": 120, "on_change": _pasted, "args": (name,)}
+def _field(knobs: Knobs, name: str) -> None:
+    symbol, text = SYMBOLS[name], whole_text(name)
+    more: dict[str, Any] = {"height": 120, "on_change": _pasted, "args": (name,)}
     advice = "CSV, cells of a spreadsheet, or a list such as [[1, 0], [0, 1]] as Python, NumPy and torch print it."
-    if len(text) <= LONGEST_IN_LINK:
-        expected = "a matrix such as 1,0;0,1"
-        knobs.bound(st.text_area, f"Paste {symbol}", name, expected, value=knobs.defaults[name], help=advice, **more)
+    if text is None and name in _uploaded_sizes():
+        again = {**more, "on_change": _pasted_again}
+        st.text_area(f"Paste {symbol}", key=f"matrices_again_{name}", max_chars=LONGEST_IN_FIELD, help=advice, **again)
+    elif not too_long(name):
+        knobs.text(f"Paste {symbol}", name, LONGEST_IN_FIELD, help=advice, **more)
     else:
-        st.text_area(f"Paste {symbol}", key=name, value=knobs.defaults[name], help=advice, **more)
+        st.session_state.setdefault(name, text)
+        st.text_area(f"Paste {symbol}", key=name, max_chars=LONGEST_IN_FIELD, help=advice, **more)
         st.caption(
-            f"{symbol} has {len(text):,} characters, too many for the link: who opens the link sees the default instead."
+            f"{symbol} has {len(text or ''):,} characters, too many for the link, which holds only its size. A state file holds it all."
         )
+
+
+def _pasted_again(name: str) -> None:
+    _keep(name, str(st.session_state[f"matrices_again_{name}"]))
 
 
 def _pasted(name: str) -> None:
     """Writes what was pasted the short way, if it can be read; otherwise it stays as it is, and its tab says why."""
     st.session_state.pop(f"matrices_problem_{name}", None)
     text = str(st.session_state[name])
-    try:
-        st.session_state[name] = write(parse(text, SYMBOLS[name])) if text.strip() else ""
-    except AttentionError:
-        return
+    with suppress(AttentionError):
+        text = write(parse(text, SYMBOLS[name])) if text.strip() else ""
+    _keep(name, text)
 
 
 def _uploaded(name: str) -> None:

@@ -39,11 +39,12 @@ _STYLES = """
   @media (max-width: 640px) { .stMain .block-container { padding: 3.5rem 0.8rem 2rem; } .stMain .katex { font-size: 1rem; } }
 </style>
 """
+_NO_SIDEBAR = "<style>[data-testid=stSidebar], [data-testid=stExpandSidebarButton] { display: none; }</style>"
 
 
-def styles() -> None:
-    """The page's few own styles."""
-    st.html(_STYLES)
+def styles(sidebar: bool = True) -> None:
+    """The page's few own styles; without `sidebar` there is none, nor the button that opens it."""
+    st.html(_STYLES if sidebar else _STYLES + _NO_SIDEBAR)
 
 
 def figures(drawn: list[go.Figure], key: str, on_click: Callable[[str, int, int], None] | None = None) -> None:

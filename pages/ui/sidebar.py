@@ -10,8 +10,9 @@ from streamlit.delta_generator import DeltaGenerator
 from attention import NOTEBOOKS, AttentionConfig, Matrices, Notebook, Source, TypedText
 from attention.config import INITS, MASKS, POSITIONS, divisors
 from pages.ui.inputs import DEFAULTS, chosen_of
-from pages.ui.knobs import Knobs
-from pages.ui.matrices import matrices
+from pages.ui.knobs import Knobs, asked_for, peek
+from pages.ui.limits import MAX_CHARACTERS, MAX_D_MODEL, MAX_HEADS, MAX_TOKENS
+from pages.ui.matrices import forget_uploads, matrices
 from pages.ui.notes import Notes
 
 SOURCES = ("typed text", "notebook", "matrices")
@@ -46,24 +47,24 @@ def _typed_text(knobs: Knobs) -> TypedText:
     text = knobs.text(
         "Text",
         "text",
-        LONGEST_TEXT,
+        MAX_CHARACTERS,
         height=100,
         help="Each word and each punctuation mark becomes a token; each line is a sequence of its own. "
         "Ctrl+Enter, or a click elsewhere, shows it.",
     )
     sequence = _sequence(knobs, TypedText(text).n_sequences)
     mask, temperature = _mask(knobs), _temperature(knobs)
-    d_model = knobs.whole("d_model", "d_model", 1, WIDEST, help="How many numbers stand for one token.")
+    d_model = knobs.whole("d_model", "d_model", 1, MAX_D_MODEL, help="How many numbers stand for one token.")
     # Drawn below, but the heads must know it now.
-    identity = st.session_state.get("init", st.query_params.get("init")) == "identity"
+    identity = peek("init") == "identity"
     heads = _heads(knobs, d_model, disabled=identity)
     with st.expander("More about the mask"):
         details = _mask_details(knobs, mask)
-    with st.expander("A second text", expanded=bool(st.session_state.get("text2", st.query_params.get("text2")))):
+    with st.expander("A second text", expanded=bool(peek("text2"))):
         text2 = knobs.text(
             "Second text",
             "text2",
-            LONGEST_TEXT,
+            MAX_CHARACTERS,
             height=80,
             help="Cross-attention: queries come from the first text, keys and values from this one. "
             "Empty: the first text attends to itself.",
@@ -82,9 +83,9 @@ def _typed_text(knobs: Knobs) -> TypedText:
         share = "d_model" if identity else "d_model / heads"
         blank = {"disabled": identity, "placeholder": share}
         d_k = knobs.whole(
-            "d_k", "d_k", 1, WIDEST, **blank, help=f"Width of a query or key in each head. Empty: {share}."
+            "d_k", "d_k", 1, MAX_D_MODEL, **blank, help=f"Width of a query or key in each head. Empty: {share}."
         )
-        d_v = knobs.whole("d_v", "d_v", 1, WIDEST, **blank, help=f"Width of a value in each head. Empty: {share}.")
+        d_v = knobs.whole("d_v", "d_v", 1, MAX_D_MODEL, **blank, help=f"Width of a value in each head. Empty: {share}.")
         dropout = knobs.slider(
             "Dropout",
             "dropout",
@@ -121,7 +122,7 @@ def _typed_text(knobs: Knobs) -> TypedText:
         dropout=dropout,
         **details,
     )
-    return TypedText(text, config, text2, lowercase, sequence=sequence, pad=pad)
+    return TypedText(text, config, text2, lowercase, MAX_TOKENS, sequence, pad)
 
 
 def _sequence(knobs: Knobs, n_sequences: int) -> int:
@@ -150,7 +151,7 @@ def _mask_details(knobs: Knobs, mask: str) -> dict[str, Any]:
             "Window",
             "window",
             0,
-            512,
+            MAX_TOKENS,
             disabled="window" not in mask,
             help="How many positions away a key may be. Used by the two window masks.",
         ),
@@ -158,7 +159,7 @@ def _mask_details(knobs: Knobs, mask: str) -> dict[str, Any]:
             "Prefix",
             "prefix",
             0,
-            512,
+            MAX_TOKENS,
             disabled=mask != "prefix",
             help="How many first keys every query sees. Used by the prefix mask.",
         ),
@@ -173,11 +174,6 @@ def _mask_details(knobs: Knobs, mask: str) -> dict[str, Any]:
     }
 
 
-LONGEST_TEXT = 20_000  # characters
-MOST_HEADS = 32
-WIDEST = 1024  # columns of d_model, d_k and d_v
-
-
 def source(notes: Notes, wide: DeltaGenerator) -> Source:
     """The knobs of the sidebar, and the source they describe; what needs more room stands in `wide`.
 
@@ -185,7 +181,10 @@ def source(notes: Notes, wide: DeltaGenerator) -> Source:
         ConfigError: the knobs contradict each other.
     """
     knobs = Knobs(notes, DEFAULTS)
-    match knobs.select("Source", "source", SOURCES, help="Where the numbers come from."):
+    chosen = knobs.select("Source", "source", SOURCES, help="Where the numbers come from.")
+    if chosen != "matrices":
+        forget_uploads()
+    match chosen:
         case "notebook":
             return _notebook(knobs)
         case "matrices":
@@ -214,10 +213,10 @@ def _scaled(knobs: Knobs) -> bool:
 
 def _heads(knobs: Knobs, d_model: int, disabled: bool) -> int:
     """The number of heads: only what divides d_model is offered; what no longer does is changed, and said."""
-    offered = [n for n in divisors(d_model) if n <= MOST_HEADS]
+    offered = [n for n in divisors(d_model) if n <= MAX_HEADS]
     named = ", ".join(map(str, offered))
     now = st.session_state.get("heads")
-    if now is not None and now not in offered:
+    if now is not None and now not in offered and "heads" not in asked_for():
         st.session_state["heads"] = max(n for n in offered if n <= now)
         now_there_are = f"now there are {st.session_state['heads']}. Choose {named}."
         st.toast(f"{now} heads do not divide d_model {d_model}: {now_there_are}", duration="long")

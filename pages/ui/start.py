@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
-from streamlit.errors import StreamlitPageNotFoundError
+from streamlit.errors import StreamlitAPIException, StreamlitPageNotFoundError
 
 from attention import AttentionConfig, AttentionError, Cell, Layer, Matrices, Source, Trace
-from pages.ui import inputs, show, sidebar
+from pages.ui import inputs, link, share, show, sidebar, state_file
+from pages.ui.knobs import locked
+from pages.ui.limits import CACHED_TRACES
 from pages.ui.notes import Notes
 
 MENU = {
@@ -50,14 +52,18 @@ def start(title: str, intro: str, pick: bool = True) -> Page:
     Where the knobs describe no trace, the page says so in a sentence and stops.
     """
     st.set_page_config(page_title=f"{title} · Attention Lab", page_icon="🔬", layout="wide")
-    show.styles()
-    st.title("Attention Lab" if title == "Lab" else title, anchor=False)
+    embedded = bool(st.context.is_embedded)
+    show.styles(sidebar=not (embedded or locked()))
+    _open_page(title)
+    with st.container(horizontal=True, vertical_alignment="bottom", key="page_head"):
+        st.title("Attention Lab" if title == "Lab" else title, anchor=False)
+        tools = st.container(horizontal=True, width="content", vertical_alignment="center")
     about = st.container(gap=None)
     about.caption(intro)
     inputs.carry_over(title)
     notes = Notes()
     wide = st.container()
-    with st.sidebar:
+    with st.expander("Knobs") if embedded and not locked() else st.sidebar:
         menu = st.container(gap=None)
         try:
             source = sidebar.source(notes, wide)
@@ -65,12 +71,17 @@ def start(title: str, intro: str, pick: bool = True) -> Page:
         except AttentionError as error:
             source, trace = None, None
             notes.error(str(error))
+        if not (embedded or locked()):
+            state_file.opener()
     # After the knobs, so that the links carry what they say now. A page that is run by itself, as AppTest
     # does, has no other pages to link to.
-    with menu, suppress(StreamlitPageNotFoundError):
-        for path, name in MENU.items():
-            st.page_link(path, label=name, query_params=inputs.state())
+    if not (embedded or locked()):
+        with menu, suppress(StreamlitPageNotFoundError):
+            for path, name in MENU.items():
+                st.page_link(path, label=name, query_params=inputs.state())
     if source is None or trace is None:
+        with tools:
+            link.watch()
         st.stop()
     notes.say(trace.notes)
     if trace.random:
@@ -79,11 +90,25 @@ def start(title: str, intro: str, pick: bool = True) -> Page:
     index = inputs.chosen_layer(notes, trace)
     cell = inputs.chosen_cell(notes, trace.layers[index]) if pick else Cell(inputs.DEFAULTS["step"], 0, 0, 0)
     inputs.keep(title)
+    with tools:
+        if embedded or locked():
+            link.buttons("open", key="copy_link", watch=True)
+        else:
+            share.bar(title, source, trace, index, cell)
     return Page(source, trace, index, cell, above, notes)
+
+
+def _open_page(title: str) -> None:
+    """Goes to the page that an opened state file names."""
+    asked = st.session_state.pop("open_page", title)
+    path = next((path for path, name in MENU.items() if name == asked), "")
+    if path and asked != title:
+        with suppress(StreamlitAPIException):  # a page that is run by itself, as AppTest does, has no others
+            st.switch_page(path, query_params={})
 
 
 # One object for everybody: a trace is never written to. Few, because a long text with many heads is large.
 # Matrices are hashed by their text: Streamlit takes a second for a large one, number by number.
-@st.cache_resource(max_entries=8, show_spinner="Working out every step …", hash_funcs={Matrices: repr})
+@st.cache_resource(max_entries=CACHED_TRACES, show_spinner="Working out every step …", hash_funcs={Matrices: repr})
 def _trace(source: Source) -> Trace:
     return source.trace()

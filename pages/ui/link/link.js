@@ -1,0 +1,86 @@
+// Buttons that copy the address, and the watch over the connection.
+//
+// The address bar always holds the whole state, so copying it is all there is to sharing.
+
+const SAFE_LENGTH = 2000; // characters that every mail program and chat keeps whole
+
+// The page's own address; a parameter that stands there twice counts once.
+function address({ lock = false, embed = false } = {}) {
+  const { origin, pathname, searchParams } = new URL(location.href);
+  const query = new URLSearchParams(Object.fromEntries(searchParams));
+  for (const name of ["embed", "embed_options", "lock"]) query.delete(name);
+  if (lock) query.set("lock", "1");
+  if (embed) query.set("embed", "true");
+  return `${origin}${pathname}${query.size ? `?${query}` : ""}`;
+}
+
+const escaped = (text) => text.replaceAll("&", "&amp;").replaceAll('"', "&quot;").replaceAll("<", "&lt;");
+
+const TEXTS = {
+  link: () => address(),
+  lock: () => address({ lock: true }),
+  iframe: () => `<iframe src="${escaped(address({ embed: true }))}" width="100%" height="900" style="border:0" title="Attention Lab"></iframe>`,
+};
+
+async function copy(text) {
+  // navigator.clipboard is missing on plain http beyond localhost, where classrooms run their servers.
+  if (navigator.clipboard && (await navigator.clipboard.writeText(text).then(() => true, () => false))) return true;
+  const field = Object.assign(document.createElement("textarea"), { value: text });
+  document.body.append(field);
+  field.select();
+  const copied = document.execCommand("copy");
+  field.remove();
+  return copied;
+}
+
+function said(what, text, missing) {
+  if (missing) return [`Copied, but ${missing} not in the link: send the state file instead (Share).`, true];
+  if (text.length > SAFE_LENGTH) return [`Copied. It has ${text.length.toLocaleString("en")} characters, and many programs cut links after ${SAFE_LENGTH.toLocaleString("en")}: the state file (Share) holds the same.`, true];
+  return [`${what} copied.`, false];
+}
+
+// An idle page of a server that went away would stay as it was, without a word. When the connection is
+// back, perhaps to another server, the script runs again from the address and the widgets.
+function watchConnection(root, again) {
+  root.again = again;
+  if (root.watch) return;
+  const app = root.closest("[data-testid=stApp]");
+  let lost = false;
+  root.watch = new MutationObserver(() => {
+    const connected = app.dataset.testConnectionState === "CONNECTED";
+    if (connected && lost) root.again();
+    lost = !connected;
+  });
+  root.watch.observe(app, { attributes: true, attributeFilter: ["data-test-connection-state"] });
+}
+
+export default function render({ data, parentElement, setTriggerValue }) {
+  const root = parentElement.querySelector(".links");
+  if (data.watch) watchConnection(root, () => setTriggerValue("again", Date.now()));
+  const status = root.querySelector("[role=status]");
+  if (root.dataset.drawn !== JSON.stringify(data.buttons)) {
+    root.dataset.drawn = JSON.stringify(data.buttons);
+    root.querySelectorAll("button, a").forEach((old) => old.remove());
+    for (const [kind, label, what] of data.buttons) {
+      const button = document.createElement(kind === "open" ? "a" : "button");
+      button.textContent = label;
+      if (kind === "open") {
+        Object.assign(button, { target: "_blank", rel: "noopener" });
+        button.addEventListener("pointerenter", () => { button.href = address(); });
+        button.href = address();
+      } else {
+        button.type = "button";
+        button.addEventListener("click", async () => {
+          const text = TEXTS[kind]();
+          const [words, warns] = (await copy(text)) ? said(what, text, root.missing) : ["The browser does not let this page copy. Copy the address bar.", true];
+          status.textContent = words;
+          status.classList.toggle("warns", warns);
+          clearTimeout(root.fading);
+          if (!warns) root.fading = setTimeout(() => { status.textContent = ""; }, 4000);
+        });
+      }
+      status.before(button);
+    }
+  }
+  root.missing = data.missing;
+}

@@ -1,0 +1,42 @@
+"""What every page offers to take away: the link, the state, the code, the numbers. Made when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import streamlit as st
+
+from attention import Cell, Matrices, Source, Trace, frames
+from attention.sources.matrices import SYMBOLS
+from pages.ui import inputs, link, state_file
+from pages.ui.matrices import too_long
+
+
+def bar(title: str, source: Source, trace: Trace, index: int, cell: Cell) -> None:
+    """The buttons beside the title."""
+    link.buttons("link", missing=_missing(source), key="copy_link", watch=True)
+    with st.popover("Share", key="share", on_change="rerun") as opened:
+        if opened.open:
+            _offers(title, source, trace, index, cell)
+
+
+def _missing(source: Source) -> str:
+    """What the link does not hold."""
+    left_out = [SYMBOLS[name] for name in SYMBOLS if isinstance(source, Matrices) and too_long(name)]
+    return f"{', '.join(left_out)} {'is' if len(left_out) == 1 else 'are'}" if left_out else ""
+
+
+def _offers(title: str, source: Source, trace: Trace, index: int, cell: Cell) -> None:
+    st.markdown("**A link or a file that opens exactly this**")
+    link.buttons("lock", "iframe", missing=_missing(source), key="copy_more")
+    state = {**inputs.of_pages(), **inputs.state(whole=True)}
+    _download("Save the state (.json)", partial(state_file.write, title, state), "attention.json", "application/json")
+    st.markdown("**The numbers**")
+    with st.container(horizontal=True):
+        csv = partial(frames.csv, trace, cell.step, index, cell.head)
+        _download(f"{cell.step} (.csv)", csv, f"{cell.step}-L{index}-H{cell.head}.csv", "text/csv")
+
+
+def _download(label: str, data: str | Callable[[], str | bytes], name: str, mime: str) -> None:
+    st.download_button(label, data, file_name=name, mime=mime, on_click="ignore", key=f"share_{name}")

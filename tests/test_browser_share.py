@@ -1,0 +1,98 @@
+"""Sharing in a real browser: what is copied, what a class or an iframe sees, a state saved and opened again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import urlencode
+
+import numpy as np
+import pytest
+from conftest import acted, click_cell, painted, settled
+from playwright.sync_api import Page, expect
+from test_browser import LINK, Open
+
+pytestmark = pytest.mark.browser
+CLIPBOARD = {"permissions": ["clipboard-read", "clipboard-write"]}
+
+
+def clipboard(page: Page) -> str:
+    return str(page.evaluate("navigator.clipboard.readText()"))
+
+
+def copy(page: Page, name: str = "Copy link") -> None:
+    page.get_by_role("button", name=name, exact=True).click()
+
+
+def test_one_click_copies_the_address_and_says_so(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}", **CLIPBOARD)
+    acted(page, lambda: click_cell(page, 1, row=3, column=1))
+    copy(page)
+    expect(page.locator(".links [role=status]").first).to_have_text("Link copied.")
+    assert clipboard(page) == page.url
+    other = open_page(clipboard(page), fresh=True)
+    np.testing.assert_array_equal(painted(other, 1), painted(page, 1))
+    expect(other.locator(".cell-title")).to_have_text(page.locator(".cell-title").inner_text())
+
+
+def test_a_long_link_is_copied_with_a_warning_that_offers_the_state_file(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{urlencode({'text': 'word ' * 450})}", **CLIPBOARD)
+    copy(page)
+    status = page.locator(".links [role=status]").first
+    expect(status).to_contain_text("many programs cut links after 2,000: the state file (Share)")
+    assert len(clipboard(page)) > 2000
+
+
+def test_copying_works_without_the_clipboard_of_secure_pages(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}", **CLIPBOARD)
+    read = page.evaluate_handle("navigator.clipboard")
+    page.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+    copy(page)
+    expect(page.locator(".links [role=status]").first).to_have_text("Link copied.")
+    assert read.evaluate("(own) => own.readText()") == page.url
+
+
+def test_embedded_there_is_the_figure_with_its_knobs_and_no_menu(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}&embed=true")
+    expect(page.locator("[data-testid=stSidebar]")).to_be_hidden()
+    expect(page.get_by_role("link", name="Heads")).to_have_count(0)
+    expect(page.get_by_role("button", name="Share")).to_have_count(0)
+    page.get_by_text("Knobs", exact=True).click()
+    expect(page.get_by_role("slider", name="Temperature")).to_be_visible()
+    link = page.get_by_role("link", name="Open in Attention Lab")
+    link.hover()
+    assert link.get_attribute("href") == f"{server}/?{LINK}"
+
+
+def test_a_locked_link_has_no_knobs_but_still_explains_what_is_clicked(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}&lock=1")
+    expect(page.locator("[data-testid=stSidebar]")).to_be_hidden()
+    expect(page.locator("[data-testid=stSlider]:visible, [data-testid=stSelectbox]:visible")).to_have_count(0)
+    acted(page, lambda: click_cell(page, 1, row=4, column=2))
+    expect(page.locator(".cell-title")).to_contain_text("query 4 the → key 2 sat")
+
+
+def test_the_code_for_a_web_page_and_the_locked_link_are_copied(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/masks?{LINK}", **CLIPBOARD)
+    acted(page, lambda: page.get_by_role("button", name="Share").click())
+    copy(page, "Copy locked link")
+    expect(page.locator(".links [role=status]").last).to_have_text("Link without knobs copied.")
+    assert clipboard(page) == f"{page.url}&lock=1"
+    copy(page, "Copy code for a web page")
+    expect(page.locator(".links [role=status]").last).to_have_text("Code copied.")
+    assert f'src="{page.url.replace("&", "&amp;")}&amp;embed=true"' in clipboard(page)
+
+
+def test_a_state_saved_here_is_opened_there_on_its_own_page(open_page: Open, server: str, tmp_path: Path) -> None:
+    page = open_page(f"{server}/masks?{LINK}&temperature=0.5&seed=4")
+    acted(page, lambda: page.get_by_role("button", name="Share").click())
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Save the state (.json)").click()
+    saved.value.save_as(tmp_path / "state.json")
+    other = open_page(server, fresh=True)
+    other.get_by_text("Open a state", exact=True).click()
+    acted(other, lambda: other.locator("[data-testid=stFileUploader] input").set_input_files(tmp_path / "state.json"))
+    expect(other.get_by_role("heading", name="Masks")).to_be_visible()
+    settled(other)
+    np.testing.assert_array_equal(painted(other, 2), painted(page, 2))
+    other.wait_for_function("location.search.includes('temperature=0.5') && location.search.includes('seed=4')")
+    assert "mask=causal" in other.url
