@@ -16,7 +16,16 @@ ORDER = (
     ("errors", "seeds", "tokens", "matrix", "matrix_npy", "matrix_text"),
     ("config", "masks", "trace"),
     ("attend",),
-    ("arithmetic", "explain", "metrics", "frames", "drawing", "plots", "glossary"),  # what looks at a trace …
+    (
+        "arithmetic",
+        "explain",
+        "metrics",
+        "frames",
+        "numbers",
+        "drawing",
+        "plots",
+        "glossary",
+    ),  # what looks at a trace …
     ("sources",),  # … knows nothing of where traces come from, nor the other way round
     ("lessons", "mask_lessons", "charts"),  # what single pages teach
     ("__init__",),

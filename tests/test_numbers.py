@@ -1,0 +1,180 @@
+import io
+import json
+import math
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load
+
+from attention import (
+    NOTEBOOKS,
+    PARAMETERS,
+    STEPS,
+    AttentionConfig,
+    Layer,
+    Matrices,
+    Notebook,
+    Trace,
+    TypedText,
+    numbers,
+)
+
+CAT = "the cat sat on the mat"
+SQUARE = ((0.5, 1.0), (-1.0, 2.0))
+TRACES = {
+    "plain": TypedText(CAT).trace(),
+    "every step": TypedText(
+        CAT, AttentionConfig(mask="causal", positions="sinusoidal", dropout=0.3, temperature=0.3), "a dog ran off to"
+    ).trace(),
+    "identity": TypedText(CAT, AttentionConfig(init="identity")).trace(),
+    "matrices": Matrices(x=((1.0, 0.0), (0.1, -2.5)), w_q=SQUARE, w_k=SQUARE, w_v=SQUARE).trace(),
+    "notebook": Notebook(next(iter(NOTEBOOKS))).trace(),
+    "two layers": Trace(
+        ("a", "b"),
+        (
+            Layer(weights=torch.rand(3, 2, 2, dtype=torch.float64), temperature=math.inf),
+            Layer(scores=torch.rand(1, 2, 2).half(), divisor=math.sqrt(7), dropout=0.1),
+        ),
+    ),
+    "views": Trace(
+        ("a", "b"),
+        (
+            Layer(
+                scores=torch.arange(8.0).reshape(2, 2, 2).transpose(-2, -1),
+                masked_scores=torch.tensor([[math.nan, -math.inf], [-0.0, 1e-45]]).expand(2, 2, 2),
+                mask=torch.ones(3, 3, dtype=torch.bool)[:2, :2],
+            ),
+        ),
+    ),
+    "no layer": Trace(("a",), ()),
+}
+
+
+def expected(trace):
+    """Every tensor of a trace by the name it has in a file."""
+    return {
+        f"L{i}.{declared.name}": getattr(layer, declared.name)
+        for i, layer in enumerate(trace.layers)
+        for declared in (*STEPS, *PARAMETERS)
+        if getattr(layer, declared.name) is not None
+    }
+
+
+def settings(trace):
+    return {
+        f"L{i}.{name}": getattr(layer, name)
+        for i, layer in enumerate(trace.layers)
+        for name in ("divisor", "temperature", "dropout")
+    }
+
+
+def read_npz(file):
+    with np.load(io.BytesIO(file), allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays}
+
+
+def read_metadata(file, tmp_path):
+    path = tmp_path / "trace.safetensors"
+    path.write_bytes(file)
+    with safe_open(path, "pt") as opened:
+        return json.loads(opened.metadata()["trace"])
+
+
+def bits(array):
+    return array.dtype, array.shape, np.ascontiguousarray(array).tobytes()
+
+
+@pytest.mark.parametrize("trace", TRACES.values(), ids=TRACES)
+def test_an_npz_file_holds_every_tensor_bit_for_bit_in_the_order_of_the_formula(trace):
+    read, wanted = read_npz(numbers.npz(trace)), expected(trace)
+    assert list(read) == ["tokens", "key_tokens", *wanted, *settings(trace)]
+    for name, tensor in wanted.items():
+        assert bits(read[name]) == bits(tensor.numpy())
+
+
+@pytest.mark.parametrize("trace", TRACES.values(), ids=TRACES)
+def test_a_safetensors_file_holds_every_tensor_bit_for_bit(trace):
+    read, wanted = load(numbers.safetensors(trace)), expected(trace)
+    assert set(read) == set(wanted)
+    for name, tensor in wanted.items():
+        assert bits(read[name].numpy()) == bits(tensor.numpy())
+
+
+@pytest.mark.parametrize("trace", TRACES.values(), ids=TRACES)
+def test_both_files_hold_the_tokens_and_what_the_scores_were_divided_by(trace, tmp_path):
+    arrays, metadata = read_npz(numbers.npz(trace)), read_metadata(numbers.safetensors(trace), tmp_path)
+    assert tuple(arrays["tokens"].tolist()) == tuple(metadata["tokens"]) == trace.tokens
+    assert tuple(arrays["key_tokens"].tolist()) == tuple(metadata["key_tokens"]) == trace.key_tokens
+    assert set(metadata) == {"tokens", "key_tokens", *settings(trace)}
+    for name, value in settings(trace).items():
+        assert arrays[name].shape == ()
+        assert float(arrays[name]) == float(metadata[name]) == value
+
+
+def test_what_every_step_is_made_from_is_in_the_file():
+    trace = TRACES["every step"]
+    read = read_npz(numbers.npz(trace))
+    assert {name.removeprefix("L0.") for name in read} >= {step.name for step in STEPS} | {p.name for p in PARAMETERS}
+    assert float(read["L0.temperature"]) == 0.3
+    assert float(read["L0.dropout"]) == 0.3
+    np.testing.assert_allclose(
+        read["L0.scores"] / (read["L0.divisor"] * read["L0.temperature"]), read["L0.scaled_scores"], rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        ("", " ", "  ", "\n"),
+        ("<b>", "&amp;", "$x$", "</script>"),
+        ("日本", "🦉", "👨‍👩‍👧", "é"),
+        ('"', "\\", "a,b", "x" * 5000),
+        ("\ud800", "\x7f", "\u202e", "1"),
+    ],
+)
+def test_odd_tokens_are_read_back_as_they_are(tokens, tmp_path):
+    trace = Trace(tokens, ())
+    assert tuple(read_npz(numbers.npz(trace))["tokens"].tolist()) == tokens
+    assert tuple(read_metadata(numbers.safetensors(trace), tmp_path)["tokens"]) == tokens
+
+
+def test_a_nul_is_not_lost(tmp_path):
+    trace = Trace(("\0", "a\0", "\0b"), ())
+    assert read_npz(numbers.npz(trace))["tokens"].tolist() == ["U+0000", "aU+0000", "U+0000b"]
+    assert read_metadata(numbers.safetensors(trace), tmp_path)["tokens"] == list(trace.tokens)
+
+
+def test_bfloat16_is_kept_or_widened_to_the_same_numbers():
+    weights = torch.rand(2, 3, 3).bfloat16()
+    trace = Trace(("a", "b", "c"), (Layer(weights=weights),))
+    widened = read_npz(numbers.npz(trace))["L0.weights"]
+    assert widened.dtype == np.float32
+    np.testing.assert_array_equal(widened, weights.float().numpy())
+    kept = load(numbers.safetensors(trace))["L0.weights"]
+    assert kept.dtype == torch.bfloat16
+    assert torch.equal(kept, weights)
+
+
+def test_metadata_are_json_that_any_reader_takes(tmp_path):
+    path = tmp_path / "trace.safetensors"
+    path.write_bytes(numbers.safetensors(TRACES["two layers"]))
+    with safe_open(path, "pt") as opened:
+        json.loads(opened.metadata()["trace"], parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+
+
+@pytest.mark.parametrize("write", [numbers.npz, numbers.safetensors])
+def test_the_same_trace_gives_the_same_bytes(write):
+    assert len({write(TypedText(CAT).trace()) for _ in range(5)}) == 1
+
+
+def test_writing_leaves_the_trace_alone_and_nothing_is_an_object(tmp_path):
+    trace = TypedText(CAT).trace()
+    before = {name: tensor.clone() for name, tensor in expected(trace).items()}
+    archive = zipfile.ZipFile(io.BytesIO(numbers.npz(trace)))
+    numbers.safetensors(trace)
+    assert all(torch.equal(before[name], tensor) for name, tensor in expected(trace).items())
+    assert archive.testzip() is None
+    assert not [name for name in archive.namelist() if b"|O" in archive.read(name)[:128]]
