@@ -10,7 +10,7 @@ from streamlit.delta_generator import DeltaGenerator
 from streamlit.errors import StreamlitAPIException, StreamlitPageNotFoundError
 
 from attention import AttentionConfig, AttentionError, Cell, Layer, Matrices, Source, Trace
-from pages.ui import inputs, link, share, show, sidebar, state_file
+from pages.ui import inputs, link, process, share, show, sidebar, state_file  # noqa: F401  # process: once per server
 from pages.ui.knobs import locked
 from pages.ui.limits import CACHED_TRACES
 from pages.ui.notes import Notes

@@ -1,0 +1,60 @@
+"""Links of version 0.1 open in every later version, and paint the digits that they painted then.
+
+``links.json`` is never edited, only added to: `digits` of a page opened by `follow` are what belongs beside a new link.
+"""
+
+import json
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
+
+import numpy as np
+import pytest
+from conftest import ROOT
+from streamlit.testing.v1 import AppTest
+from test_pages import drawn, said
+
+LINKS = json.loads((Path(__file__).parent / "links.json").read_text(encoding="utf-8"))
+
+
+def follow(link: str) -> AppTest:
+    parts = urlsplit(link)
+    page = f"pages{parts.path}.py" if parts.path != "/" else "app.py"
+    app = AppTest.from_file(str(ROOT / page), default_timeout=60)
+    for key, value in parse_qsl(parts.query, keep_blank_values=True):
+        app.query_params[key] = value
+    return app.run()
+
+
+def digits(app: AppTest) -> list[list]:
+    """Of every map: its title, its size, its sum, and seven of its numbers, gaps as None."""
+    maps = [figure for figure in drawn(app) if figure["data"] and figure["data"][0]["type"] == "heatmap"]
+    rows = []
+    for figure in maps:
+        z = np.asarray(figure["data"][0]["z"], dtype=np.float64)
+        places = np.linspace(0, z.size - 1, 7).astype(int)
+        numbers = [None if np.isnan(number) else float(f"{number:.7g}") for number in z.flatten()[places]]
+        rows.append([figure["layout"]["meta"]["step"], *z.shape, float(f"{np.nansum(z):.7g}"), numbers])
+    return rows
+
+
+def plain(row: list) -> list[float]:
+    return [np.nan if number is None else number for number in [*row[1:4], *row[4]]]
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_a_link_paints_what_it_painted(link: str) -> None:
+    app = follow(link)
+    assert not app.exception
+    assert "The link asks for" not in said(app)
+    now, then = digits(app), LINKS[link]
+    assert [row[0] for row in now] == [row[0] for row in then]
+    for one, other in zip(now, then, strict=True):
+        np.testing.assert_allclose(plain(one), plain(other), rtol=2e-5, atol=1e-6)
+
+
+def test_there_is_a_dozen_of_links_and_they_cover_every_page_and_source() -> None:
+    assert len(LINKS) >= 12
+    assert {urlsplit(link).path for link in LINKS} >= {"/", "/heads", "/masks", "/softmax"}
+    assert all(
+        any(word in link for link in LINKS) for word in ("source=notebook", "source=matrices", "text2=", "cells=")
+    )
