@@ -13,7 +13,7 @@ PAGES = [ROOT / "app.py", *sorted((ROOT / "pages").rglob("*.py"))]
 
 # A module of attention/ may import the modules of the groups before its own, and of its own.
 ORDER = (
-    ("errors", "seeds", "tokens", "matrix", "matrix_npy", "matrix_text"),
+    ("errors", "seeds", "tokens", "literals", "matrix", "matrix_npy", "matrix_text"),
     ("config", "masks", "trace"),
     ("attend",),
     (
@@ -28,6 +28,7 @@ ORDER = (
     ),  # what looks at a trace …
     ("sources",),  # … knows nothing of where traces come from, nor the other way round
     ("lessons", "mask_lessons", "charts"),  # what single pages teach
+    ("code",),  # what a source writes down of itself, and the formula after it
     ("__init__",),
 )
 NOT_OF_EACH_OTHER = ORDER[3], ORDER[4]

@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from attention.trace import Trace
+
+
+class Snippet(NamedTuple):
+    """How the Python of a trace begins; `attention.code` writes `tokens` before it and the formula after it.
+
+    The names are those of the steps and parameters, with `x` for `input` and `x2` for `memory`.
+
+    Attributes:
+        about: where the numbers come from, ASCII, a few words after "from".
+        lines: what makes the steps of the layer that cannot be made from others: `x` and the
+            projections; or `query`, `key` and `value` where there are none; or `value` and `scores`
+            where there are no queries; and so on. A layer with dropout needs a function `generator` too.
+        mask: what says which keys a query may attend to, in `query_pos` and `key_pos` if it wants;
+            empty where no rule says it, then the mask is written down cell by cell.
+    """
+
+    about: str
+    lines: tuple[str, ...]
+    mask: str = ""
 
 
 class Source(Protocol):
@@ -13,4 +32,8 @@ class Source(Protocol):
 
     def trace(self) -> Trace:
         """The tokens and every step this source can record."""
+        ...
+
+    def snippet(self, trace: Trace) -> Snippet:
+        """How the Python begins that makes `trace`, the trace of this source, again in plain torch."""
         ...

@@ -13,6 +13,8 @@ from attention.trace import Layer, Trace
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from attention.sources import Snippet
+
 SYMBOLS = {
     "x": "X",
     "w_q": "W_Q",
@@ -102,6 +104,12 @@ class Matrices:
         layer = replace(layer, input=given.get("x"), w_q=w_q, w_k=w_k, w_v=w_v)
         _check_drawable(layer, given)
         return Trace(tokens, (layer,), key_tokens, notes=masks.notes(config, n_queries, n_keys))
+
+    def snippet(self, trace: Trace) -> Snippet:
+        """How the Python begins that makes the trace again: with the matrices themselves."""
+        from attention.sources import snippets
+
+        return snippets.matrices({name: getattr(self, name) for name in SYMBOLS if getattr(self, name)}, self.config)
 
     def _tensors(self) -> dict[str, Tensor]:
         """The given matrices as [head row column], X as [query_pos d_model], once they fit together."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from attention.errors import ConfigError
 from attention.trace import Trace
+
+if TYPE_CHECKING:
+    from attention.sources import Snippet
 
 
 class _Entry(NamedTuple):
@@ -144,3 +147,9 @@ class Notebook:
         entry = _ENTRIES[self.name]
         tokens, layer = RECIPES[self.name](self.sequence)
         return Trace(tokens, (layer,), random=entry.random, notes=entry.notes)
+
+    def snippet(self, trace: Trace) -> Snippet:
+        """How the Python begins that makes the trace again: the notebook's own draws, in its order."""
+        from attention.sources import notebook_snippets
+
+        return notebook_snippets.snippet(self.name, self.sequence, trace)

@@ -14,6 +14,7 @@ from attention.trace import Trace
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from attention.sources import Snippet
 
 PAD = ""  # no typed token is empty
 
@@ -110,6 +111,12 @@ class TypedText:
             random=True,
             notes=(*notes, *masks.notes(config, len(tokens), len(key_tokens))),
         )
+
+    def snippet(self, trace: Trace) -> Snippet:
+        """How the Python begins that makes the trace again: the same draws from the same seeds."""
+        from attention.sources import snippets
+
+        return snippets.typed_text(self.config, trace, PAD)
 
     def _tokens(self, text: str, name: str, notes: list[str]) -> tuple[str, ...]:
         """The tokens of the chosen line, padded if asked for."""

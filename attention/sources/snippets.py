@@ -1,0 +1,143 @@
+"""How the Python of typed text and of matrices begins: plain torch, and nothing but what is used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attention import literals
+from attention.config import AttentionConfig
+from attention.sources import Snippet
+
+if TYPE_CHECKING:
+    from attention.matrix import Matrix
+    from attention.trace import Trace
+
+MOST_NUMBERS = 2000
+"""More numbers than this are not written into the code; it reads them from the exported file."""
+
+GENERATOR = (
+    "def generator(*names):  # every matrix has its own, made from the seed and its name",
+    "    digest = hashlib.blake2b(ascii((seed, *names)).encode(), digest_size=8).digest()",
+    '    return torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)',
+    "",
+)
+SINUSOIDAL = (
+    "columns = torch.arange(d_model)",
+    "rate = torch.exp((columns // 2 * 2).double() * (-math.log(10000.0) / d_model))",
+    "angle = torch.arange({count})[:, None] * rate",
+    "{made} torch.where(columns % 2 == 0, angle.sin(), angle.cos()).float()",
+)
+_RULES = {
+    "causal": "key_pos <= query_pos",
+    "window": "(query_pos - key_pos).abs() <= {window}",
+    "causal window": "(key_pos <= query_pos) & (query_pos - key_pos <= {window})",
+    "prefix": "(key_pos <= query_pos) | (key_pos < {prefix})",
+}
+_DRAWN = {
+    "scaled normal": "torch.randn(shape, generator=generator(name)) / math.sqrt(shape[0])",
+    "normal": "torch.randn(shape, generator=generator(name))",
+    "linear": "(torch.rand(shape, generator=generator(name)) * 2 - 1) / math.sqrt(shape[0])",
+    "uniform": "torch.rand(shape, generator=generator(name))",
+}
+_SHAPES = {"query": "[head query_pos d_k]", "key": "[head key_pos d_k]", "value": "[head key_pos d_v]"}
+_SHAPES |= {"x": "[query_pos d_model]", "w_q": "[head d_model d_k]", "w_k": "[head d_model d_k]"}
+_SHAPES |= {"w_v": "[head d_model d_v]", "w_o": "[head d_v d_model]"}
+
+
+def mask_rule(config: AttentionConfig, real: bool = False) -> str:
+    """What says which keys a query may attend to; empty where nothing is hidden or no rule says what.
+
+    With `real` there is a boolean `real` [key_pos], False where a key is padding.
+    """
+    rule = _RULES.get(config.mask, "").format(window=config.window, prefix=config.prefix)
+    if not real or config.mask == "custom":
+        return rule
+    return f"({rule}) & real" if rule else "real.expand(len(tokens), -1)"
+
+
+def typed_text(config: AttentionConfig, trace: Trace, pad: str) -> Snippet:
+    """The beginning for a typed text: embeddings, positions and projections, all from the seed."""
+    crossed, padded = trace.layers[0].memory is not None, pad in trace.key_tokens
+    lines = [*_sizes(config), "", *GENERATOR, *_inputs(config, crossed)]
+    if config.init == "identity":
+        x2 = "x2" if crossed else "x"
+        lines += ["query = x[None]  # [head query_pos d_model]: one head, no projections"]
+        lines += [f"key = value = {x2}[None]"]
+    else:
+        lines += ["", *_projections(config)]
+    if padded:
+        lines += [
+            f'real = torch.tensor([token != "" for token in {"key_tokens" if crossed else "tokens"}])  # an empty token is padding'
+        ]
+    return Snippet("a typed text, with random weights", tuple(lines), mask_rule(config, real=padded))
+
+
+def matrices(given: dict[str, Matrix], config: AttentionConfig) -> Snippet:
+    """The beginning for someone's own matrices: the numbers themselves, or where they lie if they are many."""
+    if sum(len(rows) * len(rows[0]) for rows in given.values()) > MOST_NUMBERS:
+        lines = ['given = np.load("attention.npz")  # the numbers of all steps, exported beside this code']
+        names = {name: "input" if name == "x" else name for name in given}
+        lines += [f'{name} = torch.from_numpy(given["L0.{step}"])  # {_SHAPES[name]}' for name, step in names.items()]
+    else:
+        lines = []
+        for name, rows in given.items():
+            lines += literals.matrix(name, rows, f"{'' if name == 'x' else '[None]'}  # {_SHAPES[name]}")
+    return Snippet("someone's own matrices", tuple(lines), mask_rule(config))
+
+
+def sinusoidal(count: str, made: str = "position =") -> tuple[str, ...]:
+    """Lines that encode `count` positions; they need a `d_model`."""
+    return tuple(line.format(count=count, made=made) for line in SINUSOIDAL)
+
+
+def _sizes(config: AttentionConfig) -> list[str]:
+    n_heads, d_k, d_v = config.sizes
+    if config.init == "identity":
+        return [f"seed, d_model = {config.seed}, {config.d_model}"]
+    return [f"seed, d_model, n_heads, d_k, d_v = {config.seed}, {config.d_model}, {n_heads}, {d_k}, {d_v}"]
+
+
+def _inputs(config: AttentionConfig, crossed: bool) -> list[str]:
+    """Lines that make embedding, position, x and x2."""
+    rows = '[torch.randn(d_model, generator=generator("embedding", {0}, d_model)) for {0} in {1}]'
+    positions = config.positions != "none"
+    if not crossed:
+        lines = [
+            f"embedding ={'' if positions else ' x ='} torch.stack(  # [query_pos d_model], a row for every token",
+            f"    {rows.format('token', 'tokens')}",
+            ")",
+        ]
+        return [*lines, *sinusoidal("len(tokens)"), "x = embedding + position"] if positions else lines
+    lines = [
+        "def embed(words):  # a row for every token",
+        f"    rows = {rows.format('word', 'words')}",
+        "    return torch.stack(rows)",
+        "",
+    ]
+    if not positions:
+        return [
+            *lines,
+            "embedding = x = embed(tokens)  # [query_pos d_model]",
+            "x2 = embed(key_tokens)  # [key_pos d_model]",
+        ]
+    lines += ["def sinusoidal(count):", *(f"    {line}" for line in sinusoidal("count", "return")), ""]
+    return [
+        *lines,
+        "embedding, position = embed(tokens), sinusoidal(len(tokens))",
+        "x = embedding + position  # [query_pos d_model]",
+        "x2 = embed(key_tokens) + sinusoidal(len(key_tokens))  # [key_pos d_model]",
+    ]
+
+
+def _projections(config: AttentionConfig) -> list[str]:
+    """Lines that make w_q, w_k, w_v and w_o."""
+    _, d_k, d_v = config.sizes
+    heads = "    draw(name, d_model, n_heads, d_k).transpose(0, 1) for name in ({})"
+    lines = ["def draw(name, *shape):", f"    return {_DRAWN[config.init]}", ""]
+    if d_k == d_v:
+        lines += ["w_q, w_k, w_v = (  # [head d_model d_k]", heads.format('"w_q", "w_k", "w_v"'), ")"]
+    else:
+        lines += ["w_q, w_k = (  # [head d_model d_k]", heads.format('"w_q", "w_k"'), ")"]
+        lines += ['w_v = draw("w_v", d_model, n_heads, d_v).transpose(0, 1)  # [head d_model d_v]']
+    w_o = 'w_o = draw("w_o", n_heads * d_v, d_model).reshape(n_heads, d_v, d_model)  # [head d_v d_model]'
+    return [*lines, w_o]

@@ -1,0 +1,509 @@
+from __future__ import annotations
+
+import ast
+import io
+import json
+import math
+import subprocess
+import sys
+import tokenize
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attention import (
+    NOTEBOOKS,
+    AttentionConfig,
+    Layer,
+    Matrices,
+    Notebook,
+    Source,
+    TextError,
+    Trace,
+    TypedText,
+    code,
+    literals,
+    masks,
+)
+from attention.attend import dot_scores, mask_scores, mix_values, scale_scores, softmax_weights
+from attention.config import INITS, MASKS
+from attention.sources import Snippet, snippets
+from attention.tokens import labels
+
+CAT = "the cat sat on the mat"
+ALLOWED = {"base64", "hashlib", "math", "numpy", "plotly", "torch", "zlib"}
+PARAMETERS = ("w_q", "w_k", "w_v", "w_o", "mask")
+CALLED = {"input": "x", "memory": "x2"}
+EVERY_NOTEBOOK = [(name, sequence) for name in NOTEBOOKS for sequence in range(Notebook(name).n_sequences)]
+NASTY = [
+    '"',
+    "'",
+    "\\",
+    '"""',
+    "\n",
+    "{x}",
+    "%s",
+    "\ud800",
+    "👨\u200d👩\u200d👧",
+    "\x00",
+    "#",
+    "<b>",
+    "é",
+    "$x$",
+    "\u2028",
+]
+
+
+def hidden_cells(n_queries: int, n_keys: int, seed: int = 0) -> str:
+    hidden = np.random.default_rng(seed).random((n_queries, n_keys)) < 0.5
+    return masks.encode(torch.from_numpy(~hidden))
+
+
+def run(program: str) -> dict[str, Any]:
+    """What the program has computed, run where `attention` cannot be imported."""
+    imported = {
+        name.name.split(".")[0]
+        for node in ast.walk(ast.parse(program))
+        if isinstance(node, ast.Import)
+        for name in node.names
+    }
+    assert imported <= ALLOWED
+    assert not [node for node in ast.walk(ast.parse(program)) if isinstance(node, ast.ImportFrom)]
+    ours = {name: sys.modules[name] for name in sys.modules if name.split(".")[0] == "attention"}
+    state = torch.random.get_rng_state()
+    namespace: dict[str, Any] = {}
+    try:
+        sys.modules.update(dict.fromkeys(ours, None))  # type: ignore[arg-type]  # None: importing it is an error
+        exec(compile(program, "<snippet>", "exec"), namespace)
+    finally:
+        sys.modules.update(ours)
+    assert torch.equal(torch.random.get_rng_state(), state), "the global generator is the person's own"
+    return namespace
+
+
+def assert_same(made: dict[str, Any], trace: Trace) -> None:
+    """Every step and parameter of the trace's layer is there, to 1e-6, and of the same type."""
+    layer = trace.layers[0]
+    assert list(made["tokens"]) == list(trace.tokens)
+    assert list(made.get("key_tokens", made["tokens"])) == list(trace.key_tokens)
+    there = [step.name for step, _ in layer] + [name for name in PARAMETERS if getattr(layer, name) is not None]
+    for name in there:
+        theirs = getattr(layer, name)
+        if name == "mask" and theirs.all():
+            assert "mask" not in made  # only what is needed is written
+            continue
+        ours = made[CALLED.get(name, name)]
+        assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype), name
+        infinite = torch.isinf(theirs)
+        assert torch.equal(torch.isinf(ours), infinite), name
+        assert torch.equal(ours[infinite], theirs[infinite]), name
+        difference = (ours[~infinite].double() - theirs[~infinite].double()).abs()
+        assert difference.numel() == 0 or difference.max() <= 1e-6, f"{name}: {difference.max()}"
+
+
+def check(source: Source) -> str:
+    """The source's program, once it has been run and has given the source's trace."""
+    trace = source.trace()
+    program = code.python(source, trace)
+    assert program == code.python(source)
+    assert program.isascii()
+    assert "\r" not in program
+    assert_same(run(program), trace)
+    return program
+
+
+def n_lines(program: str) -> int:
+    """How many lines of code there are: not the empty ones, not comments, a long literal is one line."""
+    return sum(token.type == tokenize.NEWLINE for token in tokenize.generate_tokens(io.StringIO(program).readline))
+
+
+def longest(program: str) -> int:
+    return max(map(len, program.splitlines()))
+
+
+# -- typed text -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("init", INITS)
+def test_typed_text_with_every_init_mask_scale_position_and_second_text(init: str, mask: str) -> None:
+    for scaled, positions, text2 in product((True, False), ("none", "sinusoidal"), ("", "a dog ran", CAT)):
+        cells = hidden_cells(6, 3 if text2 == "a dog ran" else 6)
+        config = AttentionConfig(
+            d_model=12, n_heads=3, init=init, mask=mask, scaled=scaled, positions=positions, cells=cells, seed=3
+        )
+        assert longest(check(TypedText(CAT, config, text2))) <= 100
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_lines_that_are_padded_under_every_mask(mask: str) -> None:
+    text = "a longer line, the longest\nthe cat\nThe The the"
+    for sequence, pad, text2 in product(range(3), (True, False), ("", "a dog\n?\na dog ran off", "a b")):
+        config = AttentionConfig(d_model=8, n_heads=2, mask=mask, prefix=2, window=1, cells=hidden_cells(6, 6))
+        check(TypedText(text, config, text2, sequence=sequence, pad=pad, lowercase=sequence == 1))
+
+
+@pytest.mark.parametrize("temperature", [0, 0.05, 0.3, 1, 1.0, 2, 10.0, 1e-42, math.inf])
+def test_every_temperature_with_queries_that_see_nothing(temperature: float) -> None:
+    for mask, scaled in product(("none", "causal", "custom"), (True, False)):
+        nothing = torch.ones(6, 6, dtype=torch.bool)
+        nothing[[1, 4]] = False
+        knobs = {"mask": mask, "scaled": scaled, "cells": masks.encode(nothing)}
+        check(TypedText(CAT, AttentionConfig(temperature=temperature, **knobs)))  # type: ignore[arg-type]
+
+
+def test_a_query_that_sees_no_key_takes_nothing() -> None:
+    program = check(TypedText(f"{CAT} {CAT}", AttentionConfig(mask="window", window=1), "a b"))
+    assert "sees no key" in program
+    assert run(program)["weights"][:, 5].eq(0).all()
+    assert "sees no key" not in check(TypedText(CAT, AttentionConfig(mask="window", window=1)))
+
+
+@pytest.mark.parametrize("dropout", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("init", INITS)
+def test_dropout_drops_the_same_cells(init: str, dropout: float) -> None:
+    check(TypedText(CAT, AttentionConfig(dropout=dropout, init=init, mask="causal", seed=7), "a dog"))
+
+
+@pytest.mark.parametrize("sizes", [(12, 3, 5, 7), (12, 5, 2, None), (7, 1, None, 3), (1, 1, None, None), (64, 8, 1, 1)])
+@pytest.mark.parametrize("init", [init for init in INITS if init != "identity"])
+def test_every_size_of_head(init: str, sizes: tuple[int, int, int | None, int | None]) -> None:
+    d_model, n_heads, d_k, d_v = sizes
+    for positions, seed in product(("none", "sinusoidal"), (0, 2**32 - 1)):
+        config = AttentionConfig(d_model, n_heads, d_k, d_v, init=init, positions=positions, seed=seed)
+        check(TypedText(CAT, config))
+
+
+def test_a_long_text_and_a_large_model() -> None:
+    text = " ".join(f"word{i % 300}" for i in range(600))
+    program = check(TypedText(text, AttentionConfig(d_model=128, n_heads=8, init="normal", mask="prefix", prefix=9)))
+    assert longest(program) <= 100
+    program = check(TypedText(text, AttentionConfig(mask="custom", cells=hidden_cells(512, 512)), max_tokens=100))
+    assert "packed" in program
+    assert longest(program) <= 100
+
+
+@pytest.mark.parametrize(
+    "text", [f"a {token} b {token}{token} c" for token in NASTY] + ["\x1f\x1c a", "\u3000 世界", "a" * 500]
+)
+def test_a_text_of_odd_tokens(text: str) -> None:
+    check(TypedText(text.replace("\n", " \n"), AttentionConfig(d_model=4, n_heads=1), lowercase=False))
+
+
+KNOBS = st.fixed_dictionaries(
+    {
+        "d_model": st.sampled_from([1, 2, 6, 12]),
+        "d_k": st.sampled_from([None, 1, 5]),
+        "d_v": st.sampled_from([None, 3]),
+        "mask": st.sampled_from(MASKS),
+        "window": st.integers(0, 4),
+        "prefix": st.integers(0, 4),
+        "temperature": st.sampled_from([0, 0.05, 0.7, 1, 10, math.inf]) | st.floats(0, 100),
+        "scaled": st.booleans(),
+        "positions": st.sampled_from(["none", "sinusoidal"]),
+        "init": st.sampled_from(INITS),
+        "seed": st.integers(0, 2**32 - 1),
+        "dropout": st.just(0.0) | st.floats(0.01, 0.9),
+        "cells": st.builds(hidden_cells, st.integers(1, 6), st.integers(1, 6), st.integers(0, 9)),
+    }
+)
+TEXTS = st.lists(st.sampled_from(["the", "The", "cat", "\n", *NASTY]) | st.text(max_size=4), max_size=8).map(" ".join)
+
+
+@settings(max_examples=150, deadline=None)
+@given(KNOBS, TEXTS, TEXTS, st.booleans(), st.booleans())
+def test_any_text_with_any_knobs(knobs: dict[str, Any], text: str, text2: str, lowercase: bool, pad: bool) -> None:
+    if knobs["init"] == "identity":
+        knobs |= {"d_k": None, "d_v": None}
+    config = AttentionConfig(n_heads=1 if knobs["d_k"] is None else 3, **knobs)
+    source = TypedText(f"first {text}", config, text2.replace("\n", " "), lowercase=lowercase, pad=pad)
+    try:
+        source.trace()
+    except TextError:
+        source = TypedText(f"first {text}", config, lowercase=lowercase, pad=pad)
+    check(source)
+
+
+# -- matrices ---------------------------------------------------------------------------------
+
+
+def numbers(rows: int, columns: int, whole: bool = False) -> tuple[tuple[float, ...], ...]:
+    drawn = np.random.default_rng(rows * 100 + columns).standard_normal((rows, columns)) * 3
+    return tuple(map(tuple, (drawn.round() if whole else drawn).tolist()))
+
+
+def projected(n: int = 4, **given: Any) -> Matrices:
+    return Matrices(numbers(n, 3), numbers(3, 2), numbers(3, 2), numbers(3, 5), **given)
+
+
+def direct(n_queries: int = 4, n_keys: int = 6, **given: Any) -> Matrices:
+    keys = {"key": numbers(n_keys, 2, whole=True), "value": numbers(n_keys, 5)}
+    return Matrices(query=numbers(n_queries, 2), **keys, **given)
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_matrices_both_ways_with_and_without_w_o_under_every_mask(mask: str) -> None:
+    for temperature, scaled, w_o in product((1, 0, 0.05, 2.5, math.inf), (True, False), ((), numbers(5, 3))):
+        config = AttentionConfig(
+            mask=mask, window=1, prefix=2, temperature=temperature, scaled=scaled, cells=hidden_cells(4, 5)
+        )
+        for source in (projected(w_o=w_o, config=config), direct(w_o=w_o, config=config), direct(9, 2, config=config)):
+            assert longest(check(source)) <= 100
+
+
+def test_typed_numbers_are_written_to_their_last_digit() -> None:
+    rows = ((0.1, 16777217.0, 1e-300), (-0.0, 1e17, 9007199254740993.0), (-1.5, 1 / 3, -2.0))
+    source = Matrices(query=rows[::2], key=rows[::2], value=rows)
+    source = Matrices(query=((1.0,),) * 3, key=((2.0,),) * 3, value=rows)
+    program = check(source)
+    assert "[0.1, 16777217, 1e-300]" in program
+    made = run(program)["value"][0]
+    assert made.dtype == torch.float64
+    assert tuple(map(tuple, made.tolist())) == rows
+    assert math.copysign(1, made[1, 0]) == -1
+
+
+def test_many_numbers_are_written_row_by_row() -> None:
+    source = Matrices(query=numbers(40, 16), key=numbers(40, 16), value=numbers(40, 16))
+    program = check(source)
+    assert longest(program) <= 100
+    assert n_lines(program) < 20
+
+
+@pytest.mark.parametrize("w_o", [(), numbers(40, 30)], ids=["without W_O", "with W_O"])
+def test_more_numbers_than_code_can_show_are_read_from_the_exported_file(
+    w_o: tuple[tuple[float, ...], ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    large = numbers(100, 30), *(numbers(30, 20),) * 2, numbers(30, 40)
+    for source in (Matrices(*large, w_o), direct(300, 310, w_o=() if not w_o else numbers(5, 3))):
+        layer = source.trace().layers[0]
+        kept = {step.name: tensor for step, tensor in layer}
+        kept |= {name: getattr(layer, name) for name in PARAMETERS if getattr(layer, name) is not None}
+        np.savez("attention.npz", **{f"L0.{name}": tensor.numpy() for name, tensor in kept.items()})
+        program = check(source)
+        assert 'np.load("attention.npz")' in program
+        assert len(program) < 6000
+        (tmp_path / "attention.npz").unlink()
+        with pytest.raises(FileNotFoundError, match=r"attention\.npz"):
+            run(program)
+
+
+def test_where_the_numbers_begin_to_be_too_many() -> None:
+    rows = numbers(25, 16)
+    fits = Matrices(query=numbers(50, 16), key=rows, value=rows + rows[:0], w_o=())
+    assert sum(len(m) * len(m[0]) for m in (fits.query, fits.key, fits.value)) <= snippets.MOST_NUMBERS
+    assert "np.load" not in code.python(fits)
+    assert "np.load" in code.python(Matrices(query=numbers(76, 16), key=rows, value=rows))
+
+
+EVIL = (
+    '"+open("pwned","w").write("")+"',
+    "'+open('pwned','w').write('')+'",
+    '"""\nopen("pwned","w")\n"""',
+    "\\\nopen('pwned','w')",
+    "\ropen('pwned','w')",
+    "{open('pwned','w')}",
+    "\u2028open('pwned','w')",
+    '\\"+open("pwned","w").write("")#',
+    "\ud83d\ude00",
+    "😀",
+    "",
+    " ",
+)
+
+
+def test_nothing_a_person_has_typed_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = direct(len(EVIL), len(EVIL), tokens=EVIL, key_tokens=EVIL[::-1])
+    program = check(source)
+    for cell in json.loads(code.ipynb(source))["cells"]:
+        if cell["cell_type"] == "code":
+            program += "".join(cell["source"]) + "\n"
+    run(program)
+    assert list(tmp_path.iterdir()) == []
+    calls = [
+        node.func.id
+        for node in ast.walk(ast.parse(program))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    ]
+    assert set(calls) <= {"list", "len", "range"}
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.text(st.characters(), max_size=6) | st.sampled_from(EVIL), min_size=1, max_size=30))
+def test_any_labels_are_the_same_again(values: list[str]) -> None:
+    tokens = tuple(values)
+    check(direct(len(tokens), len(tokens), tokens=tokens, config=AttentionConfig(mask="causal")))
+
+
+def test_a_word_that_is_longer_than_a_line_stays_whole() -> None:
+    assert literals.texts("tokens", ("a" * 200, "b")) == ["tokens = [", f'    "{"a" * 200}",', '    "b",', "]"]
+
+
+# -- notebooks --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "sequence"), EVERY_NOTEBOOK)
+def test_every_notebook_and_every_sequence(name: str, sequence: int) -> None:
+    program = check(Notebook(name, sequence))
+    assert n_lines(program) <= 28
+    assert longest(program) <= 100
+    assert f'the notebook "{name}"' in program
+
+
+# -- sources to come --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A source as a real model will be: it has Q, K and V, a mask no rule says, and a divisor of its own."""
+
+    n: int
+
+    def trace(self) -> Trace:
+        query, key, value = (torch.tensor(numbers(self.n, size))[None].float() for size in (4, 4, 3))
+        visible = torch.from_numpy(np.random.default_rng(self.n).random((self.n, self.n)) < 0.7)
+        scores = dot_scores(query, key)
+        scaled_scores = scale_scores(scores, 3.0, 1.0)
+        masked_scores = mask_scores(scaled_scores, visible)
+        weights = softmax_weights(masked_scores)
+        layer = Layer(
+            query=query, key=key, value=value, scores=scores, scaled_scores=scaled_scores, masked_scores=masked_scores,
+            weights=weights, head_output=mix_values(weights, value), mask=visible, divisor=3.0,
+        )  # fmt: skip
+        return Trace(tuple(f"t{i}" for i in range(self.n)), (layer,))
+
+    def snippet(self, trace: Trace) -> Snippet:
+        lines = []
+        for name, size in (("query", 4), ("key", 4), ("value", 3)):
+            lines += literals.matrix(name, numbers(self.n, size), ".float()[None]")
+        return Snippet("a recording", tuple(lines))
+
+
+@dataclass(frozen=True)
+class OnlyWeights:
+    """A source as a file of weights will be: one step, and nothing that it is made from."""
+
+    def trace(self) -> Trace:
+        return Trace(("a", "b"), (Layer(weights=torch.tensor([[[1.0, 0.0], [0.25, 0.75]]])),))
+
+    def snippet(self, trace: Trace) -> Snippet:
+        return Snippet("a file", ("weights = torch.tensor([[[1, 0], [0.25, 0.75]]])",))
+
+
+@pytest.mark.parametrize("n", [5, 64, 65, 90])
+def test_a_source_to_come_says_only_how_it_begins(n: int) -> None:
+    program = check(Recorded(n))
+    assert "scores / 3.0" in program
+    assert ("picture" in program, "packed" in program) == (n <= 64, n > 64)
+
+
+def test_a_source_that_has_weights_only() -> None:
+    assert n_lines(check(OnlyWeights())) == 3
+
+
+# -- how it reads -----------------------------------------------------------------------------
+
+
+def test_the_default_reads_as_a_slide() -> None:
+    program = check(TypedText(CAT))
+    assert n_lines(program) <= 22
+    assert program.count("\n") <= 36
+    assert 'tokens = "the cat sat on the mat".split()' in program
+    for absent in ("mask =", "temperature", "dropout", "key_tokens", "numpy", "if "):
+        assert absent not in program
+
+
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        {"mask": "causal window"},
+        {"mask": "custom", "cells": hidden_cells(6, 6)},
+        {"positions": "sinusoidal"},
+        {"temperature": 0.3},
+        {"temperature": 0},
+        {"dropout": 0.5},
+        {"d_v": 5},
+        {"init": "identity"},
+    ],
+)
+def test_a_knob_costs_a_few_lines(knobs: dict[str, Any]) -> None:
+    assert n_lines(check(TypedText(CAT, AttentionConfig(**knobs)))) <= 27
+
+
+def test_all_knobs_at_once_still_fit_a_page() -> None:
+    config = AttentionConfig(mask="causal window", positions="sinusoidal", temperature=0.3, dropout=0.5, d_v=5)
+    assert n_lines(check(TypedText(f"{CAT}\na", config, "a dog\nx", sequence=1, pad=True))) <= 45
+
+
+# -- in a process of its own, and as a notebook ------------------------------------------------
+
+
+def test_it_runs_where_there_is_nothing_of_ours(tmp_path: Path) -> None:
+    source = TypedText("the “cat” → \ud800 世界", AttentionConfig(mask="causal", positions="sinusoidal", dropout=0.2))
+    trace = source.trace()
+    names = [step.name for step, _ in trace.layers[0]]
+    program = code.python(source, trace) + "\n".join(
+        [
+            "import sys",
+            "assert not [name for name in sys.modules if name.startswith('attention')]",
+            "import numpy",
+            f"numpy.savez('made.npz', **{{name: globals()[{CALLED!r}.get(name, name)].numpy() for name in {names!r}}})",
+        ]
+    )
+    (tmp_path / "snippet.py").write_text(program, encoding="ascii")
+    command = [sys.executable, "-I", "-W", "error", "snippet.py"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+    made = {CALLED.get(name, name): torch.from_numpy(array) for name, array in np.load(tmp_path / "made.npz").items()}
+    layer = trace.layers[0]
+    parameters = {name: getattr(layer, name) for name in PARAMETERS}
+    assert_same({"tokens": trace.tokens} | parameters | made, trace)
+
+
+NOTEBOOK_FILES = [
+    TypedText(CAT),
+    TypedText("<b> \ud800 the &amp; 😀\na", AttentionConfig(mask="padding"), "\x00 dog\na b", pad=True),
+    Notebook("heatmaps-unscaled"),
+    Notebook("averaging-trick", 2),
+    direct(tokens=("a\nb", "", "<i>", "x"), config=AttentionConfig(mask="causal")),
+    Recorded(70),
+]
+
+
+@pytest.mark.parametrize("source", NOTEBOOK_FILES, ids=lambda source: type(source).__name__)
+def test_the_notebook_file_is_valid_and_runs(source: Source) -> None:
+    trace, text = source.trace(), code.ipynb(source)
+    assert text.isascii()
+    book = nbformat.reads(text, as_version=4)
+    nbformat.validate(book, relax_add_props=False)
+    assert nbformat.writes(book).strip() == nbformat.writes(nbformat.from_dict(json.loads(text))).strip()
+    assert [cell.cell_type for cell in book.cells] == ["markdown", "code", "code"]
+    assert all(cell.outputs == [] and cell.execution_count is None for cell in book.cells[1:])
+    assert "made by Attention Lab" in book.cells[0].source
+    assert book.cells[1].source in code.python(source)
+
+    made = run("\n".join(cell.source for cell in book.cells[1:]))
+    assert_same(made, trace)
+    assert book.cells[2].source.endswith("\nfigure")
+    figure, layer = made["figure"], trace.layers[0]
+    shown = layer.scores if layer.weights is None else layer.weights
+    np.testing.assert_array_equal(np.array(figure.data[0].z, dtype=np.float32), shown[0].float())  # type: ignore[index]
+    assert figure.layout.xaxis.ticktext == labels(trace.key_tokens)
+    assert figure.layout.yaxis.ticktext == labels(trace.tokens)
+    assert figure.layout.xaxis.tickvals == tuple(range(len(trace.key_tokens)))
+    assert figure.layout.yaxis.autorange == "reversed"
+    assert figure.to_json()
+
+
+def test_a_second_notebook_is_the_same_to_the_byte() -> None:
+    assert code.ipynb(TypedText(CAT)) == code.ipynb(TypedText(CAT))
