@@ -2,26 +2,49 @@ FROM python:3.11-slim-bookworm AS build
 # The CPU build: torch from the ordinary index brings several gigabytes of CUDA along. What torch
 # requires comes from the ordinary index, which alone has the locked versions.
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+ENV PIP_PYTHON=/venv/bin/python PIP_NO_CACHE_DIR=1 PIP_NO_COMPILE=1
 WORKDIR /lab
 COPY requirements.txt constraints.txt ./
-RUN python -m venv /venv \
- && /venv/bin/pip install --no-cache-dir --no-deps --index-url "$TORCH_INDEX" "$(grep '^torch==' requirements.txt)" \
- && /venv/bin/pip install --no-cache-dir -c constraints.txt -r requirements.txt
+RUN python -m venv --without-pip /venv \
+ && pip install --no-deps --index-url "$TORCH_INDEX" "$(grep '^torch==' requirements.txt)" \
+ && pip install -c constraints.txt -r requirements.txt
+# What nothing imports at run time: tests, headers and test programs, two clients of outside services,
+# and what widgets need in Jupyter. torch asks for torch_shm_manager, so that one stays.
+WORKDIR /venv/lib/python3.11/site-packages
+RUN find torch/bin -type f ! -name torch_shm_manager -delete \
+ && rm -rf torch/include torch/test torch/share torch/lib/*test*.so \
+      pyarrow/include pyarrow/src pyarrow/tests pyarrow/*flight* pyarrow/*_s3* pyarrow/libarrow_python.so.*.* \
+      pandas/tests matplotlib/tests matplotlib/mpl-data/sample_data \
+      plotly/labextension plotly/package_data/widgetbundle.js pydeck/nbextension/static \
+      /venv/share /venv/etc \
+ && find sympy mpl_toolkits -name tests -prune -exec rm -rf {} + \
+ && find . \( -name '*.a' -o -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi' \) -delete
+WORKDIR /lab
 COPY app.py ./
 COPY attention attention
 COPY pages pages
 COPY .streamlit .streamlit
-# The scripts that the server serves, so that nothing is written at run time.
-RUN /venv/bin/python -c "from pages.ui.served import publish; publish()"
+# The scripts that the server serves, so that nothing is written at run time. Bytecode of what may be
+# imported; torch's compiler and the computer algebra never are.
+RUN /venv/bin/python -c "from pages.ui.served import publish; publish()" \
+ && find . -name __pycache__ -prune -exec rm -rf {} + \
+ && /venv/bin/python -m compileall -q --invalidation-mode unchecked-hash \
+      -x '/(sympy|networkx|mpmath|torchgen|torch/(_dynamo|_export|_inductor|ao|export|onnx|testing/_internal))/' \
+      /lab /venv/lib
 
 FROM python:3.11-slim-bookworm
-RUN useradd --system --uid 1000 --no-create-home lab
+# For tokens in exported figures: matplotlib's own fonts have no Chinese, Japanese, Korean, Hindi or Thai.
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends fonts-wqy-microhei=0.2.0-beta-3.1 fonts-freefont-ttf=20120503-10 \
+ && rm -rf /var/lib/apt/lists/* \
+ && useradd --system --uid 1000 --no-create-home lab
 COPY --from=build /venv /venv
 COPY --from=build /lab /lab
 WORKDIR /lab
-USER lab
+USER 1000
 ENV PATH=/venv/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
+    MPLCONFIGDIR=/tmp/matplotlib \
     STREAMLIT_SERVER_ADDRESS=0.0.0.0 \
     STREAMLIT_SERVER_HEADLESS=true \
     STREAMLIT_SERVER_FILE_WATCHER_TYPE=none \

@@ -40,7 +40,7 @@ browser:
 
 lock: $(VENV)/.dev
 	@{ echo "# Exact versions of everything, also of what our requirements require. Made by \`make lock\`."; \
-	  $(BIN)/python -m pip freeze | grep -v '^#' | sed 's/+cpu//' | sort -f; } > constraints.txt
+	  $(BIN)/python -m pip freeze --all | grep -v -e '^#' -e '^pip==' | sed 's/+cpu//' | sort -f; } > constraints.txt
 
 clean:
 	rm -rf $(VENV) static .mypy_cache .pytest_cache .ruff_cache .hypothesis
