@@ -7,10 +7,12 @@ from functools import partial
 
 import streamlit as st
 
-from attention import Cell, Matrices, Source, Trace, frames
+from attention import Cell, Matrices, Source, Trace, code, frames, numbers
 from attention.sources.matrices import SYMBOLS
 from pages.ui import inputs, link, state_file
 from pages.ui.matrices import too_long
+
+BINARY = "application/octet-stream"
 
 
 def bar(title: str, source: Source, trace: Trace, index: int, cell: Cell) -> None:
@@ -36,6 +38,16 @@ def _offers(title: str, source: Source, trace: Trace, index: int, cell: Cell) ->
     with st.container(horizontal=True):
         csv = partial(frames.csv, trace, cell.step, index, cell.head)
         _download(f"{cell.step} (.csv)", csv, f"{cell.step}-L{index}-H{cell.head}.csv", "text/csv")
+        _download("All steps (.npz)", partial(numbers.npz, trace), "attention.npz", BINARY)
+        _download("All steps (.safetensors)", partial(numbers.safetensors, trace), "attention.safetensors", BINARY)
+    st.markdown("**The same in plain torch**")
+    python = code.python(source, trace)
+    with st.container(horizontal=True):
+        _download("Python (.py)", python, "attention_steps.py", "text/x-python")
+        _download(
+            "Notebook (.ipynb)", partial(code.ipynb, source, trace), "attention_steps.ipynb", "application/x-ipynb+json"
+        )
+    st.code(python, height=260)
 
 
 def _download(label: str, data: str | Callable[[], str | bytes], name: str, mime: str) -> None:
