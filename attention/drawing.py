@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import plotly.graph_objects as go
+from plotly.colors import sequential
 
 from attention.tokens import label
 from attention.trace import Step, Trace, find_step
@@ -16,12 +17,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # Explicit, never a theme's: a page in dark mode must not turn the scale round.
-PROBABILITY = "Viridis"
+PROBABILITY = [[i / 9, color] for i, color in enumerate(sequential.Viridis)]
 SIGNED = [[0.0, "#2166ac"], [0.25, "#8ec1de"], [0.5, "#f5f4f1"], [0.75, "#f0a582"], [1.0, "#b2182b"]]
 HIDDEN = "#9a9da6"
 ALLOWED = "#2a9d8f"
 CHOSEN = "#ff3ec9"  # in neither scale
 
+NO_TEMPLATE = {"data": {"scatter": [{"type": "scatter"}]}}  # Plotly's "none"; no entry at all means its own colours
 LABELS_UP_TO = 32  # tokens along an axis; beyond, every n-th
 LONGEST_LABEL = 12  # characters
 HEIGHT = 400  # pixels
@@ -68,8 +70,13 @@ def figure_of(
     hidden: NDArray[Any] | None,
     panels: list[Panel],
     stretch: bool,
+    heat: dict[str, Any] | None = None,
+    **layout: Any,
 ) -> go.Figure:
-    """A map of `matrix` [row column] with titles, colours, hover and alt text, and the `hidden` cells on their ground."""
+    """A map of `matrix` [row column] with titles, colours, hover and alt text, and the `hidden` cells on their ground.
+
+    What is in `heat` is added to the heatmap, and what is in `layout` to the layout.
+    """
     low, high = color_range(trace, step.name, layer, stretch)
     shape = " × ".join(map(str, trace.layer(layer)[step.name].shape[-2:]))
     where = f"L{layer}" + (
@@ -95,61 +102,62 @@ def figure_of(
         heads_of[panel.place] = panel.head
     head = " H%{customdata}" if step.per_head else ""
     hover = f"{step.name} L{layer}{head}<br>{_short(step.row_axis)} %{{y}}<br>{_short(step.column_axis)} %{{x}}<br>"
-    figure = go.Figure()
-    figure.add_heatmap(
-        z=np.where(np.isfinite(matrix), matrix, np.nan).astype(matrix.dtype),
-        customdata=heads_of,
-        zmin=low,
-        zmax=high,
-        colorscale=PROBABILITY if step.kind == "probability" else SIGNED,
-        hovertemplate=hover + "<b>%{z:.9g}</b><extra></extra>",
-        hoverongaps=False,  # between the panels there is nothing to tell; hidden cells have a trace of their own
-        colorbar={
-            "orientation": "h", "thickness": 8, "len": 0.5, "x": 1, "xanchor": "right", "xpad": 0,
-            "y": 1, "yanchor": "bottom", "ypad": 4 if len(panels) == 1 else 18, "outlinewidth": 0, "tickfont_size": 10,
+    heatmap: dict[str, Any] = {
+        "type": "heatmap",
+        "z": np.where(np.isfinite(matrix), matrix, np.nan).astype(matrix.dtype),
+        "customdata": heads_of,
+        "zmin": low,
+        "zmax": high,
+        "colorscale": PROBABILITY if step.kind == "probability" else SIGNED,
+        "hovertemplate": hover + "<b>%{z:.9g}</b><extra></extra>",
+        "hoverongaps": False,  # between the panels there is nothing to tell; hidden cells have a trace of their own
+        "colorbar": {
+            "orientation": "h", "thickness": 8, "len": 0.5 if len(panels) == 1 else 0.25, "x": 1, "xanchor": "right", "xpad": 0,
+            "y": 1, "yanchor": "bottom", "ypad": 4 if len(panels) == 1 else 18, "outlinewidth": 0, "tickfont": {"size": 10},
             "tickvals": [low, (low + high) / 2, high], "ticktext": [f"{end:.3g}" for end in (low, (low + high) / 2, high)],
         },
-    )  # fmt: skip
+        **(heat or {}),
+    }  # fmt: skip
+    data = [heatmap]
     if hidden is not None and hidden.any():
-        figure.add_heatmap(
-            z=np.where(hidden, 1, np.nan).astype(np.float32),
-            customdata=heads_of,
-            colorscale=[[0, HIDDEN], [1, HIDDEN]],
-            showscale=False,
-            hoverongaps=False,
-            hovertemplate=hover
-            + f"<b>{'0' if step.kind == 'probability' else '−∞'}</b>, hidden by the mask<extra></extra>",
+        says = "0" if step.kind == "probability" else "−∞"
+        data.append(
+            {
+                "type": "heatmap",
+                "z": np.where(hidden, 1, np.nan).astype(np.float32),
+                "customdata": heads_of,
+                "colorscale": [[0, HIDDEN], [1, HIDDEN]],
+                "showscale": False,
+                "hoverongaps": False,
+                "hovertemplate": f"{hover}<b>{says}</b>, hidden by the mask<extra></extra>",
+            }
         )
     meta = {"alt": _alt(trace, step, layer, where, shape, blind), "step": step.name}
-    lay_out(figure, trace, (step.row_axis, step.column_axis), panels, f"<b>{step.symbol}</b>  {step.name}", facts, meta)
-    return figure
+    heading = f"<b>{step.symbol}</b>  {step.name}"
+    own = laid_out(trace, (step.row_axis, step.column_axis), panels, heading, facts, meta, (rows, columns))
+    own["margin"] |= layout.pop("margin", {})
+    return drawn(data, own | layout)
 
 
-def lay_out(
-    figure: go.Figure,
+def drawn(data: list[dict[str, Any]], layout: dict[str, Any]) -> go.Figure:
+    """The figure of some traces and a layout.
+
+    Plotly's check of every key takes ten times as long as all the rest; a test does it instead.
+    """
+    return go.Figure({"data": data, "layout": layout}, _validate=False)
+
+
+def laid_out(
     trace: Trace,
     axes: tuple[str, str],
     panels: list[Panel],
     heading: str,
     facts: list[str],
     meta: dict[str, str],
-) -> None:
-    """Gives a map of `axes` (row, column) its heading, its axes with their tokens, its room and what a page must know."""
-    rows, columns = figure.data[0].z.shape
-    figure.update_layout(
-        title={
-            "text": heading, "font_size": 15, "x": 0, "xref": "container", "pad": {"l": 6, "b": 46},
-            "y": 1, "yref": "paper", "yanchor": "bottom", "subtitle": {"text": " · ".join(facts), "font_size": 11},
-        },
-        template="none",
-        font_size=11,
-        height=HEIGHT,
-        margin=_margin(trace),
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        uirevision=f"{meta['step']} {rows} {columns}",  # zoom survives a knob, not another shape
-        meta=meta | {"panels": [asdict(panel) for panel in panels]},
-    )  # fmt: skip
+    shape: tuple[int, int],
+) -> dict[str, Any]:
+    """The layout of a map of `shape` cells and `axes` (row, column): heading, tokens, room, and what a page must know."""
+    rows, columns = shape
     plain: dict[str, Any] = {
         "showgrid": False,
         "zeroline": False,
@@ -161,10 +169,25 @@ def lay_out(
     row_axis, column_axis = axes
     spans_x = {(panel.x, panel.columns, panel.block) for panel in panels}
     spans_y = {(panel.y, panel.rows, panel.block) for panel in panels}
-    figure.update_xaxes(**plain, **_labelled(trace, column_axis, spans_x), range=[-0.5, columns - 0.5])
-    figure.update_yaxes(**plain, **_labelled(trace, row_axis, spans_y), range=[rows - 0.5, -0.5])
     upright = column_axis in AXIS_TITLES and (_upright(trace) or len(spans_x) > 1)
-    figure.layout.xaxis.update(tickangle=-90 if upright else 0, title_standoff=_room(trace) - 6 if upright else 8)
+    x_title = {"text": _title(column_axis), "standoff": _room(trace) - 6 if upright else 8}
+    across = _labelled(trace, column_axis, spans_x)
+    return {
+        "title": {
+            "text": heading, "font": {"size": 15}, "x": 0, "xref": "container", "pad": {"l": 6, "b": 46},
+            "y": 1, "yref": "paper", "yanchor": "bottom", "subtitle": {"text": " · ".join(facts), "font": {"size": 11}},
+        },
+        "template": NO_TEMPLATE,
+        "font": {"size": 11},
+        "height": HEIGHT,
+        "margin": _margin(trace),
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "uirevision": f"{meta['step']} {rows} {columns}",  # zoom survives a knob, not another shape
+        "meta": meta | {"panels": [asdict(panel) for panel in panels]},
+        "xaxis": {**plain, **across, "title": x_title, "range": [-0.5, columns - 0.5], "tickangle": -90 if upright else 0},
+        "yaxis": {**plain, **_labelled(trace, row_axis, spans_y), "title": {"text": _title(row_axis)}, "range": [rows - 0.5, -0.5]},
+    }  # fmt: skip
 
 
 def outline(x: int, y: int, columns: int, rows: int, width: int) -> dict[str, Any]:
@@ -202,7 +225,7 @@ def _labelled(trace: Trace, axis: str, spans: set[tuple[int, int, int]]) -> dict
                 ticks[start + i] = (
                     str(position) if tokens is None else numbered + label(tokens[position], LONGEST_LABEL)
                 )
-    return {"tickvals": list(ticks), "ticktext": list(ticks.values()), "labelalias": names, "title_text": _title(axis)}
+    return {"tickvals": list(ticks), "ticktext": list(ticks.values()), "labelalias": names}
 
 
 def _upright(trace: Trace) -> bool:

@@ -15,7 +15,19 @@ import plotly.graph_objects as go
 
 from attention.arithmetic import Cell
 from attention.config import divisors
-from attention.drawing import ALLOWED, AXIS_TITLES, HIDDEN, Panel, color_range, figure_of, lay_out, note, outline
+from attention.drawing import (
+    ALLOWED,
+    AXIS_TITLES,
+    HIDDEN,
+    Panel,
+    color_range,
+    drawn,
+    figure_of,
+    laid_out,
+    note,
+    outline,
+)
+from attention.pooling import pooled
 from attention.trace import Step, Trace, find_step
 
 if TYPE_CHECKING:
@@ -43,24 +55,22 @@ def heatmap(
     matrix = trace.layer(layer).matrix(step, head)
     rows, columns = matrix.shape
     panel, hidden = Panel(head, 0, 0, rows, columns), _hidden(trace, found, layer)
-    figure = figure_of(trace, found, layer, matrix.numpy(), hidden, [panel], stretch)
+    more: dict[str, Any] = {"shapes": [] if chosen is None else _marks(found, panel, chosen)}
     if max(rows, columns) <= CELL_TEXT_UP_TO:
-        figure.data[0].update(texttemplate="%{z:.2f}", textfont_size=10)
+        more["heat"] = {"texttemplate": "%{z:.2f}", "textfont": {"size": 10}}
     if found.kind == "probability" and rows <= CELL_TEXT_UP_TO:
-        figure.layout.margin.r = 40
         beside: dict[str, Any] = {"x": 1, "xref": "paper", "xanchor": "left", "xshift": 6}
         blind = [False] * rows if hidden is None else [bool(row.all()) for row in hidden]
         sums = [
             "no key" if sees_none else f"{total:.2f}"
             for sees_none, total in zip(blind, matrix.sum(dim=-1).tolist(), strict=True)
         ]
-        figure.layout.annotations = [
+        more["margin"] = {"r": 40}
+        more["annotations"] = [
             note("Σ row", y=-0.5, yanchor="bottom", **beside),
             *(note(text, y=row, **beside) for row, text in enumerate(sums)),
         ]
-    if chosen is not None:
-        figure.layout.shapes = _marks(found, panel, chosen)
-    return figure
+    return figure_of(trace, found, layer, matrix.numpy(), hidden, [panel], stretch, **more)
 
 
 def heads(trace: Trace, step: str, layer: int = 0, chosen: Cell | None = None, stretch: bool = False) -> go.Figure:
@@ -88,13 +98,10 @@ def heads(trace: Trace, step: str, layer: int = 0, chosen: Cell | None = None, s
         _hidden(trace, found, layer),
     )
     for panel, matrix in zip(panels, stack, strict=True):
-        mosaic[panel.place] = _pooled(matrix, block)
+        mosaic[panel.place] = pooled(matrix, block, block)
         if covered is not None:
-            hidden[panel.place] = ~_pooled(~covered, block)
+            hidden[panel.place] = ~pooled(~covered, block, block)
 
-    figure = figure_of(trace, found, layer, mosaic, hidden if covered is not None else None, panels, stretch)
-    figure.layout.height = 100 + min(1700, max(280, min(480, 14 * rows)) * down)
-    figure.data[0].colorbar.len = 0.25
     notes, frames = [], []
     for panel in panels:
         if found.per_head:
@@ -104,8 +111,11 @@ def heads(trace: Trace, step: str, layer: int = 0, chosen: Cell | None = None, s
             frames.append(outline(panel.x, panel.y, columns, rows, 3))
         if chosen is not None and chosen.step == step:
             frames.append(outline(panel.x + chosen.column // block, panel.y + chosen.row // block, 1, 1, 2))
-    figure.update_layout(annotations=notes, shapes=frames)
-    return figure
+    height = 100 + min(1700, max(280, min(480, 14 * rows)) * down)
+    ground = hidden if covered is not None else None
+    return figure_of(
+        trace, found, layer, mosaic, ground, panels, stretch, height=height, annotations=notes, shapes=frames
+    )
 
 
 def mask_map(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> go.Figure:
@@ -117,29 +127,29 @@ def mask_map(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> go.Fig
     mask = trace.layer(layer).mask
     rows, columns = len(trace.tokens), len(trace.key_tokens)
     visible = np.ones((rows, columns), dtype=bool) if mask is None else mask.numpy()
-    figure = go.Figure()
-    figure.add_heatmap(
-        z=visible.astype(np.float32),
-        zmin=0,
-        zmax=1,
-        colorscale=[[0, HIDDEN], [0.5, HIDDEN], [0.5, ALLOWED], [1, ALLOWED]],
-        showscale=False,
-        xgap=1 if max(rows, columns) <= CELL_TEXT_UP_TO else 0,
-        ygap=1 if max(rows, columns) <= CELL_TEXT_UP_TO else 0,
-        hovertemplate="query %{y}<br>key %{x}<br>1 = may attend, 0 = hidden: <b>%{z}</b><extra></extra>",
-    )
+    gap = 1 if max(rows, columns) <= CELL_TEXT_UP_TO else 0
+    heat = {
+        "type": "heatmap",
+        "z": visible.astype(np.float32),
+        "zmin": 0,
+        "zmax": 1,
+        "colorscale": [[0, HIDDEN], [0.5, HIDDEN], [0.5, ALLOWED], [1, ALLOWED]],
+        "showscale": False,
+        "xgap": gap,
+        "ygap": gap,
+        "hovertemplate": "query %{y}<br>key %{x}<br>1 = may attend, 0 = hidden: <b>%{z}</b><extra></extra>",
+    }
     allowed = f"{int(visible.sum())} of {visible.size} cells may attend"
     blind = int((~visible.any(axis=1)).sum())
     facts = [allowed] + ([f"{blind} {'query sees' if blind == 1 else 'queries see'} no key"] if blind else [])
     alt = f"Heatmap of the mask, query (attends from) by key (attends to): {', '.join(facts)}. The grid below has every cell."
     panel = Panel(0, 0, 0, rows, columns)
-    lay_out(
-        figure, trace, ("query_pos", "key_pos"), [panel], "<b>mask</b>  may attend", facts, {"alt": alt, "step": "mask"}
-    )
-    figure.layout.title.pad.b = 60  # level with its neighbours, which a colour bar lifts
-    if chosen is not None:
-        figure.layout.shapes = _marks(find_step("weights"), panel, chosen)
-    return figure
+    meta = {"alt": alt, "step": "mask"}
+    heading = "<b>mask</b>  may attend"
+    layout = laid_out(trace, ("query_pos", "key_pos"), [panel], heading, facts, meta, (rows, columns))
+    layout["title"]["pad"]["b"] = 60  # level with its neighbours, which a colour bar lifts
+    layout["shapes"] = [] if chosen is None else _marks(find_step("weights"), panel, chosen)
+    return drawn([heat], layout)
 
 
 def way(trace: Trace, name: str) -> go.Figure:
@@ -167,19 +177,6 @@ def _hidden(trace: Trace, step: Step, layer: int) -> NDArray[np.bool_] | None:
         return None
     hidden: NDArray[np.bool_] = np.logical_not(mask.numpy())
     return hidden
-
-
-def _pooled(matrix: NDArray[Any], block: int) -> NDArray[Any]:
-    """The number of largest size in each block × block square, −∞ where all are hidden; for booleans, whether any is True."""
-    if block == 1:
-        return matrix
-    rows, columns = (-(-size // block) for size in matrix.shape)
-    nothing = False if matrix.dtype == bool else -np.inf
-    padded = np.full((rows * block, columns * block), nothing, dtype=matrix.dtype)
-    padded[: matrix.shape[0], : matrix.shape[1]] = matrix
-    squares = padded.reshape(rows, block, columns, block).transpose(0, 2, 1, 3).reshape(rows, columns, -1)
-    largest = np.where(np.isfinite(squares), np.abs(squares), -1).argmax(axis=-1)
-    return np.take_along_axis(squares, largest[..., None], axis=-1)[..., 0]
 
 
 def _panels_across(n_heads: int, rows: int, columns: int) -> int:

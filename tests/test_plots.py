@@ -5,6 +5,7 @@ from functools import cache
 
 import numpy as np
 import plotly.colors
+import plotly.graph_objects as go
 import pytest
 import torch
 
@@ -511,6 +512,18 @@ def test_144_heads_are_one_map_and_quick():
     figure = plots.heads(made, "weights", chosen=Cell("weights", 0, 1, 2))
     assert time.perf_counter() - start < 1.5
     assert len(figure.data) == 1
+
+
+@pytest.mark.parametrize("step", [step.name for step in STEPS])
+def test_plotly_accepts_every_key_of_every_figure(step):
+    trace = TypedText("a b c", AttentionConfig(positions="sinusoidal", mask="causal", dropout=0.5), "d e").trace()
+    chosen = Cell(step, 0, 0, 0)
+    for figure in (
+        plots.heatmap(trace, step, chosen=chosen),
+        plots.heads(trace, step, chosen=chosen),
+        plots.mask_map(trace, chosen=chosen),
+    ):
+        go.Figure(figure.to_dict())  # raises on a key or a value that is not Plotly's
 
 
 def test_drawing_leaves_the_trace_alone():
