@@ -63,6 +63,14 @@ def test_tags_in_a_text_are_painted_as_text(open_page: Open, server: str) -> Non
     expect(page.locator(".stMain b", has_text="bold")).to_have_count(0)
 
 
+def test_an_address_in_a_link_does_not_become_a_link_of_ours(open_page: Open, server: str) -> None:
+    page = open_page(
+        f"{server}/?{urlencode({'seed': 'http://outside.invalid/', 'mask': 'www.outside.invalid a@b.invalid'})}"
+    )
+    expect(page.get_by_text("The link asks for seed")).to_be_visible()
+    expect(page.locator("a[href*=invalid]")).to_have_count(0)
+
+
 def test_a_click_on_a_cell_explains_that_very_cell(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}")
     acted(page, lambda: click_cell(page, 1, row=4, column=2))

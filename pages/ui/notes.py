@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import streamlit as st
 
 _KEY = "link_notes"
@@ -45,6 +47,11 @@ class Notes:
             self._dismiss.button("Understood", key="link_notes_seen", type="tertiary", on_click=kept.clear)
 
 
+# Bare addresses become links after the backslashes are gone; an invisible joiner between their pieces stops that.
+_ADDRESS = re.compile(r"(?i)(?<=:)(?=//)|(?<=www)(?=\.)|(?=@)")
+
+
 def plain(text: str) -> str:
     """Text with nothing in it that Markdown would read."""
+    text = _ADDRESS.sub("\u2060", text)
     return "".join(f"\\{character}" if character in r"\`*_{}[]<>()#+!|~$:&" else character for character in text)
