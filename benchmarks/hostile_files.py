@@ -1,0 +1,173 @@
+"""Hostile files: names that lead elsewhere, headers that lie, archives that swell, pickles that run, texts in no encoding."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import struct
+import zipfile
+from typing import Any
+
+from hypothesis import strategies as st
+
+_ENDINGS = (".csv", ".tsv", ".txt", ".npy")
+_STEMS = (
+    "x", "", "<img src=x onerror=window.pwned=1>", "<script>window.pwned=1</script>", "../../../../tmp/pwned", "..\\..\\pwned",
+    "a" * 250, "x\r\nX-Pwned: 1", 'x"; filename="y', "\u202evsc.", "![x](http://attacker.invalid/p.png)", "$\\frac{1}{0}$",
+    "x.npy", "%2e%2e%2fx", "CON", "💥", ":red[x]",
+)  # fmt: skip
+stems = st.sampled_from(_STEMS)
+
+
+class _Runs:
+    """An object that touches a file when it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        import os
+
+        return os.system, ("touch pwned",)
+
+
+def npy(header: str, body: bytes = b"", version: int = 1) -> bytes:
+    """A .npy file with any header."""
+    text = header.encode("latin-1", "replace")
+    return b"\x93NUMPY" + bytes((version, 0)) + struct.pack("<H" if version == 1 else "<I", len(text)) + text + body
+
+
+def bomb(megabytes: int, name: str) -> bytes:
+    """A small zip archive of so many MB of zeros."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive, archive.open(name, "w") as inside:
+        for _ in range(megabytes):
+            inside.write(b"0" * 2**20)
+    return made.getvalue()
+
+
+_BOMB = bomb(60, "arr_0.npy")
+_PICKLE = pickle.dumps(_Runs())
+_DTYPES = (
+    "<f8",
+    "<f4",
+    ">f8",
+    "<i8",
+    "|O",
+    "|V8",
+    "<c16",
+    "<U9",
+    "|S4",
+    "<f16",
+    "<M8[ns]",
+    "|b1",
+    "<f2",
+    "no",
+    "<f99999999999",
+    "<f8,<f8",
+)
+_SHAPES = (
+    "(2, 2)", "()", "(0, 0)", "(-1, 4)", "(1000000000, 1000000000)", "(2, 2, 2)", "(1024, 1024)", "(4,)", "(1.5, 2)", "('a',)", "(True, 2)",
+    "(10**9,)", "(" + "1," * 400 + ")", "(9223372036854775807, 2)", "(1, 2", "[2, 2]", "__import__('os').system('touch pwned')",
+)  # fmt: skip
+_npy = st.builds(
+    lambda dtype, shape, order, body, version: npy(f"{{'descr': {dtype!r}, 'fortran_order': {order}, 'shape': {shape}, }}\n", body, version),
+    st.sampled_from(_DTYPES),
+    st.sampled_from(_SHAPES),
+    st.sampled_from(("False", "True", "None", "1e9")),
+    st.one_of(st.just(struct.pack("<4d", 1, 2, 3, 4)), st.just(struct.pack("<4d", *[float("nan")] * 4)), st.just(_PICKLE), st.binary(max_size=64)),
+    st.sampled_from((1, 1, 2, 3, 9)),
+)  # fmt: skip
+_BYTES = (
+    b"", b"\0" * 1000, _BOMB, _PICKLE, b"PK\x03\x04", b"\x93NUMPY", b"\x93NUMPY\x01\x00\xff\xff{", b"\x93NUMPY\x02\x00\xff\xff\xff\xff{",
+    npy("{" * 5000), npy("(" * 60_000), npy("[" * 200 + "]" * 200), npy("{'descr': [('a', '<f8')], 'fortran_order': False, 'shape': (2, 2)}"),
+    npy("{'descr': '|O', 'fortran_order': False, 'shape': (1,)}\n", _PICKLE), b"GIF89a<script>window.pwned=1</script>",
+    b"\x1f\x8b\x08" + b"\0" * 50, "1,2\n3,4".encode("utf-16"), "1,2\n3,4".encode("utf-32"), b"\xef\xbb\xbf1,2\n3,4", b"\xfe\xff1,2",
+    b"1,2\n\xff\xfe3,4", "1,2\n3,−4 é".encode("latin-1", "replace"), b"\x1b[2J1,2",
+)  # fmt: skip
+_CELLS = (
+    "1", "2", "-0.5", "1e308", "1e400", "nan", "inf", "", "x", "<script>window.pwned=1</script>", "=cmd|' /C calc'!A0", '"', "'1'", "1,5",
+    "9" * 400, "0" * 4000, "[", "]", "tensor(1)", "np.float64(1)", "\0", "１", "1_0", "- 1", "#", "![x](http://attacker.invalid/p.png)",
+)  # fmt: skip
+_rows = st.lists(st.lists(st.sampled_from(_CELLS), min_size=1, max_size=6), min_size=1, max_size=6)
+_csv = st.builds(
+    lambda rows, cell, line, encoding: line.join(cell.join(row) for row in rows).encode(encoding, "replace"),
+    _rows,
+    st.sampled_from((",", ";", "\t", " ", "|")),
+    st.sampled_from(("\n", "\r\n", "\r", ";", "\n\n")),
+    st.sampled_from(("utf-8", "utf-8", "utf-8-sig", "utf-16", "utf-7", "cp1252")),
+)
+# Long ones that a careless pattern or a recursive reader would chew on for minutes.
+_LONG = tuple(
+    (piece * (300_000 // len(piece))).encode()
+    for piece in (
+        "[",
+        "1,",
+        "1\n",
+        " ",
+        "((",
+        "tensor(",
+        "np.float64(",
+        "x=",
+        "1e",
+        "-",
+        ",'\"",
+        "9",
+        "array([[1],",
+        "1,1\n" * 1100 + "\n",
+    )
+)
+_valid = st.sampled_from(
+    (
+        b"1,2\n3,4\n",
+        npy("{'descr': '<f8', 'fortran_order': False, 'shape': (2, 2), }\n", struct.pack("<4d", 1, 2, 3, 4)),
+    )
+)
+_cut = st.tuples(st.one_of(_npy, _csv), st.integers(0, 200)).map(lambda pair: pair[0][: pair[1]])
+_other = st.one_of(_cut, st.sampled_from(_BYTES), st.sampled_from(_LONG), st.binary(max_size=300), _valid)
+
+
+def _named(endings: tuple[str, ...], content: st.SearchStrategy[bytes]) -> st.SearchStrategy[tuple[str, bytes]]:
+    return st.tuples(st.tuples(stems, st.sampled_from(endings)).map("".join), content)
+
+
+# A name with its bytes, most of which are what the name says, or nearly.
+files = st.one_of(
+    _named((".npy",), _npy),
+    _named(_ENDINGS[:3], _csv),
+    _named(_ENDINGS, _other),
+    _named(_ENDINGS, st.one_of(_npy, _csv)),
+)
+
+
+def states(keys: tuple[str, ...], values: st.SearchStrategy[str]) -> st.SearchStrategy[bytes]:
+    """State files: JSON that is none, or of another shape, or with the known keys and values of any kind."""
+    anything = st.recursive(
+        st.one_of(values, st.none(), st.booleans(), st.floats(), st.integers()),
+        lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=8), inner, max_size=3)),
+        max_leaves=6,
+    )
+    known = st.dictionaries(
+        st.one_of(st.sampled_from(keys), st.sampled_from(("version", "state", "__proto__"))), anything, max_size=8
+    )
+    written = st.one_of(known, known.map(lambda state: {"state": state}), anything).map(json.dumps)
+    broken = st.sampled_from(
+        (
+            "",
+            "{",
+            "[" * 100_000,
+            '{"a":' * 20_000,
+            "null",
+            '"\\ud800"',
+            '{"text": "\\ud800\\u0000"}',
+            "NaN",
+            "1e999",
+            "9" * 10_000,
+            "{}{}",
+            "// x",
+        )
+    )
+    return st.one_of(
+        written.map(str.encode),
+        broken.map(str.encode),
+        st.sampled_from((_BOMB, _PICKLE, b"\xff\xfe{}")),
+        st.binary(max_size=60),
+    )

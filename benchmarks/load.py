@@ -1,0 +1,188 @@
+"""Many people at once on one server process: how long a turn of a knob takes, what it costs in memory, and how it ends.
+
+usage: python -m benchmarks.load [--sessions 50] [--minutes 5] [--think 3] [--memory 300]
+
+Each session turns one knob, waits for the picture, thinks for `--think` seconds on average (0: not at all) and turns
+the next. With `--memory MB` the server only has to start and draw its first page in that much memory. Exits with 1
+if a bound is broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import statistics
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.server import Server
+from benchmarks.session import Run, Session
+
+# A turn is one of these, with one of these values; every one of them is what a person can choose on the Lab.
+KNOBS: dict[str, tuple[Any, ...]] = {
+    "temperature": tuple(round(0.05 * i, 2) for i in range(1, 201)),
+    "mask": ("none", "causal", "window", "causal window", "prefix"),
+    "d_model": (16.0, 32.0, 64.0, 128.0),
+    "heads": ("1", "2", "4", "8"),
+    "seed": tuple(map(float, range(1000))),
+    "head": ("0", "1", "2", "3"),
+    "step": ("query", "key", "scores", "scaled_scores", "weights", "output"),
+    "q": tuple(map(float, range(9))),
+    "k": tuple(map(float, range(9))),
+}
+MOST_SECONDS_TO_END = 10
+MOST_GROWTH_PER_MINUTE = 2.0  # MB, of the whole process; what grows faster than this is no longer flat
+WARM_UP = 0.2  # the share of the run after which memory must be flat
+SAMPLE_EVERY = 2.0  # seconds
+
+
+@dataclass
+class Seen:
+    """What all sessions saw, and the server's memory over time."""
+
+    turns: list[Run] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    memory: list[tuple[float, float]] = field(default_factory=list)  # (seconds, MB)
+
+
+async def person(base: str, number: int, think: float, until: float, seen: Seen) -> None:
+    """One session, from the first page to the end of the time; the same turns in every run with as many sessions."""
+    dice = random.Random(number)
+    try:
+        await asyncio.sleep(dice.uniform(0, max(think, 0.1)))
+        async with Session(base, timeout=120) as session:
+            run = await session.open()
+            while True:
+                _judge(run, number, seen)
+                await asyncio.sleep(dice.uniform(0.5, 1.5) * think)
+                if time.monotonic() > until:
+                    return
+                knob = dice.choice([key for key in KNOBS if key in session.last.widgets])
+                kind, element = session.last.widgets[knob]
+                values = [value for value in KNOBS[knob] if kind != "selectbox" or value in element.options]
+                if kind == "number_input":
+                    values = [value for value in values if element.min <= value <= element.max]
+                run = await session.turn(**{knob: dice.choice(values)})
+                seen.turns.append(run)
+    except Exception as error:  # whatever it is, it is what a person would have met
+        if until < float("inf"):  # without an end it is SIGTERM that ends it
+            seen.errors.append(f"session {number}: {type(error).__name__} {error}")
+
+
+def _judge(run: Run, number: int, seen: Seen) -> None:
+    seen.errors += [f"session {number}: {text}" for text in run.exceptions]
+    if not run.figures:
+        seen.errors.append(f"session {number}: no picture; said {run.sentences}")
+
+
+async def load(server: Server, sessions: int, seconds: float, think: float) -> Seen:
+    """All sessions for that long."""
+    seen, began = Seen(), time.monotonic()
+
+    async def watch() -> None:
+        while True:
+            seen.memory.append((time.monotonic() - began, server.memory()))
+            await asyncio.sleep(SAMPLE_EVERY)
+
+    watcher = asyncio.create_task(watch())
+    await asyncio.gather(*(person(server.base, i, think, began + seconds, seen) for i in range(sessions)))
+    watcher.cancel()
+    return seen
+
+
+async def end_under_load(server: Server, sessions: int) -> tuple[int, float, int]:
+    """SIGTERM while all sessions turn without a pause: exit code, seconds, and how many turns came before it."""
+    seen = Seen()
+    people = [asyncio.create_task(person(server.base, i, 0, float("inf"), seen)) for i in range(sessions)]
+    while len(seen.turns) < sessions:
+        await asyncio.sleep(0.1)
+    code, seconds = await asyncio.to_thread(server.terminate)
+    for one in people:
+        one.cancel()
+    await asyncio.gather(*people, return_exceptions=True)
+    return code, seconds, len(seen.turns)
+
+
+def slope(memory: list[tuple[float, float]]) -> float:
+    """By how many MB a minute the memory grew after the warm-up, by least squares."""
+    late = [(at / 60, size) for at, size in memory if at >= WARM_UP * memory[-1][0]]
+    return statistics.linear_regression(*zip(*late, strict=True)).slope if len(late) > 1 else 0.0
+
+
+def start_in(limit: int) -> list[str]:
+    """Starts the server in `limit` MB and opens its first page; prints a table, and gives what broke."""
+
+    async def first_page(server: Server) -> Run:
+        async with Session(server.base, timeout=120) as session:
+            return await session.open()
+
+    try:
+        with Server(limit=limit) as server:
+            healthy = server.memory()
+            run = asyncio.run(first_page(server))
+            way = "a control group's limit" if server.group else "none could be set: the peak is compared"
+            peak, anonymous = server.memory("VmHWM"), server.memory("RssAnon")
+    except (OSError, RuntimeError, TimeoutError) as error:
+        return [f"with {limit} MB the first page was not drawn: {type(error).__name__} {error}"]
+    print("| memory of the server | MB |\n|---|---|")
+    print(f"| limit ({way}) | {limit} |\n| healthy | {healthy:.0f} |\n| peak at the first page | {peak:.0f} |")
+    print(f"| of it not backed by a file | {anonymous:.0f} |")
+    broken = [] if run.figures and not run.exceptions else [f"no first page: {run.exceptions or run.sentences}"]
+    if not server.group and peak > limit:
+        broken.append(f"the peak is {peak:.0f} MB, more than {limit}")
+    return broken
+
+
+def measure(sessions: int, minutes: float, think: float) -> list[str]:
+    """The whole run, with its table; what broke."""
+    with Server() as server:
+        healthy = server.memory()
+        seen = asyncio.run(load(server, sessions, 60 * minutes, think))
+        code, seconds, before = asyncio.run(end_under_load(server, sessions))
+        said = server.errors()
+    times = sorted(1000 * run.seconds for run in seen.turns)
+    at = {share: times[min(len(times) - 1, int(share * len(times)))] for share in (0.5, 0.95, 0.99)}
+    warm = next(size for second, size in seen.memory if second >= WARM_UP * seen.memory[-1][0])
+    end, growth = seen.memory[-1][1], slope(seen.memory)
+    turns_a_second = len(times) / seen.memory[-1][0]
+    rows = {
+        "sessions × minutes, pause": f"{sessions} × {minutes:g}, {think:g} s",
+        "turns": f"{len(times):,} ({turns_a_second:.1f} a second)",
+        "errors": len(seen.errors),
+        "p50 / p95 / p99 of a turn": " / ".join(f"{value:.0f}" for value in at.values()) + " ms",
+        "bytes of a turn, median": f"{statistics.median(run.bytes for run in seen.turns) / 1000:.0f} kB",
+        "memory: healthy / warm / end": f"{healthy:.0f} / {warm:.0f} / {end:.0f} MB",
+        "… growth after the warm-up": f"{growth:+.1f} MB a minute",
+        "… a session": f"{(end - healthy) / sessions:.1f} MB, the imports and caches of all in it",
+        "SIGTERM under load": f"exit {code} after {seconds:.1f} s ({before} turns had come before)",
+    }
+    print("| measured | |\n|---|---|\n" + "\n".join(f"| {name} | {value} |" for name, value in rows.items()))
+    broken = seen.errors[:20]
+    if code != 0 or seconds >= MOST_SECONDS_TO_END:
+        broken.append(f"SIGTERM: exit {code} after {seconds:.1f} s, expected 0 in under {MOST_SECONDS_TO_END} s")
+    if growth > MOST_GROWTH_PER_MINUTE:
+        broken.append(f"memory grew by {growth:.1f} MB a minute, more than {MOST_GROWTH_PER_MINUTE}")
+    if "Traceback" in said:
+        broken.append(f"the server printed a traceback: {said[said.index('Traceback') :][:2000]}")
+    return broken
+
+
+def main() -> int:
+    """Runs what was asked for; 1 if a bound is broken."""
+    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ask.add_argument("--sessions", type=int, default=50)
+    ask.add_argument("--minutes", type=float, default=5)
+    ask.add_argument("--think", type=float, default=3, help="seconds between two turns of one person, on average")
+    ask.add_argument("--memory", type=int, default=0, help="only start, with this many MB")
+    asked = ask.parse_args()
+    broken = start_in(asked.memory) if asked.memory else measure(asked.sessions, asked.minutes, asked.think)
+    for text in broken:
+        print(f"broken: {text}", file=sys.stderr)
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,108 @@
+"""One server process of the app on a free port of loopback: its address, its memory, its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from typing import Self
+
+ROOT = Path(__file__).parents[1]
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+class Server:
+    """The running app, used with `with`; with `guard` nothing gets out, with `limit` it has that many MB of memory."""
+
+    def __init__(self, guard: bool = False, limit: int = 0) -> None:
+        self.guard, self.limit = guard, limit
+        self.group: Path | None = None
+
+    def __enter__(self) -> Self:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.base = f"http://127.0.0.1:{port}"
+        self._folder = tempfile.TemporaryDirectory(prefix="attention-lab-")
+        self._errors, self._refused = (Path(self._folder.name, name) for name in ("errors", "refused"))
+        start = [sys.executable, "-m", *(["benchmarks.guard", str(self._refused)] if self.guard else ["streamlit"])]
+        options = [f"--server.port={port}", "--server.address=127.0.0.1", "--server.headless=true"]
+        options += ["--server.fileWatcherType=none", "--global.developmentMode=false"]
+        if self.limit and (group := _group(self.limit)):
+            self.group = group
+            start = ["sh", "-c", f'echo $$ >"{group}/cgroup.procs" && exec "$@"', "sh", *start]
+        began = time.monotonic()
+        with self._errors.open("wb") as errors:
+            self.process = subprocess.Popen(
+                [*start, "run", "app.py", *options],
+                cwd=ROOT,
+                stdout=errors,
+                stderr=subprocess.STDOUT,
+            )
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        while True:
+            try:
+                if opener.open(f"{self.base}/_stcore/health", timeout=1).read() == b"ok":
+                    break
+            except OSError:
+                time.sleep(0.05)
+            if self.process.poll() is not None or time.monotonic() - began > 60:
+                self.__exit__()
+                raise RuntimeError(f"the server did not start (exit {self.process.poll()}): {self.errors()[-2000:]}")
+        self.seconds_to_healthy = time.monotonic() - began
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.said = self.errors()
+        self._folder.cleanup()
+        if self.group:
+            self.group.rmdir()
+
+    def memory(self, field: str = "VmRSS") -> float:
+        """A line of /proc/PID/status in MB: VmRSS now, VmHWM at its highest, RssAnon what no file backs."""
+        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{field}:"))
+
+    def errors(self) -> str:
+        """What the server has printed so far."""
+        return self._errors.read_text(errors="replace") if self._errors.exists() else self.said
+
+    def refused(self) -> list[str]:
+        """What the guard has refused so far."""
+        return self._refused.read_text().splitlines() if self._refused.exists() else []
+
+    def terminate(self, patience: float = 60) -> tuple[int, float]:
+        """Ends it as an orchestrator does, with SIGTERM: the exit code, and after how many seconds."""
+        began = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(timeout=patience)
+        return code, time.monotonic() - began
+
+
+def _group(limit: int) -> Path | None:
+    """A control group with this many MB of memory and no swap, or None where none can be made."""
+    for root, name in (
+        (CGROUPS, "memory.max"),
+        (CGROUPS / "memory", "memory.limit_in_bytes"),
+    ):
+        group = root / f"attention-lab-{os.getpid()}"
+        if not (root / "cgroup.procs").exists():  # a plain folder
+            continue
+        try:
+            group.mkdir()
+            Path(group, name).write_text(str(limit * 2**20))
+        except OSError:
+            if group.is_dir():
+                group.rmdir()
+            continue
+        return group
+    return None

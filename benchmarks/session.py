@@ -1,0 +1,227 @@
+"""One person's Streamlit session over its websocket, without a browser: knobs in, what the run drew out."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+from typing import Any, Self
+from urllib.parse import parse_qsl, urlencode
+
+from streamlit.proto.Alert_pb2 import Alert
+from streamlit.proto.BackMsg_pb2 import BackMsg
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+from streamlit.proto.WidgetStates_pb2 import WidgetState
+from websockets.asyncio.client import ClientConnection, connect
+
+# Which field of a widget's state holds its value, as Streamlit 1.67 reads it.
+_FIELDS = {
+    "slider": "double_array_value",
+    "selectbox": "string_value",
+    "number_input": "double_value",
+    "text_area": "string_value",
+    "text_input": "string_value",
+    "checkbox": "bool_value",
+    "button": "trigger_value",
+    "bidi_component": "json_trigger_value",
+}
+
+
+@dataclass
+class Run:
+    """What one run of the script sent, and how long it took.
+
+    Attributes:
+        figures: how many messages to the figure component there were, and how many `tables`.
+        sentences: the texts of errors, warnings and infos.
+        exceptions: what a person would see as a traceback, or as "This app has encountered an error".
+        widgets: every widget on the page, by its key.
+    """
+
+    seconds: float = 0.0
+    bytes: int = 0
+    figures: int = 0
+    tables: int = 0
+    sentences: list[str] = field(default_factory=list)
+    exceptions: list[str] = field(default_factory=list)
+    widgets: dict[str, tuple[str, Any]] = field(default_factory=dict)
+
+
+class Session:
+    """A session of the server at `base`, used with `async with`; `query` is the address's part after the `?`."""
+
+    def __init__(self, base: str, query: str = "", page: str = "", timeout: float = 60) -> None:
+        self.base, self.query, self.page, self.timeout = base, query, page, timeout
+        self.last = Run()
+        self.id = ""
+        self._states: dict[str, WidgetState] = {}  # of every widget, as Streamlit's page sends them with each turn
+
+    async def __aenter__(self) -> Self:
+        self.xsrf = await asyncio.to_thread(_xsrf, self.base)
+        self._socket: ClientConnection = await connect(
+            self.base.replace("http", "ws", 1) + "/_stcore/stream",
+            subprotocols=["streamlit", self.xsrf],  # type: ignore[list-item]
+            origin=self.base,  # type: ignore[arg-type]
+            additional_headers={"Cookie": f"_streamlit_xsrf={self.xsrf}"},
+            max_size=2**28,
+            open_timeout=self.timeout,
+            proxy=None,
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._socket.close()
+
+    async def open(self) -> Run:
+        """The first run, as the page's own first request makes it."""
+        return await self._rerun([])
+
+    async def turn(self, **knobs: Any) -> Run:
+        """The run after these knobs, named by their keys, were given new values."""
+        triggers = []
+        for key, value in knobs.items():
+            kind, element = self.last.widgets[key]
+            state = _state(kind, element.id, value)
+            if kind in ("button", "bidi_component"):
+                triggers.append(state)
+            else:
+                self._states[element.id] = state
+            if getattr(element, "query_param_key", ""):  # Streamlit's page writes it into the address
+                text = str(value).lower() if isinstance(value, bool) else str(value)
+                self.query = urlencode({**dict(parse_qsl(self.query)), element.query_param_key: text})
+        return await self._rerun(triggers)
+
+    async def upload(self, key: str, name: str, data: bytes) -> tuple[int, Run | None]:
+        """Puts a file into the uploader `key`; the server's HTTP status, and the run if it took the file."""
+        ask = BackMsg()
+        ask.file_urls_request.request_id = "1"
+        ask.file_urls_request.file_names.append(name)
+        ask.file_urls_request.session_id = self.id
+        await self._socket.send(ask.SerializeToString())
+        while (message := await self._receive(time.monotonic() + self.timeout)).WhichOneof("type") != (
+            "file_urls_response"
+        ):
+            pass
+        urls = message.file_urls_response.file_urls[0]
+        body, content_type = multipart(name, data)
+        status = await asyncio.to_thread(
+            http, "PUT", self.base + urls.upload_url, body, {"Content-Type": content_type}, self.xsrf
+        )
+        if status >= 300:
+            return status, None
+        state = type(WidgetState().file_uploader_state_value)()
+        state.uploaded_file_info.add(name=name, size=len(data), file_id=urls.file_id, file_urls=urls)
+        return status, await self.turn(**{key: state})
+
+    async def _rerun(self, triggers: list[WidgetState]) -> Run:
+        ask = BackMsg()
+        ask.rerun_script.query_string = self.query
+        ask.rerun_script.page_name = self.page
+        ask.rerun_script.widget_states.widgets.extend([*self._states.values(), *triggers])
+        run, began = Run(), time.monotonic()
+        await self._socket.send(ask.SerializeToString())
+        while True:
+            message = await self._receive(began + self.timeout)
+            run.bytes += message.ByteSize()
+            match message.WhichOneof("type"):
+                case "new_session":
+                    self.id = message.new_session.initialize.session_id
+                    run.figures, run.tables, run.sentences, run.widgets = 0, 0, [], {}
+                case "delta" if message.delta.WhichOneof("type") == "new_element":
+                    self._read(message.delta.new_element, run)
+                case "script_finished" if message.script_finished != ForwardMsg.FINISHED_EARLY_FOR_RERUN:
+                    if message.script_finished == ForwardMsg.FINISHED_WITH_COMPILE_ERROR:
+                        run.exceptions.append("the script does not compile")
+                    run.seconds = time.monotonic() - began
+                    drawn = {element.id for _, element in run.widgets.values()}
+                    self._states = {key: state for key, state in self._states.items() if key in drawn}
+                    self.last = run
+                    return run
+
+    def _read(self, element: Any, run: Run) -> None:
+        kind = element.WhichOneof("type")
+        drawn = getattr(element, kind)
+        if kind == "exception":
+            run.exceptions.append(f"{drawn.type}: {drawn.message}")
+        elif kind == "alert":
+            run.sentences.append(f"{Alert.Format.Name(drawn.format).lower()}: {drawn.body}")
+        elif kind == "bidi_component":
+            run.figures += 1
+        elif kind == "dataframe":
+            run.tables += 1
+        if getattr(drawn, "id", "").startswith("$$"):
+            key = drawn.id.split("-", 2)[2]
+            run.widgets[key] = (kind, drawn)
+            value = _value(kind, drawn)
+            if value is not None and (drawn.id not in self._states or drawn.set_value):
+                self._states[drawn.id] = _state(kind, drawn.id, value)
+
+    async def _receive(self, until: float) -> ForwardMsg:
+        async with asyncio.timeout(max(0.01, until - time.monotonic())):
+            raw = await self._socket.recv()
+        message = ForwardMsg()
+        message.ParseFromString(raw)  # type: ignore[arg-type]
+        return message
+
+
+def _value(kind: str, element: Any) -> Any:
+    """What a widget holds when it is drawn: what the server set, or its default; None if nothing."""
+    match kind:
+        case "slider":
+            return (element.value if element.set_value else element.default)[0]
+        case "selectbox" if element.set_value:
+            return element.raw_value
+        case "selectbox":
+            return element.options[element.default] if element.options else None
+        case "number_input" if not (element.set_value or element.HasField("default")):
+            return None
+        case "number_input" | "text_area" | "text_input" | "checkbox":
+            return element.value if element.set_value else element.default
+        case _:
+            return None
+
+
+def _state(kind: str, widget_id: str, value: Any) -> WidgetState:
+    state = WidgetState(id=widget_id)
+    if kind == "file_uploader":
+        state.file_uploader_state_value.CopyFrom(value)
+    elif kind == "slider":
+        state.double_array_value.data.append(value)
+    elif value is not None:
+        setattr(state, _FIELDS[kind], value)
+    return state
+
+
+def multipart(name: str, data: bytes) -> tuple[bytes, str]:
+    """A file as a browser sends it: the body and its content type."""
+    quoted = name.replace("\\", "\\\\").replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
+    head = f'--edge\r\nContent-Disposition: form-data; name="file"; filename="{quoted}"\r\n'
+    head += "Content-Type: application/octet-stream\r\n\r\n"
+    return head.encode("utf-8", "replace") + data + b"\r\n--edge--\r\n", "multipart/form-data; boundary=edge"
+
+
+def http(
+    method: str, url: str, data: bytes | None = None, headers: dict[str, str] | None = None, xsrf: str = ""
+) -> int:
+    """The status of one request, 0 if the server closed the connection."""
+    headers = {**(headers or {}), "X-Xsrftoken": xsrf, "Cookie": f"_streamlit_xsrf={xsrf}"}
+    try:
+        with _opener().open(urllib.request.Request(url, data, headers, method=method), timeout=30) as answer:
+            answer.read()
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return 0
+
+
+def _xsrf(base: str) -> str:
+    with _opener().open(f"{base}/_stcore/health", timeout=30) as answer:
+        cookies = answer.headers.get_all("Set-Cookie") or []
+    return next((cookie.split(";")[0].partition("=")[2] for cookie in cookies if "xsrf" in cookie), "none")
+
+
+def _opener() -> urllib.request.OpenerDirector:
+    return urllib.request.build_opener(urllib.request.ProxyHandler({}))

@@ -1,0 +1,94 @@
+"""A quick slice of `benchmarks.harm` and `benchmarks.load`, so that the scripts keep working and find what they look for."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Iterator
+
+import pytest
+
+from benchmarks import guard, harm, load
+from benchmarks.hostile import Hostile, inputs
+from benchmarks.server import Server
+from benchmarks.session import Run, Session
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[Server]:
+    with Server(guard=True) as server:
+        yield server
+
+
+def test_hostile_inputs_end_in_a_picture_or_a_sentence(guarded: Server) -> None:
+    verdict = harm.Verdict()
+    given = inputs(36, ("url", "text", "upload"))
+    assert len(set(given)) == 36
+    asyncio.run(harm.judge(guarded, given, verdict))
+    assert not verdict.broken
+    assert verdict.pictures
+    assert verdict.sentences
+    assert guarded.memory("VmHWM") < harm.MOST_MEMORY
+    assert not guarded.refused()
+
+
+def test_lying_upload_requests_are_refused(guarded: Server) -> None:
+    verdict = harm.Verdict()
+    assert asyncio.run(harm.lying_requests(guarded, verdict))
+    assert not verdict.broken
+
+
+def test_the_inputs_are_the_same_in_every_run() -> None:
+    assert inputs(12) == inputs(12)
+
+
+def test_what_must_not_happen_is_found(guarded: Server) -> None:
+    verdict = harm.Verdict()
+    asyncio.run(harm.judge(guarded, [Hostile("text", "", "", (("no such knob", "x"),))], verdict))
+    assert "no such knob" in verdict.broken[0]
+    assert harm._wrong(Run(figures=1, exceptions=["x"]))
+    assert harm._wrong(Run())
+
+
+def test_a_session_turns_knobs_as_a_page_does(guarded: Server) -> None:
+    async def turned() -> tuple[Run, str]:
+        async with Session(guarded.base, "mask=causal&heads=8") as session:
+            await session.open()
+            run = await session.turn(temperature=2.0, step="scores")
+            assert session._states[run.widgets["mask"][1].id].string_value == "causal"  # what the link said still holds
+            return run, session.query
+
+    run, query = asyncio.run(turned())
+    assert run.figures == 1
+    assert run.widgets["heads"][1].raw_value in ("", "8")
+    assert query == "mask=causal&heads=8&temperature=2.0&step=scores"
+
+
+@pytest.mark.parametrize(
+    ("event", "arguments"),
+    [
+        ("socket.connect", (None, ("192.0.2.1", 80))),
+        ("socket.getaddrinfo", ("attacker.invalid", 80, 0, 0, 0)),
+        ("os.system", (b"true",)),
+        ("pickle.find_class", ("os", "system")),
+    ],
+)
+def test_the_guard_refuses_and_writes_it_down(event: str, arguments: tuple[object, ...]) -> None:
+    log = io.StringIO()
+    with pytest.raises(PermissionError, match=event):
+        guard.hook(log)(event, arguments)
+    assert event in log.getvalue()
+
+
+def test_the_guard_lets_loopback_through() -> None:
+    log = io.StringIO()
+    guard.hook(log)("socket.connect", (None, ("127.0.0.1", 80)))
+    guard.hook(log)("socket.getaddrinfo", ("localhost", 80, 0, 0, 0))
+    assert not log.getvalue()
+
+
+def test_memory_that_grows_is_seen() -> None:
+    flat = [(float(second), 300.0 + (200 if second > 5 else 0)) for second in range(60)]
+    growing = [(float(second), 300.0 + second / 10) for second in range(60)]
+    assert load.slope(flat) == pytest.approx(0, abs=1e-9)
+    assert load.slope(growing) == pytest.approx(6)
