@@ -12,23 +12,16 @@ parameters, but for `x` (`input`) and `x2` (`memory`).
 from __future__ import annotations
 
 import ast
-import base64
 import json
 import math
-import zlib
 from typing import TYPE_CHECKING
 
 from attention import literals
 from attention.tokens import labels
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from attention.sources import Snippet, Source
     from attention.trace import Layer, Trace
-
-LONGEST_PICTURE = 64
-"""A mask that no rule says is drawn with points and ones up to so many rows and columns, packed above."""
 
 _IMPORTS = {
     "base64": "import base64",
@@ -171,37 +164,11 @@ def _softmax(layer: Layer, scores: str) -> list[str]:
 def _mask(layer: Layer, rule: str, keys: str) -> list[str]:
     """Lines that make the mask: by its rule, or cell by cell."""
     if not rule:
-        return [] if layer.mask is None else _written_mask(layer.mask)
+        return [] if layer.mask is None else literals.mask(layer.mask.numpy())
     lines = [f"mask = {rule}  # [query_pos key_pos], True = may attend"]
     if "_pos" in rule:
         return [f"query_pos, key_pos = torch.arange(len(tokens))[:, None], torch.arange(len({keys}))", *lines]
     return lines
-
-
-def _written_mask(mask: Tensor) -> list[str]:
-    """Lines that make this very mask: a picture of it, or all its bits packed where that would be too large."""
-    import numpy as np
-
-    visible = mask.numpy()
-    if max(visible.shape) <= LONGEST_PICTURE:
-        rows = ['    "' + "".join("1" if cell else "." for cell in row) + '",' for row in visible]
-        return [
-            "picture = [  # a row for every query: 1 = may attend, . = hidden",
-            *rows,
-            "]",
-            'mask = torch.tensor([[cell == "1" for cell in row] for row in picture])',
-        ]
-    packed = base64.b64encode(zlib.compress(np.packbits(visible).tobytes(), 9)).decode()
-    step = literals.WIDTH - 6
-    pieces = [f'    "{packed[i : i + step]}"' for i in range(0, len(packed), step)]
-    return [
-        "packed = (  # the mask [query_pos key_pos], a bit for every cell: 1 = may attend",
-        *pieces,
-        ")",
-        "bits = np.frombuffer(zlib.decompress(base64.b64decode(packed)), np.uint8)",
-        f"bits = np.unpackbits(bits, count={visible.size}).astype(bool)",
-        f"mask = torch.from_numpy(bits).reshape({visible.shape[0]}, {visible.shape[1]})",
-    ]
 
 
 def _drawing(trace: Trace) -> str:

@@ -1,10 +1,15 @@
-"""Texts, words and numbers as Python writes them: exact, ASCII only, inert whatever stands in them."""
+"""Texts, numbers and masks as Python writes them: exact, ASCII only, inert whatever stands in them."""
 
 from __future__ import annotations
 
+import base64
+import zlib
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 WIDTH = 100  # characters in a line, where it can be broken
+LONGEST_PICTURE = 64  # rows and columns of a mask that is drawn with points and ones
 
 
 def text(value: str) -> str:
@@ -37,6 +42,27 @@ def matrix(name: str, rows: Sequence[Sequence[float]], suffix: str = "") -> list
     if len(short) <= WIDTH:
         return [short]
     return [start, *(f"    {line}" for row in written for line in filled("[", row, "],", WIDTH - 4)), end]
+
+
+def mask(visible: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> list[str]:
+    """Lines that assign this very mask [query_pos key_pos] to `mask`: a picture of it, or its bits where that is too large."""
+    if max(visible.shape) <= LONGEST_PICTURE:
+        return [
+            "picture = [  # a row for every query: 1 = may attend, . = hidden",
+            *('    "' + "".join("1" if cell else "." for cell in row) + '",' for row in visible),
+            "]",
+            'mask = torch.tensor([[cell == "1" for cell in row] for row in picture])',
+        ]
+    packed = base64.b64encode(zlib.compress(np.packbits(visible).tobytes(), 9)).decode()
+    step = WIDTH - 6
+    return [
+        "packed = (  # the mask [query_pos key_pos], a bit for every cell: 1 = may attend",
+        *(f'    "{packed[i : i + step]}"' for i in range(0, len(packed), step)),
+        ")",
+        "bits = np.frombuffer(zlib.decompress(base64.b64decode(packed)), np.uint8)",
+        f"bits = np.unpackbits(bits, count={visible.size}).astype(bool)",
+        f"mask = torch.from_numpy(bits).reshape({visible.shape[0]}, {visible.shape[1]})",
+    ]
 
 
 def filled(start: str, items: Iterable[str], end: str, width: int = WIDTH) -> list[str]:

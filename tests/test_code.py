@@ -148,7 +148,8 @@ def test_lines_that_are_padded_under_every_mask(mask: str) -> None:
     text = "a longer line, the longest\nthe cat\nThe The the"
     for sequence, pad, text2 in product(range(3), (True, False), ("", "a dog\n?\na dog ran off", "a b")):
         config = AttentionConfig(d_model=8, n_heads=2, mask=mask, prefix=2, window=1, cells=hidden_cells(6, 6))
-        check(TypedText(text, config, text2, sequence=sequence, pad=pad, lowercase=sequence == 1))
+        program = check(TypedText(text, config, text2, sequence=sequence, pad=pad, lowercase=sequence == 1))
+        assert ("real =" in program) == ("real" in program.split("mask = ")[-1])  # only what is used is written
 
 
 @pytest.mark.parametrize("temperature", [0, 0.05, 0.3, 1, 1.0, 2, 10.0, 1e-42, math.inf])

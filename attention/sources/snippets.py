@@ -65,11 +65,11 @@ def typed_text(config: AttentionConfig, trace: Trace, pad: str) -> Snippet:
         lines += [f"key = value = {x2}[None]"]
     else:
         lines += ["", *_projections(config)]
-    if padded:
-        lines += [
-            f'real = torch.tensor([token != "" for token in {"key_tokens" if crossed else "tokens"}])  # an empty token is padding'
-        ]
-    return Snippet("a typed text, with random weights", tuple(lines), mask_rule(config, real=padded))
+    rule = mask_rule(config, real=padded)
+    if "real" in rule:
+        keys = "key_tokens" if crossed else "tokens"
+        lines += [f'real = torch.tensor([token != "" for token in {keys}])  # an empty token is padding']
+    return Snippet("a typed text, with random weights", tuple(lines), rule)
 
 
 def matrices(given: dict[str, Matrix], config: AttentionConfig) -> Snippet:
