@@ -22,6 +22,8 @@ ORDER = (
         "metrics",
         "frames",
         "numbers",
+        "pooling",
+        "paper",
         "drawing",
         "plots",
         "glossary",
