@@ -473,6 +473,7 @@ def test_it_runs_where_there_is_nothing_of_ours(tmp_path: Path) -> None:
 
 NOTEBOOK_FILES = [
     TypedText(CAT),
+    TypedText("a <b> &", AttentionConfig(mask="prefix", temperature=0)),
     TypedText("<b> \ud800 the &amp; 😀\na", AttentionConfig(mask="padding"), "\x00 dog\na b", pad=True),
     Notebook("heatmaps-unscaled"),
     Notebook("averaging-trick", 2),
