@@ -22,6 +22,7 @@ check: lint types test
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/hadolint Dockerfile
 
 types: $(VENV)/.dev
 	$(BIN)/mypy

@@ -1,0 +1,177 @@
+"""What has to agree across the Dockerfile, compose.yaml, nginx.conf and the Kubernetes manifests."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import hashlib
+import re
+import tomllib
+from pathlib import Path
+
+import kubernetes_validate
+import pytest
+import streamlit
+import yaml
+from conftest import ROOT
+
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+NGINX = (ROOT / "deploy" / "nginx.conf").read_text()
+COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text())
+MANIFESTS = {one["kind"]: one for one in yaml.safe_load_all((ROOT / "deploy" / "kubernetes.yaml").read_text())}
+CONFIG = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text())
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+LABS = {name: one for name, one in COMPOSE["services"].items() if one["image"] == "attention-lab"}
+POD = MANIFESTS["Deployment"]["spec"]["template"]["spec"]
+(CONTAINER,) = POD["containers"]
+KUBERNETES = "1.37"
+
+
+def megabytes(size: str) -> int:
+    number, unit = re.fullmatch(r"(\d+)([a-zA-Z]+)", size).groups()  # type: ignore[union-attr]
+    return int(number) * {"m": 1, "mi": 1, "g": 1024, "gi": 1024}[unit.lower()]
+
+
+def found(pattern: str, text: str) -> str:
+    match = re.search(pattern, text, re.MULTILINE)
+    assert match, pattern
+    return match[1]
+
+
+def pins(*names: str) -> dict[str, str]:
+    lines = [line for name in names for line in (ROOT / name).read_text().splitlines()]
+    return dict(line.split("==") for line in lines if "==" in line)
+
+
+@pytest.mark.parametrize("kind", MANIFESTS)
+def test_the_manifests_are_strictly_valid(kind: str) -> None:
+    kubernetes_validate.validate(MANIFESTS[kind], KUBERNETES, strict=True)
+
+
+def test_a_misspelled_field_would_be_found() -> None:
+    wrong = copy.deepcopy(MANIFESTS["Deployment"])
+    wrong["spec"]["template"]["spec"]["containers"][0]["securityContext"]["readOnlyRootFileSystem"] = True
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(wrong, KUBERNETES, strict=True)
+
+
+def test_there_is_everything_a_faculty_needs() -> None:
+    wanted = "Deployment Service Ingress HorizontalPodAutoscaler PodDisruptionBudget NetworkPolicy"
+    assert list(MANIFESTS) == wanted.split()
+    labels = MANIFESTS["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    assert MANIFESTS["Deployment"]["spec"]["selector"]["matchLabels"] == labels
+    assert MANIFESTS["Service"]["spec"]["selector"] == labels
+    assert MANIFESTS["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
+    assert MANIFESTS["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"] == labels
+    name = MANIFESTS["Deployment"]["metadata"]["name"]
+    assert MANIFESTS["HorizontalPodAutoscaler"]["spec"]["scaleTargetRef"]["name"] == name
+    (rule,) = MANIFESTS["Ingress"]["spec"]["rules"]
+    assert rule["http"]["paths"][0]["backend"]["service"]["name"] == MANIFESTS["Service"]["metadata"]["name"]
+
+
+def test_a_file_as_large_as_allowed_passes_every_door() -> None:
+    upload = CONFIG["server"]["maxUploadSize"]
+    ingress = MANIFESTS["Ingress"]["metadata"]["annotations"]["nginx.ingress.kubernetes.io/proxy-body-size"]
+    # the envelope of a file takes a little, and what is much larger is stopped at the door
+    assert upload < megabytes(found(r"client_max_body_size (\w+);", NGINX)) == megabytes(ingress) <= upload + 1
+    for lab in [*LABS.values(), COMPOSE["services"]["proxy"]]:
+        (tmp,) = lab["tmpfs"]
+        assert megabytes(found(r"^/tmp:size=(\w+)", tmp)) > upload
+    (volume,) = POD["volumes"]
+    assert megabytes(volume["emptyDir"]["sizeLimit"]) > upload
+
+
+def test_the_port_is_the_same_everywhere() -> None:
+    port = found(r"^EXPOSE (\d+)$", DOCKERFILE)
+    assert f"http://127.0.0.1:{port}/_stcore/health" in DOCKERFILE
+    assert set(re.findall(r"server lab-\d+:(\d+)", NGINX)) == {port}
+    assert all(lab["expose"] == [port] for lab in LABS.values())
+    assert CONTAINER["ports"] == [{"name": "http", "containerPort": int(port)}]
+    assert MANIFESTS["Service"]["spec"]["ports"][0]["targetPort"] == "http"
+    listen = found(r"listen (\d+);", NGINX)
+    assert COMPOSE["services"]["proxy"]["ports"] == [f"${{LAB_PORT:-{port}}}:{listen}"]
+
+
+def test_the_proxy_knows_every_replica() -> None:
+    assert re.findall(r"^ +server ([\w-]+):", NGINX, re.MULTILINE) == list(LABS)
+    assert list(COMPOSE["services"]["proxy"]["depends_on"]) == list(LABS)
+    assert len(LABS) == 3
+    assert ["build" in lab for lab in LABS.values()] == [True, False, False]
+
+
+@pytest.mark.parametrize("name", COMPOSE["services"])
+def test_a_service_can_do_no_more_than_it_must(name: str) -> None:
+    service = COMPOSE["services"][name]
+    assert service["read_only"]
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["mem_limit"] == service["memswap_limit"]
+    assert megabytes(service["mem_limit"]) <= 1024
+    assert service["stop_grace_period"] == "30s"
+    assert name == "proxy" or service["networks"] == ["inside"]
+    assert COMPOSE["networks"]["inside"]["internal"]
+
+
+def test_a_pod_can_do_no_more_than_it_must() -> None:
+    assert POD["securityContext"]["runAsNonRoot"]
+    assert str(POD["securityContext"]["runAsUser"]) == found(r"^USER (\d+)$", DOCKERFILE)
+    assert POD["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert CONTAINER["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert MANIFESTS["NetworkPolicy"]["spec"]["egress"] == []
+
+
+def test_a_pod_has_time_to_begin_and_to_end() -> None:
+    wait = CONTAINER["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert wait == 5
+    assert POD["terminationGracePeriodSeconds"] == 30
+    # the page itself is run once, before anybody comes; never to find out whether the server lives
+    assert CONTAINER["startupProbe"]["httpGet"]["path"] == "/_stcore/script-health-check"
+    for probe in ("readinessProbe", "livenessProbe"):
+        assert CONTAINER[probe]["httpGet"]["path"] == "/_stcore/health"
+    assert {"name": "STREAMLIT_SERVER_SCRIPT_HEALTH_CHECK_ENABLED", "value": "true"} in CONTAINER["env"]
+
+
+def test_the_image_is_pinned_and_runs_as_nobody_in_particular() -> None:
+    bases = re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
+    assert bases == ["python:3.11-slim-bookworm"] * 2
+    assert int(found(r"^USER (\d+)$", DOCKERFILE)) > 0
+    assert re.search(r"HEALTHCHECK [^\n]*\\\n.*\.read\(\) == b'ok'", DOCKERFILE)
+    assert "ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu\n" in DOCKERFILE
+    assert CONTAINER["image"] == f"attention-lab:{VERSION}"
+    assert re.fullmatch(r"nginx:\d+\.\d+-\w+", COMPOSE["services"]["proxy"]["image"])
+
+
+def test_the_lock_says_what_the_requirements_say_and_no_address() -> None:
+    locked = pins("constraints.txt")
+    assert pins("requirements.txt", "requirements-dev.txt").items() <= locked.items()
+    assert {"setuptools", "sympy", "starlette"} <= set(locked)  # what torch and streamlit require
+    assert "://" not in (ROOT / "constraints.txt").read_text()
+    # a hosted service takes the first dependency file it knows
+    assert not [name for name in ("uv.lock", "Pipfile", "environment.yml", "poetry.lock") if (ROOT / name).exists()]
+
+
+def test_the_policy_knows_the_inline_script_of_streamlits_page() -> None:
+    page = (Path(streamlit.__file__).parent / "static" / "index.html").read_text()
+    scripts = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    assert re.findall(r"'sha256-([^']+)'", NGINX) == digests
+
+
+def test_an_operators_limits_reach_the_replicas() -> None:
+    limits = set(re.findall(r'_limit\("(\w+)"', (ROOT / "pages" / "ui" / "limits.py").read_text()))
+    for lab in LABS.values():
+        assert {f"LAB_{limit}" for limit in limits} == {name for name in lab["environment"] if name.startswith("LAB_")}
+        assert "STREAMLIT_SERVER_COOKIE_SECRET" in lab["environment"]
+    assert CONTAINER["envFrom"] == [{"configMapRef": {"name": "attention-lab", "optional": True}}]
+
+
+def test_no_secret_is_in_a_file() -> None:
+    assert "Secret" not in MANIFESTS
+    (secret,) = [one for one in CONTAINER["env"] if one["name"] == "STREAMLIT_SERVER_COOKIE_SECRET"]
+    assert "value" not in secret
+    for lab in LABS.values():
+        assert all("=" not in name for name in lab["environment"])
