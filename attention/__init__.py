@@ -16,6 +16,7 @@ from attention.errors import (
     MatrixError,
     MissingError,
     NumbersError,
+    PictureError,
     ShapeError,
     TextError,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "Notebook",
     "NumbersError",
     "Parameter",
+    "PictureError",
     "ShapeError",
     "Source",
     "Step",

@@ -7,6 +7,7 @@
     ├── NumbersError     a row of numbers that cannot be read
     ├── FileError        an opened state file that cannot be read
     ├── ShapeError       tensors whose axes do not fit together
+    ├── PictureError     a picture that cannot be made as asked
     └── MissingError     a step, layer, head or cell that this trace does not have
 
 Every message says what was expected, what came, and what to do.
@@ -41,6 +42,10 @@ class FileError(AttentionError):
 
 class ShapeError(AttentionError):
     """Two tensors of one layer disagree about the size of an axis."""
+
+
+class PictureError(AttentionError):
+    """A picture for a paper cannot be made as asked: its kind, its width, or what it is a picture of."""
 
 
 class MissingError(AttentionError):

@@ -28,6 +28,8 @@ ORDER = (
         "plots",
         "glossary",
     ),  # what looks at a trace …
+    # What looks at a trace …
+    ("arithmetic", "explain", "metrics", "frames", "numbers", "pooling", "drawing", "plots", "paper", "glossary"),
     ("sources",),  # … knows nothing of where traces come from, nor the other way round
     ("lessons", "mask_lessons", "charts"),  # what single pages teach
     ("code",),  # what a source writes down of itself, and the formula after it

@@ -1,0 +1,202 @@
+"""A figure on a page: everything gets the room it needs, and the plot what is left, in the proportions of the screen."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from attention.errors import PictureError
+from attention.paper import axes, colorbar, marks, markup, notes
+from attention.paper.cells import Cells, visible
+from attention.paper.notes import MIDDLE, Area
+from attention.paper.page import Page
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+_EDGE = 5  # pixels of white around everything
+_GAP = 5  # pixels between things
+_DRAWN = ("heatmap", "scatter", "bar")
+_SAID = re.compile(r"each cell the largest of \d+ × \d+")
+# How wide figures are on a wide screen, pixels: one map of several, all heads, a map that fills a column, a chart.
+_ON_SCREEN = {"map": 400, "heads": 1076, "maps": 640, "chart": 480}
+
+
+def laid_out(figure: go.Figure, width: float, kind: str, title: bool) -> Page:
+    """The page with the figure on it, `width` centimetres wide.
+
+    Raises:
+        PictureError: the figure holds something that is not drawn here.
+    """
+    if strange := {trace.type for trace in figure.data} - set(_DRAWN):
+        raise PictureError(
+            f"A picture can hold {', '.join(_DRAWN)}; got {', '.join(sorted(strange))}: save this figure as HTML instead."
+        )
+    page = Page(width, kind)
+    x, y = axes.read(figure, "x"), axes.read(figure, "y")
+    cells, block = visible(figure)
+    written = notes.read(figure, x, y)
+    bar = next((trace for trace in figure.data if trace.type == "heatmap" and trace.showscale is not False), None)
+    bar_below = bar is not None and bar.colorbar.y == 0
+
+    rows, columns, left, wide = _fitted_across(page, x, y, written, _ratio(figure))
+    high = wide * _ratio(figure)
+
+    top, bar_top = _write_head(page, figure, _said(figure, block), title, bar is not None and not bar_below)
+    trial = Area(left, 0, wide, high)
+    written = notes.fitted(page, written, trial, _free_above(cells, y, written) * high)
+    top += max([0.0, *(-note.box(page, trial)[1] for note in written)])
+    if x.opposite:
+        top += columns.reach + _GAP + x.standoff + (axes.LINE * x.title_size if x.title else 0)
+    elif bar is None:
+        top += _GAP + rows.size / 2  # a label may stand at the very top of the plot
+    area = Area(left, top, wide, high)
+
+    _draw_inside(page, figure, cells, x, y, area)
+    for note in written:
+        notes.write(page, note, area)
+    _write_rows(page, rows, y, area)
+    below = _write_columns(page, columns, x, area, marks.largest_dot(figure) / 2)
+    if bar is not None:
+        colorbar.draw(page, bar, area, below + _GAP if bar_below else bar_top)
+        below += _GAP + colorbar.height(bar) if bar_below else 0
+    taken = marks.draw_legend(page, figure, left, page.width - _EDGE, below + 2 * _GAP, figure.layout.font.size or 12)
+    page.height = below + (2 * _GAP + taken if taken else 0) + _EDGE
+    return page
+
+
+def _fitted_across(
+    page: Page, x: axes.Axis, y: axes.Axis, written: list[notes.Note], ratio: float
+) -> tuple[axes.Labels, axes.Labels, float, float]:
+    """The labels of the rows and of the columns, where the plot begins, and how wide it is.
+
+    Labels are chosen for the smallest plot there may be; smaller ones leave it more room, never less.
+    """
+    beside = (_GAP + axes.LINE * y.title_size) * bool(y.title) + _GAP + y.standoff
+    least = page.width - _EDGE - beside - axes.down(page, y, 1e6).reach - _right(page, written, page.width)
+    rows, columns = axes.down(page, y, least * ratio), axes.across(page, x, least)
+    before, after = _overhang(page, columns, least)
+    left = max(_EDGE + beside + rows.reach, before)
+    right = max(_right(page, written, least), after)
+    return rows, columns, left, page.width - left - right
+
+
+def _draw_inside(page: Page, figure: go.Figure, cells: list[Cells], x: axes.Axis, y: axes.Axis, area: Area) -> None:
+    """Draws all that lies in the plot, what is in front last."""
+    marks.draw_grid(page, x, y, area)
+    marks.draw_cells(page, cells, x, y, area)
+    marks.draw_bars(page, figure, x, y, area)
+    marks.draw_curves(page, figure, x, y, area)
+    notes.draw_shapes(page, figure, x, y, area)
+
+
+def _ratio(figure: go.Figure) -> float:
+    """How high the plot is on the screen, in parts of its width."""
+    panels = (figure.layout.meta or {}).get("panels") or []
+    heatmap = any(trace.type == "heatmap" for trace in figure.data)
+    what = "heads" if len(panels) > 1 else "map" if panels else "maps" if heatmap else "chart"
+    margin = figure.layout.margin
+    left, right, top, bottom = (80 if side is None else side for side in (margin.l, margin.r, margin.t, margin.b))
+    wide = max(100, _ON_SCREEN[what] - left - right)
+    return float(max(60, (figure.layout.height or 450) - top - bottom) / wide)
+
+
+def _said(figure: go.Figure, block: tuple[int, int]) -> str:
+    """What must be said where a cell stands for several numbers: more than the figure itself says."""
+    if block == (1, 1):
+        return ""
+    panels = (figure.layout.meta or {}).get("panels") or [{}]
+    before = panels[0].get("block", 1)
+    return f"each cell the largest of {before * block[0]} × {before * block[1]}"
+
+
+def _write_head(page: Page, figure: go.Figure, pooled: str, title: bool, bar: bool) -> tuple[float, float]:
+    """Writes title and subtitle, or at least that cells stand for several numbers; gives where the plot may begin, and the bar."""
+    top = float(_EDGE)
+    if title:
+        given = figure.layout.title
+        facts = given.subtitle.text or ""
+        if pooled:
+            facts = _SAID.sub(pooled, facts) if _SAID.search(facts) else " · ".join(filter(None, [facts, pooled]))
+        top = _write_wrapped(page, given.text or "", given.font.size or 17, top) + 1
+        top = _write_wrapped(page, facts, given.subtitle.font.size or 11, top)
+    elif pooled:
+        top = _write_wrapped(page, pooled, 10, top)
+    bar_top = top + _GAP * (top > _EDGE)
+    trace = figure.data[0]
+    return (bar_top + colorbar.height(trace) if bar else top), bar_top
+
+
+def _write_wrapped(page: Page, text: str, size: float, top: float) -> float:
+    room = page.width - 2 * _EDGE
+    for line in notes.wrapped(page, text, size, room):
+        own = size * min(1, room / notes.width_of(page, line, size))  # a single word may be wider than the page
+        top += axes.LINE * size
+        notes.write_line(page, _EDGE, top - (axes.LINE / 2 - MIDDLE) * size, line, own)
+    return top
+
+
+def _write_rows(page: Page, labels: axes.Labels, axis: axes.Axis, area: Area) -> None:
+    """Writes the labels left of the plot and the title of their axis."""
+    edge = area.left - _GAP - axis.standoff
+    for tick in labels.ticks:
+        first = area.y(tick.at) - axes.LINE * labels.size * (len(tick.lines) - 1) / 2
+        for i, line in enumerate(tick.lines):
+            y = first + axes.LINE * labels.size * i + MIDDLE * labels.size
+            notes.write_line(page, edge, y, line, labels.size, "right")
+    if axis.title:
+        size = min(axis.title_size, axis.title_size * area.height / _width(page, axis.title, axis.title_size))
+        x, y = edge - labels.reach - _GAP - 0.25 * size, area.top + area.height / 2
+        page.write(x, y, markup.plain(axis.title), size, "center", upright=True)
+
+
+def _write_columns(page: Page, labels: axes.Labels, axis: axes.Axis, area: Area, clear: float) -> float:
+    """Writes the labels below the plot and `clear` of its edge, or above it, and the title of their axis; gives where all of it ends."""
+    size = labels.size
+    top = area.bottom + max(_GAP, clear) if not axis.opposite else area.top - _GAP - axis.standoff - labels.reach
+    for tick in labels.ticks:
+        x = area.x(tick.at)
+        if labels.upright:
+            text = " ".join(run.text for line in tick.lines for run in line)
+            page.write(x + MIDDLE * size, top, text, size, "right", upright=True)
+            continue
+        for i, line in enumerate(tick.lines):
+            notes.write_line(page, x, top + axes.LINE * size * (i + 0.5) + MIDDLE * size, line, size, "center")
+    below = area.bottom if axis.opposite else top + labels.reach
+    if not axis.title:
+        return below
+    size = min(axis.title_size, axis.title_size * area.width / _width(page, axis.title, axis.title_size))
+    y = top - _GAP - 0.25 * size if axis.opposite else below + 2 + axes.LINE * size / 2 + MIDDLE * size
+    page.write(area.x(0.5), y, markup.plain(axis.title), size, "center")
+    return below if axis.opposite else below + 2 + axes.LINE * size
+
+
+def _right(page: Page, written: list[notes.Note], width: float) -> float:
+    """How far notes reach out at the right of a plot of this width."""
+    area = Area(0, 0, width, width)
+    return max([float(_EDGE), *(note.box(page, area)[2] - width + 2 for note in written if note.x >= 1)])
+
+
+def _overhang(page: Page, labels: axes.Labels, width: float) -> tuple[float, float]:
+    """How far the first and the last label below the plot reach out at its left and at its right."""
+    if not labels.ticks or labels.upright:
+        return 0.0, 0.0
+    first, last = labels.ticks[0], labels.ticks[-1]
+    left, right = (axes.width_of(page, tick, labels.size) / 2 + 2 for tick in (first, last))
+    return left - first.at * width, right - (1 - last.at) * width
+
+
+def _free_above(cells: list[Cells], y: axes.Axis, written: list[notes.Note]) -> float:
+    """How much is free of cells, in parts of the plot's height, above the notes that stand on them."""
+    rows = {edge for own in cells for edge in own.boxes[:, 3].tolist()}
+    free = [1.0]
+    for note in written:
+        at = y.start + note.y * (y.end - y.start)
+        above = [edge for edge in rows if edge < at - 1e-6]
+        if note.above == 1 and above and note.y < 1:
+            free.append(float(abs(y.at(at) - y.at(max(above)))))
+    return min(value for value in free if value > 0)
+
+
+def _width(page: Page, text: str, size: float) -> float:
+    return page.width_of(markup.plain(text), size) or 1.0

@@ -1,0 +1,679 @@
+"""Pictures for papers: what a PNG, an SVG and a PDF of every figure of the pages hold."""
+
+import io
+import re
+import subprocess
+import sys
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import plotly.colors
+import plotly.graph_objects as go
+import pytest
+import torch
+from PIL import Image
+
+from attention import (
+    AttentionConfig,
+    AttentionError,
+    Cell,
+    Layer,
+    PictureError,
+    Trace,
+    TypedText,
+    charts,
+    lessons,
+    mask_lessons,
+    plots,
+)
+from attention.drawing import ALLOWED, HIDDEN, PROBABILITY
+from attention.paper import KINDS, picture
+from attention.paper.cells import MOST_CELLS, MOST_IN_ALL, block, visible
+from attention.pooling import pooled
+
+CAT = "the cat sat on the mat"
+ODD = ("<b>", "</b>", "&amp;", "$x$", "$\\frac{1}{2}$", "</text>", "]]>", "<svg onload=x>", '"', "日本", "🦉", "👩‍👩‍👧", "", " ", "\n", "é")  # fmt: skip
+SVG = "{http://www.w3.org/2000/svg}"
+CHOSEN = Cell("weights", 1, 4, 2)
+
+
+@cache
+def trace(text=CAT, text2="", **knobs):
+    return TypedText(text, AttentionConfig(**knobs), text2).trace()
+
+
+def given(tokens, key_tokens=(), **tensors):
+    return Trace(tuple(tokens), (Layer(**tensors),), tuple(key_tokens))
+
+
+def words(n):
+    return tuple(f"w{i}" for i in range(n))
+
+
+def blind():
+    """A trace whose queries 0 and 3 see no key."""
+    mask = torch.ones(6, 6, dtype=torch.bool)
+    mask[[0, 3]] = False
+    weights = torch.softmax(torch.arange(36.0).reshape(1, 6, 6), -1) * mask
+    scores = torch.arange(36.0).reshape(1, 6, 6).masked_fill(~mask, -torch.inf)
+    return given(CAT.split(), masked_scores=scores, weights=weights, mask=mask)
+
+
+def noise(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
+
+
+@cache
+def spread():
+    return lessons.spread((0.1, -0.2, -0.3, 0.5))
+
+
+FIGURES = {
+    "weights": lambda: plots.heatmap(trace(mask="causal"), "weights", head=1, chosen=CHOSEN),
+    "weights, stretched": lambda: plots.heatmap(trace(), "weights", stretch=True),
+    "scores": lambda: plots.heatmap(trace(), "scores", chosen=CHOSEN),
+    "masked_scores": lambda: plots.heatmap(trace(mask="causal"), "masked_scores"),
+    "masked_scores, rows without a key": lambda: plots.heatmap(blind(), "masked_scores"),
+    "weights, rows without a key": lambda: plots.heatmap(blind(), "weights"),
+    "output": lambda: plots.heatmap(trace(), "output", chosen=CHOSEN),
+    "cross": lambda: plots.heatmap(trace(text2="a dog ran off to sleep in self-contradictory ways"), "weights"),
+    "one token": lambda: plots.heatmap(trace("cat"), "weights"),
+    "odd tokens": lambda: plots.heatmap(given(ODD, weights=torch.full((1, 16, 16), 1 / 16)), "weights"),
+    "24 tokens": lambda: plots.heatmap(given(words(24), weights=torch.full((1, 24, 24), 1 / 24)), "weights"),
+    "100 tokens": lambda: plots.heatmap(given(words(100), scores=noise(1, 100, 100)), "scores"),
+    "300 tokens": lambda: plots.heatmap(given(words(300), scores=noise(1, 300, 300)), "scores"),
+    "4 heads": lambda: plots.heads(trace(mask="causal"), "weights", chosen=CHOSEN),
+    "12 heads": lambda: plots.heads(trace(n_heads=12, d_model=96, mask="causal"), "masked_scores"),
+    "12 heads of odd tokens": lambda: plots.heads(given(ODD, scores=noise(12, 16, 16)), "scores"),
+    "queries of all heads": lambda: plots.heads(trace(), "query"),
+    "output as heads": lambda: plots.heads(trace(), "output"),
+    "mask": lambda: plots.mask_map(trace(mask="causal"), chosen=CHOSEN),
+    "way": lambda: plots.way(mask_lessons.averaging_traces(trace(mask="causal"), 0)[1]["loop"], "loop"),
+    "curve": lambda: charts.softmax_curve(lessons.curve()),
+    "shares": lambda: charts.shares_by_temperature(spread()),
+    "variance": lambda: charts.variance_by_temperature(spread()),
+    "entropy": lambda: charts.entropy_by_temperature(spread()),
+    "scaling": lambda: charts.scaling_maps(lessons.scaling(TypedText(CAT, AttentionConfig(mask="causal")))),
+}
+MAPS = [name for name in FIGURES if name not in ("curve", "shares", "variance", "entropy")]
+
+
+@cache
+def drawn(name, kind, width=16.0, title=True):
+    return picture(FIGURES[name](), kind, width, title)
+
+
+def svg(name, width=16.0, title=True):
+    return ET.fromstring(drawn(name, "svg", width, title))
+
+
+def texts(root):
+    return [element.text for element in root.iter(f"{SVG}text")]
+
+
+def groups(root, prefix):
+    return [group for group in root.iter(f"{SVG}g") if re.fullmatch(rf"{prefix}-\d+", group.get("id", ""))]
+
+
+def shapes(root, prefix):
+    """The boxes of a group: [box 4] (x0 y0 x1 y1) and the colour of each."""
+    boxes, colors = [], []
+    for group in groups(root, prefix):
+        path = group.find(f"{SVG}path")
+        color = re.search(r"fill: (#\w+)", path.get("style"))[1]
+        for piece in path.get("d").split("M")[1:]:
+            corners = np.array(re.findall(r"[-\d.]+", piece), dtype=float).reshape(-1, 2)
+            boxes.append([*corners.min(axis=0), *corners.max(axis=0)])
+            colors.append(color)
+    return np.array(boxes).reshape(-1, 4), colors
+
+
+def cell_colors(root, rows, columns):
+    """The colour of every cell by row and column, found by where it lies."""
+    parts = [shapes(root, name) for name in ("cells", "ground")]
+    boxes, colors = np.concatenate([part[0] for part in parts]), [*parts[0][1], *parts[1][1]]
+    left, top = boxes[:, 0].min(), boxes[:, 1].min()
+    width, height = (boxes[:, 2].max() - left) / columns, (boxes[:, 3].max() - top) / rows
+    places = {}
+    for (x0, y0, x1, y1), color in zip(boxes, colors, strict=True):
+        place = int(((y0 + y1) / 2 - top) / height), int(((x0 + x1) / 2 - left) / width)
+        assert place not in places, "a cell is drawn twice"
+        places[place] = color
+    return places
+
+
+def plotly_color(number, scale, low, high):
+    stops = [[at, f"rgb{plotly.colors.hex_to_rgb(color)}"] for at, color in scale]
+    [mixed] = plotly.colors.sample_colorscale(stops, [(number - low) / (high - low)])
+    return np.array([float(part) for part in re.findall(r"[\d.]+", mixed)])
+
+
+def rgb(color):
+    return np.array([int(color[i : i + 2], 16) for i in (1, 3, 5)])
+
+
+def streams(pdf):
+    """The uncompressed streams of a PDF: drawing commands, fonts, the tables that say which glyph is which letter."""
+    for found in re.finditer(rb"(?<!end)stream\r?\n", pdf):
+        try:
+            yield zlib.decompress(pdf[found.end() : pdf.index(b"endstream", found.end())])
+        except zlib.error:
+            continue
+
+
+# -- what every picture of every figure is ------------------------------------------------------
+
+
+@pytest.mark.parametrize(("width", "title"), [(16, True), (8, False)])
+@pytest.mark.parametrize("name", FIGURES)
+def test_an_svg_is_as_wide_as_asked_and_made_of_shapes_and_text_only(name, width, title):
+    root = svg(name, width, title)
+    assert root.get("width").endswith("pt")
+    assert float(root.get("width")[:-2]) == pytest.approx(width / 2.54 * 72, abs=1e-4)
+    assert root.get("viewBox").split()[2] == root.get("width")[:-2]
+    kinds = {element.tag.removeprefix(SVG) for element in root.iter() if element.tag.startswith(SVG)}
+    assert kinds <= {"svg", "title", "metadata", "defs", "style", "g", "path", "text", "clipPath", "use"}
+    assert b'href="http' not in drawn(name, "svg", width, title)
+    assert b"base64" not in drawn(name, "svg", width, title)
+    assert texts(root)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_pdf_is_as_wide_as_asked_and_holds_no_image_but_text(name):
+    pdf = drawn(name, "pdf")
+    [box] = re.findall(rb"/MediaBox \[([^\]]*)\]", pdf)
+    assert [float(number) for number in box.split()][:3] == pytest.approx([0, 0, 16 / 2.54 * 72], abs=1e-4)
+    page = max(streams(pdf), key=lambda stream: stream.count(b" Tf"))
+    assert b"/Subtype /Image" not in pdf
+    assert not re.search(rb"\sBI\s|\sDo\s", page)  # neither an image in the page nor anything drawn from outside it
+    assert page.count(b"\nBT\n") >= 6
+    assert b"/Subtype /Type0" in pdf
+    assert b"/Type3" not in pdf  # letters as outlines of a font, which a printer may embed
+
+
+@pytest.mark.parametrize(("name", "width"), [*((name, 16) for name in FIGURES), ("weights", 8.5), ("weights", 2.01)])
+def test_a_png_has_300_dots_per_inch_and_is_as_wide_as_asked(name, width):
+    image = Image.open(io.BytesIO(drawn(name, "png", width)))
+    assert image.width == round(width / 2.54 * 300)
+    assert image.info["dpi"] == pytest.approx((300, 300), abs=0.01)
+    pixels = np.asarray(image.convert("RGB"))
+    edges = [pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]]
+    assert all((edge == 255).all() for edge in edges), "something is cut off at the edge"
+    assert (pixels != 255).any()
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_the_height_is_the_same_in_all_three(name):
+    image = Image.open(io.BytesIO(drawn(name, "png")))
+    height = float(svg(name).get("height")[:-2])
+    assert image.height / 300 * 72 == pytest.approx(height, abs=0.25)
+    [box] = re.findall(rb"/MediaBox \[([^\]]*)\]", drawn(name, "pdf"))
+    assert float(box.split()[3]) == pytest.approx(height, abs=0.01)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["weights", "12 heads", "entropy", "odd tokens"])
+def test_the_same_figure_gives_the_same_bytes_and_says_nothing_about_when(name, kind):
+    assert picture(FIGURES[name](), kind) == drawn(name, kind)
+    assert not re.search(rb"20\d\d-\d\d-\d\d|D:20\d\d", drawn(name, kind))
+
+
+@pytest.mark.parametrize("width", [2, 3.3, 7, 30, 55.5, 100])
+@pytest.mark.parametrize("name", ["weights", "12 heads", "shares", "300 tokens"])
+def test_very_small_and_very_large_pictures_are_as_wide_as_asked(name, width):
+    assert float(svg(name, width).get("width")[:-2]) == pytest.approx(width / 2.54 * 72, abs=1e-4)
+    assert len(texts(svg(name, width))) >= 6
+
+
+def test_a_png_of_a_metre_stays_small_enough_to_make():
+    image = Image.open(io.BytesIO(drawn("weights", "png", 100)))
+    assert image.width * image.height <= 25_000_000
+    assert image.width / image.info["dpi"][0] * 2.54 == pytest.approx(100, abs=0.02)
+
+
+# -- text ---------------------------------------------------------------------------------------
+
+
+def plain(text):
+    """What Plotly would show of a text."""
+    return " ".join(ET.fromstring(f"<a>{text.replace('<br>', ' ')}</a>").itertext())
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_word_of_the_figure_is_in_the_svg_as_text(name):
+    figure = FIGURES[name]()
+    root = svg(name)
+    said = texts(root)
+    together = "".join(" ".join(said).split())
+    title = figure.layout.title
+    axes = [axis for axis in (figure.layout.xaxis, figure.layout.yaxis) if axis.title.text]
+    for text in [title.text, title.subtitle.text, *(axis.title.text for axis in axes)]:
+        assert "".join(plain(text.replace("&", "&amp;")).split()) in together.replace("&", "&amp;")
+    for note in figure.layout.annotations:
+        assert said.count(plain(note.text)) >= sum(
+            plain(other.text) == plain(note.text) for other in figure.layout.annotations
+        )
+    bar = (
+        figure.data[0].colorbar if figure.data[0].type == "heatmap" and figure.data[0].showscale is not False else None
+    )
+    if bar:
+        assert said.count(bar.ticktext[-1]) >= 1
+    for axis in axes:
+        for text in axis.ticktext or ():
+            assert all(part in " ".join(said) for part in plain(text).split())
+
+
+def test_repeated_words_all_stand_on_both_axes():
+    said = texts(svg("weights"))
+    assert [text for text in said if text in CAT.split()] == CAT.split() * 2
+    assert said.count("the") == 4
+    assert said.count("1.00") == 6 + 1  # the sum of each row, and the first weight
+    said = texts(svg("12 heads"))
+    assert said.count("cat") == 3 + 4  # beside three rows of heads, below four columns of them
+    assert said.count("the") == 2 * (3 + 4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["odd tokens", "12 heads of odd tokens"])
+def test_no_character_raises_or_warns(name, kind):
+    assert drawn(name, kind, 12.0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_character_raises_or_warns_where_only_one_font_is_installed(kind, monkeypatch):
+    from attention.paper import page
+
+    monkeypatch.setattr(page, "_fonts", lambda: ["DejaVu Sans"])
+    made = picture(FIGURES["odd tokens"](), kind)
+    if kind == "svg":
+        assert texts(ET.fromstring(made)).count("日本") == 2
+
+
+@pytest.mark.parametrize("name", ["odd tokens", "12 heads of odd tokens"])
+def test_tokens_that_look_like_markup_or_maths_stay_as_they_are(name):
+    said = texts(svg(name))
+    for token in ODD:
+        shown = {"": "∅", " ": "·", "\n": "⏎", "$\\frac{1}{2}$": "$\\frac{1}{2…", "<svg onload=x>": "<svg·onload…"}
+        assert said.count(shown.get(token, token)) >= 2, token
+    assert not [element for element in svg(name).iter() if element.tag == "svg"]
+
+
+def test_the_first_symbol_is_bold_and_the_name_beside_it_is_not():
+    root = svg("weights")
+    [bold] = [element for element in root.iter(f"{SVG}text") if "font-weight: 700" in element.get("style")]
+    assert bold.text == "A"
+    name = next(element for element in root.iter(f"{SVG}text") if element.text == "weights")
+    assert name.get("y") == bold.get("y")
+    assert float(name.get("x")) > float(bold.get("x"))
+
+
+def test_words_of_a_pdf_can_be_found_and_copied():
+    parts = list(streams(drawn("weights", "pdf")))
+    page = max(parts, key=lambda stream: stream.count(b" Tf"))
+    pieces = (
+        b"".join(re.findall(rb"\(((?:[^()\\]|\\.)*)\)", text, re.DOTALL))
+        for text in re.findall(rb"BT.*?ET", page, re.DOTALL)
+    )
+    said = [piece.replace(b"\\", b"").decode("utf-16-be") for piece in pieces]
+    assert [text for text in said if text in CAT.split()] == CAT.split() * 2
+    assert sum(b"begincmap" in part for part in parts) == 3  # for each font, which glyph is which letter
+
+
+def test_labels_stand_upright_where_they_do_not_fit_side_by_side():
+    def upright(width):
+        found = {element.text: element.get("transform", "") for element in svg("cross", width).iter(f"{SVG}text")}
+        return "rotate(-90" in found["self-contra…"]
+
+    assert upright(8)
+    assert not upright(50)
+
+
+def boxes_of_texts(root):
+    """A box for each text, by the widths of the font: x0 y0 x1 y1."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import TextToPath
+
+    for element in root.iter(f"{SVG}text"):
+        style = element.get("style")
+        size = float(re.search(r"font-size: ([\d.]+)px", style)[1])
+        font = FontProperties(
+            family="DejaVu Sans", size=size, weight="bold" if "font-weight: 700" in style else "normal"
+        )
+        wide = TextToPath().get_text_width_height_descent(element.text, font, ismath=False)[0]
+        x, y = float(element.get("x")), float(element.get("y"))
+        start = x - wide * {"start": 0, "middle": 0.5, "end": 1}[re.search(r"text-anchor: (\w+)", style)[1]]
+        if "rotate(-90" in element.get("transform", ""):
+            below = y + x - start  # what lies left of the anchor when read lies below it on the page
+            yield element.text, (x - 0.7 * size, below - wide, x, below)
+        else:
+            yield element.text, (start, y - 0.7 * size, start + wide, y)
+
+
+@pytest.mark.parametrize(("width", "title"), [(5, True), (8, False), (16, True)])
+@pytest.mark.parametrize("name", [name for name in FIGURES if "odd" not in name])
+def test_no_text_is_cut_off_and_none_touches_another(name, width, title):
+    root = svg(name, width, title)
+    high, wide = float(root.get("height")[:-2]), float(root.get("width")[:-2])
+    found = list(boxes_of_texts(root))
+    for text, (x0, y0, x1, y1) in found:
+        assert min(x0, y0, wide - x1, high - y1) >= 0, f"{text} is cut off"
+    boxes = np.array([box for _, box in found])
+    for i, (text, (x0, y0, x1, y1)) in enumerate(found):
+        hit = (
+            (boxes[:, 0] < x1 - 0.01)
+            & (x0 < boxes[:, 2] - 0.01)
+            & (boxes[:, 1] < y1 - 0.01)
+            & (y0 < boxes[:, 3] - 0.01)
+        )
+        hit[i] = False
+        assert not hit.any(), f"{text} lies over {found[int(hit.argmax())][0]}"
+
+
+@pytest.mark.parametrize("width", [5, 16])
+@pytest.mark.parametrize("name", [name for name in MAPS if "odd" not in name])
+def test_only_the_numbers_stand_on_cells_and_every_one_inside_its_own(name, width):
+    root = svg(name, width)
+    cells = np.concatenate([shapes(root, "cells")[0], shapes(root, "ground")[0]])
+    for text, (x0, y0, x1, y1) in boxes_of_texts(root):
+        touched = (cells[:, 0] < x1) & (x0 < cells[:, 2]) & (cells[:, 1] < y1) & (y0 < cells[:, 3])
+        if touched.any():
+            assert re.fullmatch(r"-?\d+\.\d\d", text), f"{text} lies over cells"
+            assert touched.sum() == 1
+
+
+# -- cells --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_every_number_is_one_shape_and_gaps_are_none(name):
+    figure, root = FIGURES[name](), svg(name)
+    seen = np.logical_or.reduce([np.isfinite(np.asarray(data.z, dtype=float)) for data in figure.data])
+    if name == "300 tokens":
+        seen = np.ones((150, 150))
+    count = sum(len(shapes(root, group)[0]) for group in ("cells", "ground"))
+    assert count == seen.sum()
+
+
+@pytest.mark.parametrize("name", ["weights", "scores", "masked_scores", "output", "cross", "12 heads", "scaling"])
+def test_the_colours_are_those_that_plotly_gives_the_numbers(name):
+    figure, root = FIGURES[name](), svg(name)
+    main = figure.data[0]
+    numbers = np.asarray(main.z, dtype=float)
+    hidden = (
+        np.isfinite(np.asarray(figure.data[1].z, dtype=float)) if len(figure.data) > 1 else np.zeros_like(numbers) > 0
+    )
+    places = cell_colors(root, *numbers.shape)
+    assert {place for place in np.ndindex(numbers.shape) if hidden[place] or np.isfinite(numbers[place])} == set(places)
+    for place, color in places.items():
+        if hidden[place]:
+            assert color == HIDDEN
+        else:
+            expected = plotly_color(numbers[place], main.colorscale, main.zmin, main.zmax)
+            assert np.abs(rgb(color) - expected).max() <= 1
+
+
+def test_the_ends_of_the_scale_are_exactly_its_colours():
+    weights = torch.tensor([[[0.0, 1.0], [0.5, 0.5]]])
+    root = ET.fromstring(picture(plots.heatmap(given("ab", weights=weights), "weights"), "svg"))
+    scale = plotly.colors.get_colorscale(PROBABILITY)
+    places = cell_colors(root, 2, 2)
+    assert places[0, 0] == scale[0][1].lower()
+    assert places[0, 1] == scale[-1][1].lower()
+
+
+def test_rows_run_downwards_and_columns_to_the_right():
+    numbers = torch.tensor([[[0.0, 0.25, 0.75], [1.0, 0, 0]]])
+    root = ET.fromstring(picture(plots.heatmap(given("ab", "xyz", weights=numbers), "weights"), "svg"))
+    found = {text: box for text, box in boxes_of_texts(root) if text in "abxyz"}
+    assert found["a"][1] < found["b"][1]
+    assert found["x"][0] < found["y"][0] < found["z"][0]
+    places = cell_colors(root, 2, 3)
+    assert places[1, 0] == plotly.colors.get_colorscale(PROBABILITY)[-1][1].lower()
+    said = texts(root)
+    assert [text for text in said if re.fullmatch(r"\d\.\d\d", text)][:6] == [
+        "0.00",
+        "0.25",
+        "0.75",
+        "1.00",
+        "0.00",
+        "0.00",
+    ]
+
+
+def test_hidden_weights_lie_under_the_ground_without_a_number():
+    said, root = texts(svg("weights")), svg("weights")
+    weights = trace(mask="causal").layers[0].weights[1]
+    numbers = [text for text in said if re.fullmatch(r"\d\.\d\d", text)]
+    assert len(numbers) == 21 + 6
+    assert numbers[:21] == [f"{weights[i, j]:.2f}" for i in range(6) for j in range(i + 1)]
+    assert len(shapes(root, "ground")[0]) == 15
+    assert set(shapes(root, "ground")[1]) == {HIDDEN}
+
+
+def test_rows_without_a_key_are_ground_and_say_so():
+    for name in ("weights, rows without a key", "masked_scores, rows without a key"):
+        places = cell_colors(svg(name), 6, 6)
+        assert all((places[row, column] == HIDDEN) == (row in (0, 3)) for row, column in places)
+        assert len(places) == 36
+    assert texts(svg("weights, rows without a key")).count("no key") == 2
+
+
+def test_a_matrix_all_hidden_is_drawn():
+    mask = torch.zeros(2, 2, dtype=torch.bool)
+    figure = plots.heatmap(given("ab", masked_scores=torch.full((1, 2, 2), -torch.inf), mask=mask), "masked_scores")
+    root = ET.fromstring(picture(figure, "svg"))
+    assert set(cell_colors(root, 2, 2).values()) == {HIDDEN}
+
+
+def test_the_mask_has_its_two_colours_and_free_space_between_the_cells():
+    root = svg("mask")
+    boxes, colors = shapes(root, "cells")
+    assert sorted(set(colors)) == sorted({ALLOWED, HIDDEN})
+    assert colors.count(ALLOWED) == 21
+    rights = np.unique(boxes[:, 2])[:-1]
+    lefts = np.unique(boxes[:, 0])[1:]
+    assert lefts - rights == pytest.approx(0.75, abs=0.03)  # a pixel of the screen
+
+
+def test_numbers_are_left_out_where_a_cell_is_too_small_for_them():
+    def numbers(width):
+        return [text for text in texts(svg("24 tokens", width)) if text == "0.04"]
+
+    assert len(numbers(30)) == 24 * 24
+    assert not numbers(8)
+
+
+def test_a_small_negative_number_is_written_without_a_sign():
+    figure = plots.heatmap(given("ab", scores=torch.tensor([[[-0.001, 1], [-1, 0.001]]])), "scores")
+    assert [text for text in texts(ET.fromstring(picture(figure, "svg"))) if re.fullmatch(r"-?\d\.\d\d", text)] == [
+        "0.00",
+        "1.00",
+        "-1.00",
+        "0.00",
+    ]
+
+
+def test_the_chosen_cell_is_outlined_in_its_colour():
+    root = svg("weights")
+    frames = [path for path in root.iter(f"{SVG}path") if "stroke: #ff3ec9" in path.get("style", "")]
+    assert len(frames) == 3  # its row, its column, itself
+
+    def corners(path):
+        numbers = np.array(re.findall(r"[-\d.]+", path.get("d")), dtype=float).reshape(-1, 2)
+        return [*numbers.min(axis=0), *numbers.max(axis=0)]
+
+    boxes = np.concatenate([shapes(root, "cells")[0], shapes(root, "ground")[0]])
+    assert (np.abs(boxes - corners(frames[2])).max(axis=1) < 0.02).sum() == 1
+    assert len([path for path in svg("output").iter(f"{SVG}path") if "stroke: #ff3ec9" in path.get("style", "")]) == 1
+
+
+# -- large matrices -----------------------------------------------------------------------------
+
+
+def test_300_tokens_are_shown_as_block_maxima_and_the_picture_says_so():
+    figure = FIGURES["300 tokens"]()
+    numbers = np.asarray(figure.data[0].z, dtype=float)
+    largest = np.zeros((150, 150))
+    for i in range(150):
+        for j in range(150):
+            square = numbers[2 * i : 2 * i + 2, 2 * j : 2 * j + 2].flatten()
+            largest[i, j] = square[np.abs(square).argmax()]
+    [cells], by = visible(figure)
+    assert by == (2, 2)
+    np.testing.assert_array_equal(cells.numbers.reshape(150, 150), largest)
+    assert "each cell the largest of 2 × 2" in " ".join(texts(svg("300 tokens")))
+    assert "each cell the largest of 2 × 2" in " ".join(texts(svg("300 tokens", title=False)))
+    assert "largest of" not in " ".join(texts(svg("100 tokens")))
+
+
+def test_256_tokens_are_shown_as_they_are_and_257_are_not():
+    assert block(256, 256, 1) == (1, 1)
+    assert block(257, 256, 1) == (2, 1)
+    assert block(6, 3000, 1) == (1, 12)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "heads"), [(256, 256, 12), (1000, 1000, 144), (4, 4000, 64), (5000, 2, 300)]
+)
+def test_a_picture_never_has_more_cells_than_a_reader_opens(rows, columns, heads):
+    down, across = block(rows, columns, heads)
+    assert -(-rows // down) <= MOST_CELLS
+    assert -(-columns // across) <= MOST_CELLS
+    assert heads * -(-rows // down) * -(-columns // across) <= MOST_IN_ALL
+
+
+def test_blocks_at_the_edge_are_smaller_and_gaps_are_gaps_only_where_all_is():
+    numbers = torch.arange(301.0 * 301).reshape(1, 301, 301)
+    mask = torch.ones(301, 301, dtype=torch.bool).tril()
+    figure = plots.heatmap(
+        given(words(301), masked_scores=numbers.masked_fill(~mask, -torch.inf), mask=mask), "masked_scores"
+    )
+    [cells, ground], by = visible(figure)
+    assert by == (2, 2)
+    assert len(cells.boxes) + len(ground.boxes) == 151 * 151
+    assert len(ground.boxes) == 151 * 150 / 2  # the blocks on the diagonal have a number
+    assert cells.boxes[:, 2:].max() == 300.5
+    widths = np.unique(cells.boxes[:, 2] - cells.boxes[:, 0])
+    assert widths.tolist() == [1, 2]
+
+
+def test_a_pooled_mosaic_says_how_many_numbers_a_cell_stands_for_in_all():
+    figure = plots.heads(given(words(700), scores=noise(8, 700, 700)), "scores")
+    before = figure.layout.meta["panels"][0]["block"]
+    _, (down, across) = visible(figure)
+    assert before > 1
+    assert down == across > 1
+    together = " ".join(texts(ET.fromstring(picture(figure, "svg"))))
+    assert f"each cell the largest of {before * down} × {before * across}" in together
+    assert together.count("each cell the largest of") == 1
+
+
+def test_pooling_takes_the_number_that_stands_out_and_tells_rows_from_columns():
+    matrix = np.array([[1, -5, 2], [3, 4, np.nan], [np.nan, np.nan, -1]])
+    np.testing.assert_array_equal(pooled(matrix, 2, 2)[:, 0][:1], [-5])
+    assert not np.isfinite(pooled(matrix, 2, 2)[1, 0])
+    np.testing.assert_array_equal(pooled(matrix, 1, 3)[:, 0], [-5, 4, -1])
+    np.testing.assert_array_equal(pooled(matrix, 3, 1)[0], [3, -5, 2])
+    np.testing.assert_array_equal(pooled(matrix > 3, 3, 3), [[True]])
+    assert pooled(matrix, 1, 1) is matrix
+
+
+# -- the colour bar, charts ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["weights", "scores", "12 heads", "scaling"])
+def test_the_colour_bar_is_made_of_shapes_from_one_end_of_the_scale_to_the_other(name):
+    figure, root = FIGURES[name](), svg(name)
+    boxes, colors = shapes(root, "colorbar")
+    order = np.argsort(boxes[:, 0])
+    assert len(boxes) == 128
+    assert boxes[order][1:, 0] == pytest.approx(boxes[order][:-1, 2], abs=0.011)
+    for at, color in ((order[0], figure.data[0].colorscale[0][1]), (order[-1], figure.data[0].colorscale[-1][1])):
+        assert np.abs(rgb(colors[at]) - rgb(color)).max() <= 4
+    assert not groups(svg("mask"), "colorbar")
+
+
+def test_bars_are_as_high_as_their_numbers():
+    figure, root = FIGURES["shares"](), svg("shares")
+    heights, numbers = [], []
+    for i, bar in enumerate(figure.data):
+        boxes, colors = shapes(root, rf"bars-{i}")
+        assert set(colors) == {bar.marker.color}
+        order = np.argsort(boxes[:, 0])
+        heights += (boxes[order, 3] - boxes[order, 1]).tolist()
+        numbers += list(bar.y)
+    scale = max(heights) / max(numbers)
+    np.testing.assert_allclose(heights, np.array(numbers) * scale, atol=0.011)
+    assert texts(root).count("8 (x / 8)") == 1
+
+
+@pytest.mark.parametrize("name", ["variance", "entropy"])
+def test_points_lie_on_the_curve_in_their_colours(name):
+    figure, root = FIGURES[name](), svg(name)
+    styles = [path.get("style", "") for path in root.iter(f"{SVG}path")]
+    assert sum("fill: #" in style and "stroke: #3d8bc9" in style for style in styles) == 5
+    for color in figure.data[1].marker.color:
+        assert sum(f"fill: {color}" in style for style in styles) == 1
+    assert any("stroke-dasharray" in style for style in styles)
+    assert {"0.05", "1/8", "8"} <= set(texts(root))
+
+
+# -- what is refused, and what is left alone ----------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [1.9, 0, -5, 100.1, float("nan"), float("inf")])
+def test_a_width_out_of_range_is_refused_in_a_sentence(width):
+    with pytest.raises(PictureError, match=r"2 to 100 cm wide; got .*: choose"):
+        picture(FIGURES["weights"](), "svg", width)
+
+
+@pytest.mark.parametrize("kind", ["jpg", "", "SVG", "eps"])
+def test_another_kind_is_refused_in_a_sentence(kind):
+    with pytest.raises(AttentionError, match=r"png, svg or pdf; got .*: choose"):
+        picture(FIGURES["weights"](), kind)
+
+
+def test_a_figure_of_another_sort_is_refused_in_a_sentence():
+    with pytest.raises(PictureError, match="got pie, scatter3d"):
+        picture(go.Figure([go.Pie(values=[1]), go.Scatter3d(x=[1], y=[1], z=[1])]), "svg")
+
+
+def test_the_figure_is_left_as_it_was():
+    figure = FIGURES["12 heads"]()
+    before = figure.to_json()
+    picture(figure, "svg")
+    assert figure.to_json() == before
+
+
+def test_threads_do_not_disturb_each_other_nor_the_settings():
+    import matplotlib as mpl
+
+    before = dict(mpl.rcParams)
+    asked = [(name, kind) for name in ("weights", "mask", "entropy", "4 heads") for kind in KINDS] * 2
+    expected = [drawn(*both) for both in asked]
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda both: picture(FIGURES[both[0]](), both[1]), asked))
+    assert made == expected
+    assert dict(mpl.rcParams) == before
+
+
+def test_matplotlib_is_imported_when_the_first_picture_is_made_and_never_pyplot():
+    code = """
+        import sys
+        from attention import paper, plots
+        print("matplotlib" in sys.modules)
+        import torch
+        from attention import Layer, Trace
+        paper.picture(plots.heatmap(Trace(("a",), (Layer(weights=torch.ones(1, 1, 1)),)), "weights"), "pdf")
+        print("matplotlib" in sys.modules, "matplotlib.pyplot" in sys.modules)
+    """
+    command = [sys.executable, "-W", "error", "-c", "\n".join(line.strip() for line in code.splitlines())]
+    run = subprocess.run(
+        command, cwd=Path(__file__).parents[1], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert run.stdout.split() == ["False", "True", "False"]
+    assert not run.stderr
