@@ -16,18 +16,6 @@ ORDER = (
     ("errors", "seeds", "tokens", "literals", "matrix", "matrix_npy", "matrix_text"),
     ("config", "masks", "trace"),
     ("attend",),
-    (
-        "arithmetic",
-        "explain",
-        "metrics",
-        "frames",
-        "numbers",
-        "pooling",
-        "paper",
-        "drawing",
-        "plots",
-        "glossary",
-    ),  # what looks at a trace …
     # What looks at a trace …
     ("arithmetic", "explain", "metrics", "frames", "numbers", "pooling", "drawing", "plots", "paper", "glossary"),
     ("sources",),  # … knows nothing of where traces come from, nor the other way round

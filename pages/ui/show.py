@@ -11,7 +11,9 @@ import streamlit as st
 
 from attention import Cell, Explanation, Layer, Step, frames, glossary
 from pages.ui import figure
+from pages.ui.knobs import locked
 from pages.ui.notes import plain
+from pages.ui.takeaway import takeaway
 
 _STYLES = """
 <style>
@@ -60,6 +62,8 @@ def figures(drawn: list[go.Figure], key: str, on_click: Callable[[str, int, int]
             on_click(str(cell["step"]), int(cell["x"]), int(cell["y"]))
 
     figure.component()(key=key, data=figure.pack(drawn), on_cell_change=clicked)
+    if not (locked() or st.context.is_embedded):
+        takeaway(drawn, key)
 
 
 def strip(layer: Layer, chosen: str, on_click: Callable[[str], None]) -> None:
