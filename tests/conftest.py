@@ -20,6 +20,9 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, sync_playwright
 
+# As the server does: with more threads BLAS sums in another order, and the last bit differs.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 ROOT = Path(__file__).parents[1]
 # Before it finds its base path, Streamlit's page asks for these below the page's own path.
 STREAMLITS_OWN_404 = ("/_stcore/health", "/_stcore/host-config")

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from io import BytesIO
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+import safetensors.numpy
 from conftest import acted, click_cell, painted, settled
 from playwright.sync_api import Page, expect
-from test_browser import LINK, Open
+from test_browser import CAUSAL, LINK, TEXT, Open
 
 pytestmark = pytest.mark.browser
 CLIPBOARD = {"permissions": ["clipboard-read", "clipboard-write"]}
@@ -96,3 +101,45 @@ def test_a_state_saved_here_is_opened_there_on_its_own_page(open_page: Open, ser
     np.testing.assert_array_equal(painted(other, 2), painted(page, 2))
     other.wait_for_function("location.search.includes('temperature=0.5') && location.search.includes('seed=4')")
     assert "mask=causal" in other.url
+
+
+def saved(page: Page, name: str) -> bytes:
+    """What a download button gives."""
+    with page.expect_download(timeout=60_000) as download:
+        page.get_by_role("button", name=name, exact=True).click()
+    return Path(download.value.path()).read_bytes()
+
+
+def test_a_figure_is_saved_as_the_vector_and_the_width_that_were_asked_for(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}")
+    acted(page, lambda: page.get_by_role("button", name="Save as a picture").click())
+    acted(page, lambda: page.get_by_role("radio", name="A weights").click())
+
+    def type_width() -> None:
+        page.get_by_label("Width in cm").fill("8")
+        page.keyboard.press("Enter")
+
+    acted(page, type_width)
+    svg = ElementTree.fromstring(saved(page, "SVG"))
+    assert float(svg.attrib["width"].removesuffix("pt")) / 72 * 2.54 == pytest.approx(8, abs=0.01)
+    texts = ["".join(text.itertext()).strip() for text in svg.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts.count("the") == 4  # twice on each axis
+    assert texts.count("1.00") >= 6  # the sums of the rows
+    assert not list(svg.iter("{http://www.w3.org/2000/svg}image"))
+    assert saved(page, "PDF").startswith(b"%PDF")
+    assert saved(page, "PNG").startswith(b"\x89PNG")
+
+
+def test_the_numbers_and_the_code_that_are_saved_are_those_of_the_page(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/heads?{LINK}&head=1")
+    acted(page, lambda: page.get_by_role("button", name="Share").click())
+    arrays = np.load(BytesIO(saved(page, "All steps (.npz)")))
+    np.testing.assert_array_equal(arrays["L0.weights"], CAUSAL.weights.numpy())
+    assert list(arrays["tokens"]) == TEXT.split()
+    tensors = safetensors.numpy.load(saved(page, "All steps (.safetensors)"))
+    np.testing.assert_array_equal(tensors["L0.output"], CAUSAL.output.numpy())
+    names: dict[str, Any] = {}
+    exec(saved(page, "Python (.py)").decode(), names)
+    np.testing.assert_allclose(names["output"].numpy(), CAUSAL.output.numpy(), atol=1e-6)
+    assert json.loads(saved(page, "Notebook (.ipynb)"))["nbformat"] == 4
+    assert saved(page, "weights (.csv)").decode().splitlines()[1].startswith("0 the,1.0,0.0")
