@@ -90,9 +90,9 @@ async def _one(server: Server, one: Hostile, verdict: Verdict) -> str:
 
 
 def uploader(run: Run, key_or_label: str) -> str:
-    """The key of the uploader with this key or label."""
+    """The key of the uploader with this key, or whose label begins so."""
     for key, (kind, element) in run.widgets.items():
-        if kind == "file_uploader" and key_or_label in (key, element.label):
+        if kind == "file_uploader" and (key == key_or_label or element.label.startswith(key_or_label)):
             return key
     raise LookupError(f"there is no uploader {key_or_label!r}")
 
@@ -107,7 +107,7 @@ async def has_state_files(server: Server) -> bool:
     """Whether this version opens state files."""
     async with Session(server.base) as session:
         run = await session.open()
-    return any(getattr(element, "label", "") == STATE_FILE for _, element in run.widgets.values())
+    return any(getattr(element, "label", "").startswith(STATE_FILE) for _, element in run.widgets.values())
 
 
 async def lying_requests(server: Server, verdict: Verdict) -> int:

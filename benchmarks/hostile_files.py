@@ -145,10 +145,18 @@ def states(keys: tuple[str, ...], values: st.SearchStrategy[str]) -> st.SearchSt
         lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=8), inner, max_size=3)),
         max_leaves=6,
     )
-    known = st.dictionaries(
-        st.one_of(st.sampled_from(keys), st.sampled_from(("version", "state", "__proto__"))), anything, max_size=8
+    known = st.sampled_from((*keys, *keys, "version", "state", "__proto__", "lab_stretch", "lab_" + "x" * 50))
+    state = st.dictionaries(known, values, max_size=8)
+    page = st.sampled_from(("Lab", "Heads", "Masks", "Softmax", "Reference", "x", "../app.py", 7))
+    right = st.builds(lambda page, state: {"attention lab": 1, "page": page, "state": state}, page, state)
+    nearly = st.builds(
+        lambda one, more: {**one, **more},
+        right,
+        st.dictionaries(st.sampled_from(("attention lab", "page", "state")), anything),
     )
-    written = st.one_of(known, known.map(lambda state: {"state": state}), anything).map(json.dumps)
+    written = st.one_of(right, right, right, nearly, st.dictionaries(known, anything, max_size=8), anything).map(
+        json.dumps
+    )
     broken = st.sampled_from(
         (
             "",

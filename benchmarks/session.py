@@ -147,7 +147,7 @@ class Session:
             run.exceptions.append(f"{drawn.type}: {drawn.message}")
         elif kind == "alert":
             run.sentences.append(f"{Alert.Format.Name(drawn.format).lower()}: {drawn.body}")
-        elif kind == "bidi_component":
+        elif kind == "bidi_component" and drawn.component_name == "attention_figure":
             run.figures += 1
         elif kind == "dataframe":
             run.tables += 1
@@ -169,7 +169,7 @@ class Session:
 def _value(kind: str, element: Any) -> Any:
     """What a widget holds when it is drawn: what the server set, or its default; None if nothing."""
     match kind:
-        case "slider":
+        case "slider" if not element.options:  # a select_slider keeps its default
             return (element.value if element.set_value else element.default)[0]
         case "selectbox" if element.set_value:
             return element.raw_value
