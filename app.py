@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
-
+import plotly.graph_objects as go
 import streamlit as st
 
 from attention import Cell, explain, frames, plots
@@ -16,26 +15,31 @@ MAIN_STEPS = ("scores", "weights", "output")
 page = start(
     "Lab", "Every matrix between a text and the output of attention. Click a cell to see how its number came about."
 )
-trace, index, layer, cell = page.trace, page.index, page.layer, page.cell
+index, cell = page.index, page.cell
 
 
 def pick_step(step: str) -> None:
-    inputs.choose(Cell(step, cell.head, cell.row, cell.column), layer)
+    inputs.choose(Cell(step, cell.head, cell.row, cell.column), page.layer)
 
 
 def pick_cell(step: str, x: int, y: int) -> None:
-    inputs.choose(Cell(step, cell.head, y, x), layer)
+    inputs.choose(Cell(step, cell.head, y, x), page.layer)
 
 
 with page.above:
-    show.strip(layer, cell.step, pick_step)
+    show.strip(page.layer, cell.step, pick_step)
 
 maps = st.container()
 stretch = Knobs(page.notes, {"lab_stretch": False}).toggle(
     "Stretch the colours of the weights", "lab_stretch", help="Off: colours run from 0 to 1, so that maps compare."
 )
-draw = partial(plots.heatmap, trace, layer=index, head=cell.head, chosen=cell, stretch=stretch)
-recorded = [step.name for step, _ in layer]
+
+
+def draw(step: str) -> go.Figure:
+    return plots.heatmap(page.trace, step, index, cell.head, cell, stretch)
+
+
+recorded = [step.name for step, _ in page.layer]
 drawn = [step for step in MAIN_STEPS if step in recorded] or recorded[-1:]
 if drawn[-1] != "output" and "head_output" in recorded:
     drawn.append("head_output")  # a source without W_O
@@ -48,12 +52,12 @@ if own_map:
         show.figures([draw(cell.step)], "lab_chosen", pick_cell)
 with arithmetic:
     st.markdown("#### How this number came about")
-    explanation = explain(trace, cell.step, index, cell.head, cell.row, cell.column)
-    show.arithmetic(explanation, *frames.names(trace, cell), on_step=inputs.choose)
+    explanation = explain(page.trace, cell.step, index, cell.head, cell.row, cell.column)
+    show.arithmetic(explanation, *frames.names(page.trace, cell), on_step=inputs.choose)
 
 st.markdown(f"#### All numbers of `{cell.step}`")
 show.table(
-    frames.frame(trace, cell.step, index, cell.head),
-    partial(frames.csv, trace, cell.step, index, cell.head),
+    frames.frame(page.trace, cell.step, index, cell.head),
+    lambda: frames.csv(page.trace, cell.step, index, cell.head),
     f"{cell.step}-L{index}-H{cell.head}.csv",
 )

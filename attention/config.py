@@ -111,6 +111,21 @@ class AttentionConfig:
         return HeadSizes(self.n_heads, d_k, d_v)
 
 
+def check_size(n_heads: int, n_queries: int, n_keys: int, dropout: bool, itemsize: int, most: int) -> None:
+    """Refuses a layer whose steps [head query_pos key_pos] would take more than `most` bytes.
+
+    Raises:
+        ConfigError: they would.
+    """
+    n_steps = 5 if dropout else 4  # scores, scaled, masked, weights, dropped
+    needed = n_steps * n_heads * n_queries * n_keys * itemsize
+    if needed > most:
+        raise ConfigError(
+            f"All steps need at most {most / 2**20:,.0f} MB here; {n_heads} {'head' if n_heads == 1 else 'heads'} of "
+            f"{n_queries:,} × {n_keys:,} scores need {needed / 2**20:,.0f} MB: choose fewer heads, or a shorter text."
+        )
+
+
 def divisors(number: int) -> tuple[int, ...]:
     """All whole numbers that divide `number`, ascending: the numbers of heads that fit a d_model."""
     small = [i for i in range(1, math.isqrt(number) + 1) if number % i == 0]

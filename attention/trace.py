@@ -344,6 +344,15 @@ class Trace:
                             f"{axis} is {size} in {step.name} but there are {len(names)} tokens: give one token per {axis}."
                         )
 
+    @property
+    def nbytes(self) -> int:
+        """The memory of all its tensors, in bytes; what two of them share counts once."""
+        there = [getattr(layer, declared.name) for layer in self.layers for declared in fields(layer)]
+        storages = {
+            tensor.untyped_storage().data_ptr(): tensor for tensor in there if hasattr(tensor, "untyped_storage")
+        }
+        return sum(tensor.untyped_storage().nbytes() for tensor in storages.values())
+
     def labels_of(self, axis: str) -> tuple[str, ...] | None:
         """The tokens along an axis, or None for an axis that is only numbered (d_model, head, …)."""
         return {"query_pos": self.tokens, "key_pos": self.key_tokens}.get(axis)

@@ -13,8 +13,8 @@ page = start("Masks", "A mask decides which keys a query may look at. Click a ce
 
 from attention import mask_lessons
 
-trace, layer, cell = page.trace, page.layer, page.cell
-visible = mask_lessons.visible_cells(trace, page.index)
+cell = page.cell
+visible = mask_lessons.visible_cells(page.trace, page.index)
 
 
 def toggle(step: str, x: int, y: int) -> None:
@@ -24,21 +24,21 @@ def toggle(step: str, x: int, y: int) -> None:
         inputs.choose(Cell(step, cell.head, y, x))
 
 
-shown = [step for step in ("masked_scores", "weights") if getattr(layer, step) is not None]
+shown = [step for step in ("masked_scores", "weights") if getattr(page.layer, step) is not None]
 maps = [
-    plots.mask_map(trace, page.index, cell),
-    *(plots.heatmap(trace, step, page.index, cell.head, cell) for step in shown),
+    plots.mask_map(page.trace, page.index, cell),
+    *(plots.heatmap(page.trace, step, page.index, cell.head, cell) for step in shown),
 ]
 show.figures(maps, "masks_maps", toggle)
 
 if page.mask_is_a_knob and not locked():
     with st.container(horizontal=True):
-        hide = mask_lessons.hide_query(visible, cell.row) if cell.row < len(trace.tokens) else ""
+        hide = mask_lessons.hide_query(visible, cell.row) if cell.row < len(page.trace.tokens) else ""
         st.button(f"Hide every key from query {cell.row}", on_click=inputs.choose_mask, args=(hide,), disabled=not hide)
         st.button("Allow everything", on_click=inputs.choose_mask, args=("",))
     with st.expander("The mask as a grid, for the keyboard"):
         show.grid(
-            mask_lessons.grid(trace, page.index),
+            mask_lessons.grid(page.trace, page.index),
             "masks_grid",
             lambda ticks: inputs.choose_mask(mask_lessons.cells_of(ticks)),
         )
@@ -51,12 +51,12 @@ st.markdown("#### A query that sees no key")
 st.markdown(
     "The softmax shares out 1 among the keys a query may see. Where there is none, there is nothing to share: "
     "the honest answer is a row of zeros. This is what code in the wild makes of such a row, worked out now "
-    f"from the scores of query {min(cell.row, len(trace.tokens) - 1)}:"
+    f"from the scores of query {min(cell.row, len(page.trace.tokens) - 1)}:"
 )
-show.lines(mask_lessons.hidden_row_table(mask_lessons.scores_of(layer, cell)))
+show.lines(mask_lessons.hidden_row_table(mask_lessons.scores_of(page.layer, cell)))
 
 st.markdown("#### The averaging trick: why a mask and a softmax")
-average, ways = mask_lessons.averaging_traces(trace, page.index)
+average, ways = mask_lessons.averaging_traces(page.trace, page.index)
 st.markdown(
     "Attention without any preference is an average over what a query may see. A loop does it, a triangular matrix does it "
     "at once, and a softmax of zeros with −∞ above the diagonal gives that very matrix. Put scores in place of the zeros, "

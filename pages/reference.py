@@ -17,7 +17,6 @@ page = start(
     "What each matrix is called, here and elsewhere, its shape with your knobs, and how it is made.",
     pick=False,
 )
-layer = page.layer
 
 asked = Knobs(page.notes, {"reference_find": ""}).text(
     "Find a name", "reference_find", 200, st.text_input, placeholder="hook_z, attn_probs, sims …",
@@ -35,9 +34,9 @@ if not found:
     )
 with st.container(key="reference_steps"):
     for step in found:
-        there = getattr(layer, step.name) is not None
+        there = getattr(page.layer, step.name) is not None
         with st.container(border=True, key=f"reference_{step.name}", gap="small"):
-            show.card(step, glossary.shape(step, layer) if there else " · ".join(step.axes))
+            show.card(step, glossary.shape(step, page.layer) if there else " · ".join(step.axes))
             with suppress(StreamlitPageNotFoundError):
                 if there:
                     link = {**inputs.state(), "step": step.name}
@@ -46,7 +45,7 @@ with st.container(key="reference_steps"):
                 st.caption("Not in this trace: its source, or its knobs, do not make it.")
 
 st.markdown("#### Axes")
-show.lines(glossary.axes(layer))
+show.lines(glossary.axes(page.layer))
 st.markdown("#### Parameters")
-show.lines(glossary.parameters(layer))
-show.twin(glossary.frame(layer), "reference_steps_table", "All steps and parameters as a table")
+show.lines(glossary.parameters(page.layer))
+show.twin(glossary.frame(page.layer), "reference_steps_table", "All steps and parameters as a table")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from attention.config import AttentionConfig
+from attention.config import AttentionConfig, check_size
 from attention.errors import MatrixError, ShapeError
 from attention.matrix import Matrix, checked
 from attention.trace import Layer, Trace
@@ -60,6 +60,7 @@ class Matrices:
         key_tokens: a label for each key; by default those of the queries, or k0, k1, … where there
             are not as many keys as queries.
         config: the knobs, of which `mask`, `window`, `temperature` and `scaled` are used, no other.
+        max_bytes: of all steps together; more is refused before it is worked out.
     """
 
     x: Matrix = ()
@@ -73,6 +74,7 @@ class Matrices:
     tokens: tuple[str, ...] = ()
     key_tokens: tuple[str, ...] = ()
     config: AttentionConfig = field(default_factory=AttentionConfig)
+    max_bytes: int = 2**33
 
     def trace(self) -> Trace:
         """Every step the matrices allow, in float64, so that typed numbers stay what they are.
@@ -81,17 +83,21 @@ class Matrices:
             MatrixError: a matrix is missing, holds something else than finite numbers, or numbers
                 so large that no picture can hold a step.
             ShapeError: two matrices, or a matrix and its labels, do not fit together.
+            ConfigError: the steps would take more than `max_bytes`.
         """
         # Imported at first use: torch takes more than a second, and a page opens before that.
         from attention import masks
         from attention.attend import attend, project
 
         given = self._tensors()
+        n_queries, n_keys = (
+            (len(given["x"]),) * 2 if "x" in given else (given[name].shape[1] for name in ("query", "key"))
+        )
+        check_size(1, n_queries, n_keys, False, 8, self.max_bytes)
         if "x" in given:
             query, key, value = (project(given["x"], given[name]) for name in ("w_q", "w_k", "w_v"))
         else:
             query, key, value = (given[name] for name in _DIRECT)
-        n_queries, n_keys = query.shape[1], key.shape[1]
         tokens = self._labels(self.tokens, "tokens", "queries", "x", n_queries)
         same = n_keys == n_queries and not self.key_tokens
         key_tokens = tokens if same else self._labels(self.key_tokens, "key_tokens", "keys", "k", n_keys)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from attention.config import AttentionConfig
+from attention.config import AttentionConfig, check_size
 from attention.errors import ConfigError, TextError
 from attention.tokens import tokenize
 from attention.trace import Trace
@@ -41,6 +41,7 @@ class TypedText:
         sequence: which line is shown, from zero.
         pad: fill shorter lines with empty tokens up to the longest, and hide those keys; the mask
             "padding" does the same and hides nothing else.
+        max_bytes: of all steps of all heads together; more is refused before it is worked out.
     """
 
     text: str
@@ -50,6 +51,7 @@ class TypedText:
     max_tokens: int = 512
     sequence: int = 0
     pad: bool = False
+    max_bytes: int = 2**33
 
     @property
     def n_sequences(self) -> int:
@@ -61,6 +63,7 @@ class TypedText:
 
         Raises:
             TextError: `text` has no words or punctuation marks.
+            ConfigError: the steps would take more than `max_bytes`.
         """
         # Imported at first use: torch takes more than a second, and a page opens before that.
         import torch
@@ -76,6 +79,7 @@ class TypedText:
         real = None if PAD not in key_tokens else torch.tensor([token != PAD for token in key_tokens])
 
         config, (n_heads, d_k, d_v) = self.config, self.config.sizes
+        check_size(n_heads, len(tokens), len(key_tokens), bool(config.dropout), 4, self.max_bytes)
         embedding, position, x = self._input(tokens)
         memory = self._input(key_tokens)[2] if crossed else None
         x2 = x if memory is None else memory

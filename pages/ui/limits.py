@@ -26,4 +26,9 @@ MAX_TOKENS = _limit("MAX_TOKENS", 512, 1, 4096)  # of a text; a longer one is cu
 MAX_CHARACTERS = _limit("MAX_CHARACTERS", 20_000, 10, 200_000)  # of a text
 MAX_D_MODEL = _limit("MAX_D_MODEL", 1024, 1, 4096)  # and of d_k and d_v
 MAX_HEADS = _limit("MAX_HEADS", 32, 1, 128)
-CACHED_TRACES = _limit("CACHED_TRACES", 8, 1, 1000)  # the largest takes about 170 MB with 32 heads of 512 tokens
+MAX_TRACE_MB = _limit("MAX_TRACE_MB", 64, 1, 65_536)  # all steps of one text; larger ones are refused in words
+CACHE_MB = _limit("CACHE_MB", 256, 1, 65_536)  # of the traces kept for everybody
+if CACHE_MB < 2 * MAX_TRACE_MB:
+    raise ConfigError(
+        f"LAB_CACHE_MB is at least twice LAB_MAX_TRACE_MB; got {CACHE_MB} and {MAX_TRACE_MB}: raise the one or lower the other."
+    )

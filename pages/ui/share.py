@@ -7,20 +7,21 @@ from functools import partial
 
 import streamlit as st
 
-from attention import Cell, Matrices, Source, Trace, code, frames, numbers
+from attention import Cell, Matrices, Source, code, frames, numbers
 from attention.sources.matrices import SYMBOLS
 from pages.ui import inputs, link, state_file
 from pages.ui.matrices import too_long
+from pages.ui.traces import trace_of
 
 BINARY = "application/octet-stream"
 
 
-def bar(title: str, source: Source, trace: Trace, index: int, cell: Cell) -> None:
+def bar(title: str, source: Source, index: int, cell: Cell) -> None:
     """The buttons beside the title."""
     link.buttons("link", missing=_missing(source), key="copy_link", watch=True)
     with st.popover("Share", key="share", on_change="rerun") as opened:
         if opened.open:
-            _offers(title, source, trace, index, cell)
+            _offers(title, source, index, cell)
 
 
 def _missing(source: Source) -> str:
@@ -29,23 +30,32 @@ def _missing(source: Source) -> str:
     return f"{', '.join(left_out)} {'is' if len(left_out) == 1 else 'are'}" if left_out else ""
 
 
-def _offers(title: str, source: Source, trace: Trace, index: int, cell: Cell) -> None:
+def _offers(title: str, source: Source, index: int, cell: Cell) -> None:
     st.markdown("**A link or a file that opens exactly this**")
     link.buttons("lock", "iframe", missing=_missing(source), key="copy_more")
     state = {**inputs.of_pages(), **inputs.state(whole=True)}
     _download("Save the state (.json)", partial(state_file.write, title, state), "attention.json", "application/json")
     st.markdown("**The numbers**")
     with st.container(horizontal=True):
-        csv = partial(frames.csv, trace, cell.step, index, cell.head)
-        _download(f"{cell.step} (.csv)", csv, f"{cell.step}-L{index}-H{cell.head}.csv", "text/csv")
-        _download("All steps (.npz)", partial(numbers.npz, trace), "attention.npz", BINARY)
-        _download("All steps (.safetensors)", partial(numbers.safetensors, trace), "attention.safetensors", BINARY)
+        _download(
+            f"{cell.step} (.csv)",
+            lambda: frames.csv(trace_of(source), cell.step, index, cell.head),
+            f"{cell.step}-L{index}-H{cell.head}.csv",
+            "text/csv",
+        )
+        _download("All steps (.npz)", lambda: numbers.npz(trace_of(source)), "attention.npz", BINARY)
+        _download(
+            "All steps (.safetensors)", lambda: numbers.safetensors(trace_of(source)), "attention.safetensors", BINARY
+        )
     st.markdown("**The same in plain torch**")
-    python = code.python(source, trace)
+    python = code.python(source, trace_of(source))
     with st.container(horizontal=True):
         _download("Python (.py)", python, "attention_steps.py", "text/x-python")
         _download(
-            "Notebook (.ipynb)", partial(code.ipynb, source, trace), "attention_steps.ipynb", "application/x-ipynb+json"
+            "Notebook (.ipynb)",
+            lambda: code.ipynb(source, trace_of(source)),
+            "attention_steps.ipynb",
+            "application/x-ipynb+json",
         )
     st.code(python, height=260)
 

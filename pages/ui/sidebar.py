@@ -11,7 +11,7 @@ from attention import NOTEBOOKS, AttentionConfig, Matrices, Notebook, Source, Ty
 from attention.config import INITS, MASKS, POSITIONS, divisors
 from pages.ui.inputs import DEFAULTS, chosen_of
 from pages.ui.knobs import Knobs, asked_for, peek
-from pages.ui.limits import MAX_CHARACTERS, MAX_D_MODEL, MAX_HEADS, MAX_TOKENS
+from pages.ui.limits import MAX_CHARACTERS, MAX_D_MODEL, MAX_HEADS, MAX_TOKENS, MAX_TRACE_MB
 from pages.ui.matrices import forget_uploads, matrices
 from pages.ui.notes import Notes
 
@@ -40,7 +40,7 @@ def _matrices(knobs: Knobs, wide: DeltaGenerator) -> Matrices:
     with st.expander("More about the mask"):
         details = _mask_details(knobs, mask)
     config = AttentionConfig(mask=mask, temperature=temperature, scaled=scaled, **details)
-    return Matrices(**found, tokens=tuple(names.split()), config=config)
+    return Matrices(**found, tokens=tuple(names.split()), config=config, max_bytes=MAX_TRACE_MB * 2**20)
 
 
 def _typed_text(knobs: Knobs) -> TypedText:
@@ -122,7 +122,7 @@ def _typed_text(knobs: Knobs) -> TypedText:
         dropout=dropout,
         **details,
     )
-    return TypedText(text, config, text2, lowercase, MAX_TOKENS, sequence, pad)
+    return TypedText(text, config, text2, lowercase, MAX_TOKENS, sequence, pad, MAX_TRACE_MB * 2**20)
 
 
 def _sequence(knobs: Knobs, n_sequences: int) -> int:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from weakref import ReferenceType, ref
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 from streamlit.errors import StreamlitAPIException, StreamlitPageNotFoundError
 
-from attention import AttentionConfig, AttentionError, Cell, Layer, Matrices, Source, Trace
+from attention import AttentionConfig, AttentionError, Cell, Layer, Source, Trace
 from pages.ui import inputs, link, process, share, show, sidebar, state_file  # noqa: F401  # process: once per server
 from pages.ui.knobs import locked
-from pages.ui.limits import CACHED_TRACES
 from pages.ui.notes import Notes
+from pages.ui.traces import trace_of
 
 MENU = {
     "app.py": "Lab",
@@ -26,14 +27,19 @@ MENU = {
 
 @dataclass(frozen=True)
 class Page:
-    """The source and the trace a page shows, the chosen layer and cell, and two places: above the pickers, and for notes."""
+    """The source a page shows, the chosen layer and cell, and two places: above the pickers, and for notes."""
 
     source: Source
-    trace: Trace
     index: int
     cell: Cell
     above: DeltaGenerator
     notes: Notes
+    seen: ReferenceType[Trace]
+
+    @property
+    def trace(self) -> Trace:
+        """The trace of the source. Nobody but `traces` keeps it."""
+        return self.seen() or trace_of(self.source)
 
     @property
     def mask_is_a_knob(self) -> bool:
@@ -67,7 +73,8 @@ def start(title: str, intro: str, pick: bool = True) -> Page:
         menu = st.container(gap=None)
         try:
             source = sidebar.source(notes, wide)
-            trace = _trace(source)
+            with st.spinner("Working out every step …"):
+                trace = trace_of(source)
         except AttentionError as error:
             source, trace = None, None
             notes.error(str(error))
@@ -94,8 +101,8 @@ def start(title: str, intro: str, pick: bool = True) -> Page:
         if embedded or locked():
             link.buttons("open", key="copy_link", watch=True)
         else:
-            share.bar(title, source, trace, index, cell)
-    return Page(source, trace, index, cell, above, notes)
+            share.bar(title, source, index, cell)
+    return Page(source, index, cell, above, notes, ref(trace))
 
 
 def _open_page(title: str) -> None:
@@ -105,10 +112,3 @@ def _open_page(title: str) -> None:
     if path and asked != title:
         with suppress(StreamlitAPIException):  # a page that is run by itself, as AppTest does, has no others
             st.switch_page(path, query_params={})
-
-
-# One object for everybody: a trace is never written to. Few, because a long text with many heads is large.
-# Matrices are hashed by their text: Streamlit takes a second for a large one, number by number.
-@st.cache_resource(max_entries=CACHED_TRACES, show_spinner="Working out every step …", hash_funcs={Matrices: repr})
-def _trace(source: Source) -> Trace:
-    return source.trace()

@@ -1,0 +1,84 @@
+"""What an operator allows: read from the environment, said in words, and memory that stays where it was."""
+
+import gc
+import os
+import subprocess
+import sys
+from weakref import ref
+
+import pytest
+from conftest import ROOT
+from test_pages import drawn, opened, said
+
+from attention import AttentionConfig, ConfigError, Matrices, TypedText
+from pages.ui import limits
+from pages.ui.traces import trace_of
+
+
+def starts(**environment: str) -> subprocess.CompletedProcess[str]:
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-c",
+        "from pages.ui import limits; print(limits.MAX_TOKENS, limits.CACHE_MB)",
+    ]
+    return subprocess.run(
+        command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_limits_come_from_the_environment() -> None:
+    assert starts(LAB_MAX_TOKENS="100", LAB_CACHE_MB="300").stdout.split()[-2:] == ["100", "300"]
+
+
+@pytest.mark.parametrize("text", ["many", "0", "-5", "1e9", "", "999999999", "٣"])
+def test_a_server_that_misreads_a_limit_does_not_start(text: str) -> None:
+    run = starts(LAB_MAX_TOKENS=text)
+    assert run.returncode
+    assert "LAB_MAX_TOKENS is a whole number from 1 to 4,096" in run.stderr
+
+
+def test_a_cache_that_cannot_hold_two_traces_is_refused() -> None:
+    assert "LAB_CACHE_MB is at least twice" in starts(LAB_CACHE_MB="64").stderr
+
+
+def test_the_readme_names_every_limit_with_its_default() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for name in ("MAX_TOKENS", "MAX_CHARACTERS", "MAX_D_MODEL", "MAX_HEADS", "MAX_TRACE_MB", "CACHE_MB"):
+        assert f"| `LAB_{name}` | {getattr(limits, name)} |" in readme
+
+
+def test_a_trace_that_is_too_large_is_one_sentence_before_it_is_worked_out() -> None:
+    app = opened("app.py", text=" ".join(f"w{i}" for i in range(512)), d_model="64", heads="32", dropout="0.5")
+    assert not app.exception
+    assert not drawn(app)
+    assert "All steps need at most 64 MB here; 32 heads of 512 × 512 scores need 160 MB" in said(app).replace("\\", "")
+
+
+def test_both_sources_keep_to_their_bytes() -> None:
+    with pytest.raises(ConfigError, match=r"4 heads of 9 × 9 scores need"):
+        TypedText("the owl asked the moon and the moon blinked", max_bytes=5000).trace()
+    TypedText("the owl asked the moon and the moon blinked", max_bytes=5184).trace()
+    with pytest.raises(ConfigError, match=r"1 head of 2 × 2 scores"):
+        Matrices(query=((1.0,), (1.0,)), key=((1.0,), (2.0,)), value=((1.0,), (2.0,)), max_bytes=100).trace()
+
+
+def test_the_bytes_of_a_trace_are_those_of_its_tensors() -> None:
+    trace = TypedText("a b c", AttentionConfig(d_model=8, n_heads=2, init="identity")).trace()
+    layer = trace.layers[0]
+    tensors = {id(t.untyped_storage()): t for t in [*(t for _, t in layer), layer.mask] if t is not None}
+    assert trace.nbytes <= sum(t.untyped_storage().nbytes() for t in tensors.values())
+    assert trace.nbytes >= 4 * 3 * 3 * 4 + 3 * 8 * 4  # four steps of one head, and X, which is also Q, K and V
+
+
+def test_a_session_that_is_still_open_keeps_no_trace_from_leaving() -> None:
+    app = opened("app.py", text="a session that stays open")
+    kept = trace_of.cache
+    assert kept.currsize == sum(trace.nbytes for trace in kept.values())
+    mine = ref(next(trace for trace in kept.values() if trace.tokens[1] == "session"))
+    kept.clear()
+    gc.collect()
+    assert mine() is None
+    app.selectbox(key="head").set_value(1).run()  # and the page works on
+    assert not app.exception
