@@ -31,13 +31,17 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# The browser tests drive the system's Chromium. Where it cannot be had they fail; they are never skipped.
+# The browser tests drive the system's Chromium, some through nginx. Where these cannot be had they fail; they are never skipped.
 browser:
-	@command -v "$${CHROMIUM:-chromium}" >/dev/null || { \
-	  echo "Installing Chromium for the browser tests ..."; \
+	@PATH="$$PATH:/usr/sbin"; wanted=; \
+	command -v "$${CHROMIUM:-chromium}" >/dev/null || wanted="chromium"; \
+	command -v "$${NGINX:-nginx}" >/dev/null || wanted="$$wanted nginx"; \
+	[ -z "$$wanted" ] || { \
+	  echo "Installing for the browser tests: $$wanted ..."; \
 	  sudo=$$( [ "$$(id -u)" = 0 ] || echo sudo ); \
-	  $$sudo apt-get update -qq && $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; } || \
-	  { echo "The browser tests need Chromium and it could not be installed with apt-get. Install it, or name it: make test CHROMIUM=/path/to/chromium" >&2; exit 1; }
+	  $$sudo apt-get update -qq && $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$wanted >/dev/null && \
+	  case "$$wanted" in *nginx*) $$sudo systemctl disable --now nginx >/dev/null 2>&1 || true ;; esac; } || \
+	  { echo "The browser tests need $$wanted, which could not be installed with apt-get. Install it, or name it: make test CHROMIUM=/path/to/chromium NGINX=/path/to/nginx" >&2; exit 1; }
 
 lock: $(VENV)/.dev
 	@{ echo "# Exact versions of everything, also of what our requirements require. Made by \`make lock\`."; \

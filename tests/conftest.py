@@ -43,12 +43,16 @@ def unpack(message: bytes) -> list[dict[str, Any]]:
     return json.loads(message[4:start], object_hook=revive)["figures"]
 
 
-@contextmanager
-def running_server() -> Iterator[str]:
-    """A Streamlit server of our app on a free port; its address."""
+def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        return int(free.getsockname()[1])
+
+
+@contextmanager
+def running_process() -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """A Streamlit server of our app on a free port: its address and its process."""
+    port = free_port()
     command = [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={port}"]
     options = ["--server.address=127.0.0.1", "--server.headless=true", "--server.fileWatcherType=none"]
     process = subprocess.Popen([*command, *options], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -63,11 +67,18 @@ def running_server() -> Iterator[str]:
             time.sleep(0.1)
         else:
             pytest.fail("the server did not become healthy in 30 seconds")
-        yield address
+        yield address, process
     finally:
         process.terminate()
         _, errors = process.communicate(timeout=15)
     assert b"Traceback" not in errors, errors.decode()
+
+
+@contextmanager
+def running_server() -> Iterator[str]:
+    """A Streamlit server of our app on a free port; its address."""
+    with running_process() as (address, _):
+        yield address
 
 
 @pytest.fixture(scope="session")
@@ -156,7 +167,7 @@ def acted(page: Page, act: Callable[[], Any]) -> None:
               .observe(app, {attributes: true, attributeFilter: ['data-test-script-state']}); }"""
     )
     act()
-    page.wait_for_function(f"window.runs > {runs}", timeout=15_000)
+    page.wait_for_function(f"() => window.runs > {runs}", timeout=15_000)
     settled(page)
 
 

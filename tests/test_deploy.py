@@ -175,3 +175,16 @@ def test_no_secret_is_in_a_file() -> None:
     assert "value" not in secret
     for lab in LABS.values():
         assert all("=" not in name for name in lab["environment"])
+
+
+def test_a_space_is_told_the_port() -> None:
+    _, front, _ = (ROOT / "deploy" / "huggingface" / "README.md").read_text().split("---\n", 2)
+    space = yaml.safe_load(front)
+    assert (space["sdk"], space["app_port"]) == ("docker", int(found(r"^EXPOSE (\d+)$", DOCKERFILE)))
+    assert len(space["short_description"]) <= 60
+    archived = found(r"git archive HEAD (.*) \| tar", (ROOT / "deploy" / "README.md").read_text()).split()
+    copied = [
+        path for line in re.findall(r"^COPY (?!--from)(.*) \S+$", DOCKERFILE, re.MULTILINE) for path in line.split()
+    ]
+    assert {"Dockerfile", ".dockerignore", *copied} <= set(archived)
+    assert all((ROOT / path).exists() for path in archived)
