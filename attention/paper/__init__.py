@@ -1,4 +1,4 @@
-"""A figure as a picture for a paper: PNG, SVG or PDF, in SVG and PDF made of shapes and text only.
+"""A figure as a file: a picture for a paper (PNG, SVG or PDF, the latter two of shapes and text only), or a web page.
 
 matplotlib is the pen, imported when the first picture is asked for. What a figure shows is read from the
 Plotly figure itself, so that a picture and the screen cannot disagree:
@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 from attention.errors import PictureError
 from attention.paper.markup import plain
+from attention.paper.web import html
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-__all__ = ["KINDS", "NARROWEST", "WIDEST", "picture"]
+__all__ = ["KINDS", "NARROWEST", "WIDEST", "html", "picture"]
 
 KINDS = ("png", "svg", "pdf")
 NARROWEST, WIDEST = 2, 100

@@ -10,6 +10,7 @@ from attention.paper import axes, colorbar, marks, markup, notes
 from attention.paper.cells import Cells, visible
 from attention.paper.notes import MIDDLE, Area
 from attention.paper.page import Page
+from attention.paper.screen import ratio
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -18,8 +19,6 @@ _EDGE = 5  # pixels of white around everything
 _GAP = 5  # pixels between things
 _DRAWN = ("heatmap", "scatter", "bar")
 _SAID = re.compile(r"each cell the largest of \d+ × \d+")
-# How wide figures are on a wide screen, pixels: one map of several, all heads, a map that fills a column, a chart.
-_ON_SCREEN = {"map": 400, "heads": 1076, "maps": 640, "chart": 480}
 
 
 def laid_out(figure: go.Figure, width: float, kind: str, title: bool) -> Page:
@@ -39,8 +38,8 @@ def laid_out(figure: go.Figure, width: float, kind: str, title: bool) -> Page:
     bar = next((trace for trace in figure.data if trace.type == "heatmap" and trace.showscale is not False), None)
     bar_below = bar is not None and bar.colorbar.y == 0
 
-    rows, columns, left, wide = _fitted_across(page, x, y, written, _ratio(figure))
-    high = wide * _ratio(figure)
+    rows, columns, left, wide = _fitted_across(page, x, y, written, ratio(figure))
+    high = wide * ratio(figure)
 
     top, bar_top = _write_head(page, figure, _said(figure, block), title, bar is not None and not bar_below)
     trial = Area(left, 0, wide, high)
@@ -66,15 +65,15 @@ def laid_out(figure: go.Figure, width: float, kind: str, title: bool) -> Page:
 
 
 def _fitted_across(
-    page: Page, x: axes.Axis, y: axes.Axis, written: list[notes.Note], ratio: float
+    page: Page, x: axes.Axis, y: axes.Axis, written: list[notes.Note], high: float
 ) -> tuple[axes.Labels, axes.Labels, float, float]:
-    """The labels of the rows and of the columns, where the plot begins, and how wide it is.
+    """The labels of the rows and of the columns, where the plot begins, and how wide it is, if it is so `high` per width.
 
     Labels are chosen for the smallest plot there may be; smaller ones leave it more room, never less.
     """
     beside = (_GAP + axes.LINE * y.title_size) * bool(y.title) + _GAP + y.standoff
     least = page.width - _EDGE - beside - axes.down(page, y, 1e6).reach - _right(page, written, page.width)
-    rows, columns = axes.down(page, y, least * ratio), axes.across(page, x, least)
+    rows, columns = axes.down(page, y, least * high), axes.across(page, x, least)
     before, after = _overhang(page, columns, least)
     left = max(_EDGE + beside + rows.reach, before)
     right = max(_right(page, written, least), after)
@@ -88,17 +87,6 @@ def _draw_inside(page: Page, figure: go.Figure, cells: list[Cells], x: axes.Axis
     marks.draw_bars(page, figure, x, y, area)
     marks.draw_curves(page, figure, x, y, area)
     notes.draw_shapes(page, figure, x, y, area)
-
-
-def _ratio(figure: go.Figure) -> float:
-    """How high the plot is on the screen, in parts of its width."""
-    panels = (figure.layout.meta or {}).get("panels") or []
-    heatmap = any(trace.type == "heatmap" for trace in figure.data)
-    what = "heads" if len(panels) > 1 else "map" if panels else "maps" if heatmap else "chart"
-    margin = figure.layout.margin
-    left, right, top, bottom = (80 if side is None else side for side in (margin.l, margin.r, margin.t, margin.b))
-    wide = max(100, _ON_SCREEN[what] - left - right)
-    return float(max(60, (figure.layout.height or 450) - top - bottom) / wide)
 
 
 def _said(figure: go.Figure, block: tuple[int, int]) -> str:

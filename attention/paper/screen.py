@@ -1,0 +1,25 @@
+"""How large a figure is on the screen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+
+def width(figure: go.Figure) -> int:
+    """The pixels a figure is wide on a wide screen: all heads, a map among others, a map that fills a column, a chart."""
+    panels = (figure.layout.meta or {}).get("panels") or []
+    if len(panels) > 1:
+        return 1076
+    if panels:
+        return 400
+    return 640 if any(trace.type == "heatmap" for trace in figure.data) else 480
+
+
+def ratio(figure: go.Figure) -> float:
+    """How high the plot is there, in parts of its width."""
+    margin = figure.layout.margin
+    left, right, top, bottom = (80 if side is None else side for side in (margin.l, margin.r, margin.t, margin.b))
+    return float(max(60, (figure.layout.height or 450) - top - bottom) / max(100, width(figure) - left - right))
