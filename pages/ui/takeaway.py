@@ -36,6 +36,8 @@ def takeaway(drawn: list[go.Figure], key: str) -> None:
                 st.download_button(
                     kind.upper(), make, f"{file}.{kind}", MIME[kind], key=f"{key}_{kind}", on_click="ignore"
                 )
+            make_page = partial(paper.html, figure)
+            st.download_button("HTML", make_page, f"{file}.html", "text/html", key=f"{key}_html", on_click="ignore")
         st.caption(
             "SVG and PDF are shapes and text, sharp at any size. PNG has 300 dots per inch. HTML is the interactive figure in one file that needs no network."
         )
