@@ -148,14 +148,13 @@ def _scaled(layer: Layer, names: str) -> list[str]:
 
 def _softmax(layer: Layer, scores: str) -> list[str]:
     """Lines from scores to weights: the softmax, or its limit where the temperature is 0."""
-    highest = f"{scores}.amax(dim=-1, keepdim=True)"
-    lines = [f"shares = torch.exp({scores} - {highest})  # the softmax"]
+    lines, weights = [], f"torch.softmax({scores}, dim=-1)"
     if layer.temperature == 0:
         lines = [
             "# temperature 0: the highest score takes all, equal ones share it",
-            f"shares = ({scores} == {highest}).to({scores}.dtype)",
+            f"shares = ({scores} == {scores}.amax(dim=-1, keepdim=True)).to({scores}.dtype)",
         ]
-    weights = "shares / shares.sum(dim=-1, keepdim=True)"
+        weights = "shares / shares.sum(dim=-1, keepdim=True)"
     if layer.mask is not None and not layer.mask.any(dim=-1).all():
         return [*lines, "# a query that sees no key takes nothing", f"weights = ({weights}).masked_fill(~mask, 0)"]
     return [*lines, f"weights = {weights}  # every row sums to 1"]
