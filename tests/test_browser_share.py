@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 from conftest import acted, click_cell, painted, settled
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 from test_browser import CAUSAL, LINK, TEXT, Open
 
 pytestmark = pytest.mark.browser
@@ -143,3 +143,17 @@ def test_the_numbers_and_the_code_that_are_saved_are_those_of_the_page(open_page
     np.testing.assert_allclose(names["output"].numpy(), CAUSAL.output.numpy(), atol=1e-6)
     assert json.loads(saved(page, "Notebook (.ipynb)"))["nbformat"] == 4
     assert saved(page, "weights (.csv)").decode().splitlines()[1].startswith("0 the,1.0,0.0")
+
+
+def test_the_html_of_a_figure_opens_without_a_network(
+    open_page: Open, server: str, tmp_path: Path, browser: Browser
+) -> None:
+    page = open_page(f"{server}/masks?{LINK}")
+    acted(page, lambda: page.locator(".st-key-masks_maps_save button").click())
+    (tmp_path / "mask.html").write_bytes(saved(page, "HTML"))
+    context = browser.new_context(offline=True)
+    alone = context.new_page()
+    alone.goto((tmp_path / "mask.html").as_uri())
+    alone.wait_for_selector(".js-plotly-plot .main-svg")
+    np.testing.assert_array_equal(painted(alone, 0), CAUSAL.mask.numpy().astype(np.float32))
+    context.close()
