@@ -33,7 +33,7 @@ def project(x: Tensor, w: Tensor) -> Tensor:
     """Every head's rows, X W: [pos d_model] times [head d_model d_k] gives [head pos d_k]."""
     # One product for all heads: a product per head would read x once for each of them, twice as slow.
     beside = _times(x, w.transpose(0, 1).flatten(1))
-    return beside.unflatten(1, (w.shape[0], -1)).transpose(0, 1).contiguous()
+    return beside.reshape(len(beside), len(w), -1).transpose(0, 1).contiguous()
 
 
 def dot_scores(query: Tensor, key: Tensor) -> Tensor:
