@@ -419,7 +419,7 @@ def test_the_colours_are_those_that_plotly_gives_the_numbers(name):
 def test_the_ends_of_the_scale_are_exactly_its_colours():
     weights = torch.tensor([[[0.0, 1.0], [0.5, 0.5]]])
     root = ET.fromstring(picture(plots.heatmap(given("ab", weights=weights), "weights"), "svg"))
-    scale = plotly.colors.get_colorscale(PROBABILITY)
+    scale = PROBABILITY
     places = cell_colors(root, 2, 2)
     assert places[0, 0] == scale[0][1].lower()
     assert places[0, 1] == scale[-1][1].lower()
@@ -432,7 +432,7 @@ def test_rows_run_downwards_and_columns_to_the_right():
     assert found["a"][1] < found["b"][1]
     assert found["x"][0] < found["y"][0] < found["z"][0]
     places = cell_colors(root, 2, 3)
-    assert places[1, 0] == plotly.colors.get_colorscale(PROBABILITY)[-1][1].lower()
+    assert places[1, 0] == PROBABILITY[-1][1].lower()
     said = texts(root)
     assert [text for text in said if re.fullmatch(r"\d\.\d\d", text)][:6] == [
         "0.00",
