@@ -39,11 +39,13 @@ def laid_out(figure: go.Figure, width: float, kind: str, title: bool) -> Page:
     bar_below = bar is not None and bar.colorbar.y == 0
 
     rows, columns, left, wide = _fitted_across(page, x, y, written, ratio(figure))
-    high = wide * ratio(figure)
+    free = _free_above(cells, y, written)
+    # Where the names of heads would be too small, the plot is higher than on the screen.
+    high = max(wide * ratio(figure), min(notes.LEGIBLE * axes.LINE / free, 2 * page.width))
 
     top, bar_top = _write_head(page, figure, _said(figure, block), title, bar is not None and not bar_below)
     trial = Area(left, 0, wide, high)
-    written = notes.fitted(page, written, trial, _free_above(cells, y, written) * high)
+    written = notes.fitted(page, written, trial, free * high)
     top += max([0.0, *(-note.box(page, trial)[1] for note in written)])
     if x.opposite:
         top += columns.reach + _GAP + x.standoff + (axes.LINE * x.title_size if x.title else 0)
@@ -162,7 +164,7 @@ def _write_columns(page: Page, labels: axes.Labels, axis: axes.Axis, area: Area,
 def _right(page: Page, written: list[notes.Note], width: float) -> float:
     """How far notes reach out at the right of a plot of this width."""
     area = Area(0, 0, width, width)
-    return max([float(_EDGE), *(note.box(page, area)[2] - width + 2 for note in written if note.x >= 1)])
+    return max([float(_EDGE), *(note.box(page, area)[2] - width + 2 for note in written)])
 
 
 def _overhang(page: Page, labels: axes.Labels, width: float) -> tuple[float, float]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from attention.paper.page import Page
 
 MIDDLE = 0.36  # of a font's size: how far below the middle of a line its baseline lies
+LEGIBLE = 6  # pixels, 4.5 points
 _SMALLEST = 5  # pixels: notes that would still overlap at this size are left out
 _KEPT = "\xa0"  # a space at which no line is broken
 

@@ -36,7 +36,7 @@ MOST_DOTS = 25_000_000  # of a PNG: 100 MB of memory while it is made
 
 _NARROWEST, _WIDEST = 7 / 2.54 * 96, 30 / 2.54 * 96
 _POINTS = 0.75  # in a pixel of the screen
-_SEAM = 0.2  # points: how wide a cell's edge is in its own colour, so that no hairline shows between cells
+_SEAM = 0.27  # pixels: how wide a cell's edge is in its own colour, so that no hairline shows between cells
 
 # DejaVu Sans comes with matplotlib. The others, where they are installed, have what it lacks.
 _FONTS = (
@@ -93,7 +93,12 @@ class Page:
         self, x: float, y: float, text: str, size: float, align: Align = "left", bold: bool = False, upright: bool = False,
         color: str = INK,
     ) -> None:  # fmt: skip
-        """Writes a text whose baseline lies at `y` (an upright one is read upwards, and its baseline lies at `x`)."""
+        """Writes a text whose baseline lies at `y` (an upright one is read upwards, and its baseline lies at `x`).
+
+        Below one point, which no font can be drawn at, there is none.
+        """
+        if size * self._points < 1:
+            return
         self._figure.add_artist(
             Text(
                 x=self._scaled(x),
@@ -118,7 +123,7 @@ class Page:
         """Fills boxes [box 4] (x0 y0 x1 y1), all of one colour as one shape; with `seam` they touch without a gap."""
         corners = self._scaled(boxes[:, [0, 1, 2, 1, 2, 3, 0, 3, 0, 1]].reshape(-1, 5, 2))
         codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY]
-        edge = _SEAM if seam and self._kind != "png" else 0
+        edge = _SEAM * self._points if seam and self._kind != "png" else 0
         for i, (color, own) in enumerate(_by_color(colors)):
             path = Path(corners[own].reshape(-1, 2), codes * len(own))
             self._shape(path, f"{name}-{i}", fill=color, edge=color if edge else "none", points=edge)
