@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -19,6 +19,7 @@ from urllib.request import urlopen
 import numpy as np
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, sync_playwright
+from replicas import Replicas, Visitor, running_proxy
 
 # As the server does: with more threads BLAS sums in another order, and the last bit differs.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -85,6 +86,38 @@ def running_server() -> Iterator[str]:
 def server() -> Iterator[str]:
     with running_server() as address:
         yield address
+
+
+@contextmanager
+def running_replicas(folder: Path) -> Iterator[Replicas]:
+    """Three servers behind nginx, which writes into `folder`."""
+    with ExitStack() as stack:
+        processes = [stack.enter_context(running_process()) for _ in range(3)]
+        servers = {address.removeprefix("http://"): process for address, process in processes}
+        home, log = stack.enter_context(running_proxy(folder, free_port(), list(servers)))
+        yield Replicas(home, log, servers)
+
+
+@pytest.fixture
+def replicas(tmp_path: Path) -> Iterator[Replicas]:
+    """Servers behind nginx that a test may kill."""
+    with running_replicas(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def visit(browser: Browser, replicas: Replicas) -> Iterator[Callable[..., Visitor]]:
+    """A new visitor of the replicas; with `strict` the proxy's content policy holds for the tests too."""
+    visitors: list[Visitor] = []
+
+    def visit(strict: bool = False) -> Visitor:
+        visitors.append(Visitor(browser, replicas.home, strict))
+        return visitors[-1]
+
+    yield visit
+    for visitor in visitors:
+        visitor.context.close()
+        assert not visitor.complaints
 
 
 @pytest.fixture(scope="session")
@@ -167,7 +200,7 @@ def acted(page: Page, act: Callable[[], Any]) -> None:
               .observe(app, {attributes: true, attributeFilter: ['data-test-script-state']}); }"""
     )
     act()
-    page.wait_for_function(f"() => window.runs > {runs}", timeout=15_000)
+    page.wait_for_function(f"window.runs > {runs}", timeout=15_000)
     settled(page)
 
 

@@ -1,0 +1,113 @@
+"""Three servers behind nginx with the configuration that compose.yaml uses, and browsers that visit them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page
+
+ROOT = Path(__file__).parents[1]
+LOST = ("WebSocket connection", "Failed to load resource", "ERR_")  # what a browser says of a server that is gone
+
+
+class Replicas:
+    """Servers by their address, and the proxy before them with its access log."""
+
+    def __init__(self, home: str, log: Path, servers: dict[str, subprocess.Popen[bytes]]) -> None:
+        self.home, self.log, self.servers = home, log, servers
+
+    def get(self, path: str, route: str = "", **headers: str) -> tuple[bytes, dict[str, str]]:
+        cookie = {"Cookie": f"route={route}"} if route else {}
+        with urlopen(Request(self.home + path, headers={**cookie, **headers}), timeout=10) as answer:
+            return answer.read(), {name.lower(): value for name, value in answer.getheaders()}
+
+    def of_route(self, route: str) -> str:
+        """The server that a visitor with this cookie gets now."""
+        asked = f"/asked-{time.monotonic_ns()}"
+        self.get(asked, route)
+        (server,) = self.served(f"{asked} ")
+        return server
+
+    def route_to(self, wanted: Callable[[str], bool]) -> str:
+        return next(route for i in range(200) if wanted(self.of_route(route := f"{i:032x}")))
+
+    def served(self, request: str) -> set[str]:
+        """The servers that answered requests like this one, from the proxy's log."""
+        for _ in range(50):  # a line is written when the answer has been sent
+            lines = [line for line in self.log.read_text().splitlines() if re.search(request, line)]
+            if lines:
+                return {line.rsplit(maxsplit=1)[-1] for line in lines}  # the last one, where others did not answer
+            time.sleep(0.1)
+        raise AssertionError(f"no request like {request} was logged")
+
+
+@contextmanager
+def running_proxy(folder: Path, port: int, servers: list[str]) -> Iterator[tuple[str, Path]]:
+    """nginx with deploy/nginx.conf, only its ports and paths replaced: its address and its access log."""
+    nginx = shutil.which(os.environ.get("NGINX", "nginx"), path=f"{os.environ['PATH']}:/usr/sbin")
+    if nginx is None:
+        pytest.fail("this test needs nginx: `make test` installs it, or set NGINX to its path")
+    log = folder / "access.log"
+    replaced = {"/tmp/": f"{folder}/", "/dev/stdout": str(log), "/dev/stderr": "stderr"}
+    replaced |= {f"lab-{n}:8501": server for n, server in enumerate(servers, start=1)}
+    replaced |= {"listen 8080": f"listen 127.0.0.1:{port}"}
+    text = (ROOT / "deploy" / "nginx.conf").read_text()
+    for old, new in replaced.items():
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "nginx.conf").write_text(text)
+    more = "daemon off;" + (" user root;" if os.geteuid() == 0 else "")
+    command = [nginx, "-e", "stderr", "-c", str(folder / "nginx.conf"), "-g", more]
+    with (folder / "error.log").open("wb") as errors:
+        proxy = subprocess.Popen(command, stderr=errors)
+    try:
+        for _ in range(100):
+            try:
+                if urlopen(f"http://127.0.0.1:{port}/_stcore/health", timeout=5).read() == b"ok":
+                    break
+            except OSError:
+                assert proxy.poll() is None, (folder / "error.log").read_text()
+                time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}", log
+    finally:
+        proxy.terminate()
+        proxy.wait(timeout=15)
+
+
+class Visitor:
+    """A browser of its own, and what it complains of, beyond a server that was killed."""
+
+    def __init__(self, browser: Browser, home: str, strict: bool) -> None:
+        # Playwright waits with `eval`, which the policy forbids; where that is the question, `strict` leaves it in force.
+        self.context = browser.new_context(viewport={"width": 1440, "height": 1000}, bypass_csp=not strict)
+        self.home, self.complaints, self.killed = home, list[str](), False
+
+    def open(self, path: str, route: str = "") -> Page:
+        if route:
+            self.context.add_cookies([{"name": "route", "value": route, "url": self.home}])
+        page = self.context.new_page()
+        page.on("console", self.heard)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.goto(self.home + path if path.startswith("/") else path)
+        return page
+
+    def heard(self, message: ConsoleMessage) -> None:
+        lost = self.killed and any(word in message.text for word in LOST)
+        own = message.location.get("url", "").endswith(
+            ("/_stcore/health", "/_stcore/host-config")
+        )  # Streamlit's own 404
+        if message.type == "error" and not lost and not own:
+            self.complaints.append(f"{message.text} {message.location}")
+
+    @property
+    def route(self) -> str:
+        return next(cookie["value"] for cookie in self.context.cookies() if cookie["name"] == "route")

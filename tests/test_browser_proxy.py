@@ -1,0 +1,122 @@
+"""What nginx does to the Lab: who gets which replica, what is sent, logged and allowed."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import numpy as np
+import pytest
+from conftest import ROOT, click_cell, painted, running_replicas
+from playwright.sync_api import expect
+from replicas import Replicas, Visitor
+from test_browser import CAUSAL, LINK
+
+pytestmark = pytest.mark.browser
+
+Visit = Callable[..., Visitor]
+
+
+@pytest.fixture(scope="module")
+def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
+    """One set for all tests here: none of them kills a server."""
+    with running_replicas(tmp_path_factory.mktemp("proxy")) as running:
+        yield running
+
+
+def route_of(cookie: str) -> str:
+    (route,) = re.findall(r"^route=([0-9a-f]{32}); Path=/; HttpOnly; .*SameSite=Lax$", cookie)
+    return str(route)
+
+
+def test_a_visitor_stays_with_one_replica_and_visitors_spread(replicas: Replicas) -> None:
+    routes = [route_of(replicas.get("/")[1]["set-cookie"]) for _ in range(24)]
+    assert len(set(routes)) == 24
+    assert {replicas.of_route(route) for route in routes} == set(replicas.servers)
+    for route in routes[:5]:
+        assert len({replicas.of_route(route) for _ in range(4)}) == 1
+        assert "route=" not in replicas.get("/", route)[1].get("set-cookie", "")
+    assert "route=" in replicas.get("/", "somebody's own")[1]["set-cookie"]
+    # over HTTPS, which may end before this proxy, the cookie also reaches a frame on another site
+    assert "SameSite=None; Secure; Partitioned" in replicas.get("/", **{"X-Forwarded-Proto": "https"})[1]["set-cookie"]
+    # a browser that keeps no cookies: what belongs to its session goes to one replica all the same
+    for _ in range(12):
+        with pytest.raises(HTTPError):
+            replicas.get("/media/nothing.csv")
+    assert len(replicas.served("/media/nothing.csv")) == 1
+
+
+def test_what_the_proxy_sends_and_what_it_logs(replicas: Replicas) -> None:
+    page, headers = replicas.get("/?text=a+secret+of+mine")
+    assert b"<html" in page
+    assert headers["server"] == "nginx"
+    assert "default-src 'self'" in headers["content-security-policy"]
+    assert (headers["x-content-type-options"], headers["referrer-policy"]) == ("nosniff", "same-origin")
+    assert replicas.served("GET / ")
+    assert "secret" not in replicas.log.read_text()
+    replicas.get(f"/?text={'word+' * 4000}")  # 20,000 characters
+    with pytest.raises(HTTPError, match="413"):
+        urlopen(Request(f"{replicas.home}/_stcore/upload_file/a/b", data=b"0" * (17 * 2**20 + 1), method="PUT"))
+
+
+def test_large_scripts_are_compressed_and_kept(replicas: Replicas, visit: Visit) -> None:
+    page = visit(strict=True).open("/")
+    expect(page.locator(".js-plotly-plot .xtick").first).to_be_visible(timeout=60_000)
+    (script,) = set(re.findall(r"/app/static/plotly-\w+\.js", replicas.log.read_text()))
+    whole = (ROOT / script.removeprefix("/app/")).stat().st_size
+    body, headers = replicas.get(script, **{"Accept-Encoding": "gzip"})
+    assert headers["content-encoding"] == "gzip"
+    assert len(body) < whole / 2.5
+    assert "max-age=315360000" in headers["cache-control"]
+    assert "max-age" not in replicas.get("/")[1]["cache-control"]
+
+
+def test_every_page_works_under_the_policy(replicas: Replicas, visit: Visit) -> None:
+    visitor = visit(strict=True)
+    for path in ("/heads", "/masks", "/softmax", "/reference", f"/?{LINK}"):
+        page = visitor.open(path)
+        expect(page.get_by_role("heading", level=1)).to_be_visible(timeout=60_000)
+        if path != "/reference":
+            expect(page.locator(".js-plotly-plot .xtick").first).to_be_visible(timeout=60_000)
+    expect(page.locator(".cell-title")).to_contain_text("weights · query 0")
+    click_cell(page, 1, row=4, column=1)
+    expect(page.locator(".cell-title")).to_contain_text("weights · query 4 the → key 1 cat", timeout=15_000)
+    np.testing.assert_array_equal(painted(page, 1), CAUSAL.weights[0].numpy())
+    with page.expect_download() as coming:
+        page.get_by_role("button", name="Download CSV").click()
+    assert coming.value.suggested_filename.endswith(".csv")
+    assert not visitor.complaints
+    # and the policy is in force
+    assert page.evaluate("fetch('https://example.org/').then(() => 'fetched', () => 'refused')") == "refused"
+    assert any("Content Security Policy" in complaint for complaint in visitor.complaints)
+    visitor.complaints.clear()
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        pass
+
+
+def test_a_page_of_another_site_may_frame_the_lab(replicas: Replicas, visit: Visit, tmp_path: Path) -> None:
+    link = f"{replicas.home}/?{LINK}&q=4&embed=true".replace("&", "&amp;")
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "index.html").write_text(f"<link rel=icon href=data:,><iframe src='{link}' width=1200 height=900></iframe>")
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=site)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        visitor = visit(strict=True)
+        page = visitor.open(f"http://localhost:{server.server_port}/")  # another site than 127.0.0.1
+        frame = page.frame_locator("iframe")
+        expect(frame.locator(".cell-title")).to_contain_text("query 4 the", timeout=60_000)
+        expect(frame.locator(".js-plotly-plot .xtick").first).to_be_visible(timeout=60_000)
+        assert not [cookie for cookie in visitor.context.cookies() if cookie["name"] == "route"]
+        with page.expect_download() as coming:  # from the replica that has the session, without a cookie
+            frame.get_by_role("button", name="Download CSV").click()
+        assert coming.value.suggested_filename.endswith(".csv")
+        server.shutdown()
