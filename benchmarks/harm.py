@@ -18,7 +18,8 @@ from pathlib import Path
 
 from benchmarks.hostile import STATE_FILE, Hostile, inputs
 from benchmarks.server import ROOT, Server
-from benchmarks.session import Run, Session, http, multipart
+from benchmarks.session import Run, Session
+from benchmarks.wire import http, multipart
 
 MOST_SECONDS = 20  # of one run, on a machine with other work to do
 MOST_MEMORY = 1024  # MB at the peak, what the manifests give a replica

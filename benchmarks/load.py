@@ -112,6 +112,12 @@ def slope(memory: list[tuple[float, float]]) -> float:
     return statistics.linear_regression(*zip(*late, strict=True)).slope if len(late) > 1 else 0.0
 
 
+def by_minute(memory: list[tuple[float, float]]) -> str:
+    """The median memory of each minute, in MB."""
+    minutes = [[size for at, size in memory if at // 60 == minute] for minute in range(int(memory[-1][0] // 60) + 1)]
+    return " ".join(f"{statistics.median(sizes):.0f}" for sizes in minutes if len(sizes) > 5)
+
+
 def start_in(limit: int) -> list[str]:
     """Starts the server in `limit` MB and opens its first page; prints a table, and gives what broke."""
 
@@ -155,7 +161,7 @@ def measure(sessions: int, minutes: float, think: float) -> list[str]:
         "p50 / p95 / p99 of a turn": " / ".join(f"{value:.0f}" for value in at.values()) + " ms",
         "bytes of a turn, median": f"{statistics.median(run.bytes for run in seen.turns) / 1000:.0f} kB",
         "memory: healthy / warm / end": f"{healthy:.0f} / {warm:.0f} / {end:.0f} MB",
-        "… growth after the warm-up": f"{growth:+.1f} MB a minute",
+        "… growth after the warm-up": f"{growth:+.1f} MB a minute (median of each minute: {by_minute(seen.memory)})",
         "… a session": f"{(end - healthy) / sessions:.1f} MB, the imports and caches of all in it",
         "SIGTERM under load": f"exit {code} after {seconds:.1f} s ({before} turns had come before)",
     }

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-import urllib.error
-import urllib.request
 from dataclasses import dataclass, field
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlencode
@@ -15,6 +13,8 @@ from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.proto.WidgetStates_pb2 import WidgetState
 from websockets.asyncio.client import ClientConnection, connect
+
+from benchmarks.wire import http, multipart, xsrf_token
 
 # Which field of a widget's state holds its value, as Streamlit 1.67 reads it.
 _FIELDS = {
@@ -59,7 +59,7 @@ class Session:
         self._states: dict[str, WidgetState] = {}  # of every widget, as Streamlit's page sends them with each turn
 
     async def __aenter__(self) -> Self:
-        self.xsrf = await asyncio.to_thread(_xsrf, self.base)
+        self.xsrf = await asyncio.to_thread(xsrf_token, self.base)
         self._socket: ClientConnection = await connect(
             self.base.replace("http", "ws", 1) + "/_stcore/stream",
             subprotocols=["streamlit", self.xsrf],  # type: ignore[list-item]
@@ -192,36 +192,3 @@ def _state(kind: str, widget_id: str, value: Any) -> WidgetState:
     elif value is not None:
         setattr(state, _FIELDS[kind], value)
     return state
-
-
-def multipart(name: str, data: bytes) -> tuple[bytes, str]:
-    """A file as a browser sends it: the body and its content type."""
-    quoted = name.replace("\\", "\\\\").replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
-    head = f'--edge\r\nContent-Disposition: form-data; name="file"; filename="{quoted}"\r\n'
-    head += "Content-Type: application/octet-stream\r\n\r\n"
-    return head.encode("utf-8", "replace") + data + b"\r\n--edge--\r\n", "multipart/form-data; boundary=edge"
-
-
-def http(
-    method: str, url: str, data: bytes | None = None, headers: dict[str, str] | None = None, xsrf: str = ""
-) -> int:
-    """The status of one request, 0 if the server closed the connection."""
-    headers = {**(headers or {}), "X-Xsrftoken": xsrf, "Cookie": f"_streamlit_xsrf={xsrf}"}
-    try:
-        with _opener().open(urllib.request.Request(url, data, headers, method=method), timeout=30) as answer:
-            answer.read()
-            return int(answer.status)
-    except urllib.error.HTTPError as error:
-        return error.code
-    except OSError:
-        return 0
-
-
-def _xsrf(base: str) -> str:
-    with _opener().open(f"{base}/_stcore/health", timeout=30) as answer:
-        cookies = answer.headers.get_all("Set-Cookie") or []
-    return next((cookie.split(";")[0].partition("=")[2] for cookie in cookies if "xsrf" in cookie), "none")
-
-
-def _opener() -> urllib.request.OpenerDirector:
-    return urllib.request.build_opener(urllib.request.ProxyHandler({}))
