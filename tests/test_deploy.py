@@ -15,6 +15,8 @@ import streamlit
 import yaml
 from conftest import ROOT
 
+from attention.paper import page
+
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 NGINX = (ROOT / "deploy" / "nginx.conf").read_text()
 COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text())
@@ -188,3 +190,12 @@ def test_a_space_is_told_the_port() -> None:
     ]
     assert {"Dockerfile", ".dockerignore", *copied} <= set(archived)
     assert all((ROOT / path).exists() for path in archived)
+
+
+def test_a_picture_finds_the_fonts_that_the_image_has() -> None:
+    packages = {"fonts-wqy-microhei": "WenQuanYi Micro Hei", "fonts-freefont-ttf": "FreeSerif"}
+    assert set(re.findall(r"(fonts-[\w-]+)=", DOCKERFILE)) == set(packages)
+    assert page._FONTS[1:3] == tuple(packages.values())
+    assert set(packages) == set(
+        found(r"printf '%s\\n' (.*) > packages.txt", (ROOT / "deploy" / "README.md").read_text()).split()
+    )

@@ -38,9 +38,9 @@ _NARROWEST, _WIDEST = 7 / 2.54 * 96, 30 / 2.54 * 96
 _POINTS = 0.75  # in a pixel of the screen
 _SEAM = 0.27  # pixels: how wide a cell's edge is in its own colour, so that no hairline shows between cells
 
-# DejaVu Sans comes with matplotlib. The others, where they are installed, have what it lacks.
+# DejaVu Sans comes with matplotlib. The others, where they are installed, have what it lacks; the image has the next two.
 _FONTS = (
-    "DejaVu Sans", "Noto Sans CJK JP", "Noto Sans CJK SC", "Droid Sans Fallback", "WenQuanYi Zen Hei", "Hiragino Sans",
+    "DejaVu Sans", "WenQuanYi Micro Hei", "FreeSerif", "Noto Sans CJK JP", "Noto Sans CJK SC", "Droid Sans Fallback", "WenQuanYi Zen Hei", "Hiragino Sans",
     "Yu Gothic", "Microsoft YaHei", "Malgun Gothic", "Noto Sans Devanagari", "Noto Sans Bengali", "Noto Sans Tamil",
     "Noto Sans Thai", "Noto Sans Ethiopic", "Noto Emoji", "Segoe UI Emoji",
 )  # fmt: skip
