@@ -192,16 +192,33 @@ def settled(page: Page) -> None:
 
 def acted(page: Page, act: Callable[[], Any]) -> None:
     """Does something that sends the page to the server, and waits for the answer to be painted."""
-    runs = page.evaluate("window.runs = (window.runs || 0)")
-    page.evaluate(
-        """() => { if (window.watching) return; window.watching = true;
-            const app = document.querySelector('[data-testid=stApp]');
-            new MutationObserver(() => { if (app.dataset.testScriptState === 'running') window.runs += 1; })
-              .observe(app, {attributes: true, attributeFilter: ['data-test-script-state']}); }"""
-    )
+    watch_runs(page)
     act()
-    page.wait_for_function(f"window.runs > {runs}", timeout=15_000)
+    wait_for_run(page)
     settled(page)
+
+
+def watch_runs(page: Page) -> None:
+    """From now on a run of the script is noticed.
+
+    A quick one, on a busy machine, starts and ends between two looks at the page: then its state never says
+    "running", but every figure has got a new message.
+    """
+    page.evaluate(
+        """() => { const app = document.querySelector('[data-testid=stApp]');
+            const figures = () => [...document.querySelectorAll('.figures')].map((root) => root.figures);
+            const before = figures();
+            window.watching?.disconnect();
+            window.running = false;
+            window.watching = new MutationObserver(() => { window.running ||= app.dataset.testScriptState === 'running'; });
+            window.watching.observe(app, {attributes: true, attributeFilter: ['data-test-script-state']});
+            window.ran = () => window.running || figures().some((figure, i) => figure !== before[i]); }"""
+    )
+
+
+def wait_for_run(page: Page, timeout: float = 15_000) -> None:
+    """Waits until the script has begun to run since `watch_runs`."""
+    page.wait_for_function("window.ran()", timeout=timeout)
 
 
 def painted(page: Page, index: int) -> np.ndarray:

@@ -158,6 +158,7 @@ def test_a_link_opens_the_same_state_in_a_fresh_browser_on_a_fresh_server(open_p
         np.testing.assert_array_equal(painted(again, 1), numbers)
         assert query(again) == query(page)
         expect(again.locator(".cell-title")).to_have_text(page.locator(".cell-title").inner_text())
+        again.close()  # before its server goes, which it would complain about
 
 
 def test_a_link_to_heads_works_as_the_first_request_of_a_servers_life(open_page: Open) -> None:
@@ -170,6 +171,7 @@ def test_a_link_to_heads_works_as_the_first_request_of_a_servers_life(open_page:
         mosaic = painted(page, 0)
         for panel, weights in zip(panels, layer.weights.numpy(), strict=True):
             np.testing.assert_array_equal(mosaic[panel["y"] : panel["y"] + 6, panel["x"] : panel["x"] + 6], weights)
+        page.close()
 
 
 def test_a_click_on_a_head_opens_it_in_the_lab_and_back_returns(open_page: Open, server: str) -> None:

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 import pytest
-from conftest import acted, click_cell, painted, settled
+from conftest import acted, click_cell, painted, settled, wait_for_run, watch_runs
 from playwright.sync_api import Page, expect
 from replicas import Replicas, Visitor
 from test_browser import CAUSAL, LINK, TEXT, query
@@ -46,10 +46,10 @@ def downloaded(page: Page) -> np.ndarray:
 def lose_replica(replicas: Replicas, visitor: Visitor, page: Page) -> None:
     """Kills the visitor's server, and waits until the page has run again by itself, on another one."""
     address = replicas.of_route(visitor.route)
-    runs = page.evaluate("window.runs")
+    watch_runs(page)
     visitor.killed = True
     replicas.servers[address].kill()
-    page.wait_for_function(f"window.runs > {runs}", timeout=RECOVERED_WITHIN)
+    wait_for_run(page, RECOVERED_WITHIN)
     page.wait_for_selector("[data-testid=stApp][data-test-script-state=notRunning]", timeout=15_000)
     assert replicas.of_route(visitor.route) != address
 
