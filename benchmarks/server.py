@@ -18,10 +18,13 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 
 class Server:
-    """The running app, used with `with`; with `guard` nothing gets out, with `limit` it has that many MB of memory."""
+    """The running app, used with `with`; with `guard` nothing gets out, with `limit` it has that many MB of memory.
 
-    def __init__(self, guard: bool = False, limit: int = 0) -> None:
-        self.guard, self.limit = guard, limit
+    What else is given are environment variables of its own.
+    """
+
+    def __init__(self, guard: bool = False, limit: int = 0, **environment: str) -> None:
+        self.guard, self.limit, self.environment = guard, limit, environment
         self.group: Path | None = None
 
     def __enter__(self) -> Self:
@@ -42,6 +45,7 @@ class Server:
             self.process = subprocess.Popen(
                 [*start, "run", "app.py", *options],
                 cwd=ROOT,
+                env={**os.environ, **self.environment},
                 stdout=errors,
                 stderr=subprocess.STDOUT,
             )
