@@ -76,7 +76,7 @@ def test_a_session_that_is_still_open_keeps_no_trace_from_leaving() -> None:
     app = opened("app.py", text="a session that stays open")
     kept = trace_of.cache
     assert kept.currsize == sum(trace.nbytes for trace in kept.values())
-    mine = ref(next(trace for trace in kept.values() if trace.tokens[1] == "session"))
+    mine = ref(next(trace for trace in kept.values() if "session" in trace.tokens))
     kept.clear()
     gc.collect()
     assert mine() is None
