@@ -68,6 +68,7 @@ def test_a_bad_row_is_said_as_it_was_typed_and_a_click_on_a_chart_does_nothing(o
     page = open_page(f"{server}/softmax?{urlencode({'softmax_row': '<b>one</b>, 2'})}")
     expect(page.get_by_text("got “<b>one</b>”")).to_be_visible()
     expect(page.locator(".js-plotly-plot")).to_have_count(2)
+    page.locator(".js-plotly-plot").last.scroll_into_view_if_needed()
     box = page.locator(".js-plotly-plot .nsewdrag").last.bounding_box()
     assert box
     before = page.url
