@@ -51,12 +51,15 @@ def free_port() -> int:
 
 
 @contextmanager
-def running_process() -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+def running_process(**environment: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """A Streamlit server of our app on a free port: its address and its process."""
     port = free_port()
     command = [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={port}"]
     options = ["--server.address=127.0.0.1", "--server.headless=true", "--server.fileWatcherType=none"]
-    process = subprocess.Popen([*command, *options], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    env = {**os.environ, **environment}
+    process = subprocess.Popen(
+        [*command, *options], cwd=ROOT, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
     address = f"http://127.0.0.1:{port}"
     try:
         for _ in range(300):
@@ -90,9 +93,12 @@ def server() -> Iterator[str]:
 
 @contextmanager
 def running_replicas(folder: Path) -> Iterator[Replicas]:
-    """Three servers behind nginx, which writes into `folder`."""
+    """Three servers behind nginx, which writes into `folder`; each has run the page once, as in compose.yaml."""
+    checked = {"STREAMLIT_SERVER_SCRIPT_HEALTH_CHECK_ENABLED": "true"}
     with ExitStack() as stack:
-        processes = [stack.enter_context(running_process()) for _ in range(3)]
+        processes = [stack.enter_context(running_process(**checked)) for _ in range(3)]
+        for address, _ in processes:
+            assert urlopen(f"{address}/_stcore/script-health-check", timeout=60).read() == b"ok"
         servers = {address.removeprefix("http://"): process for address, process in processes}
         home, log = stack.enter_context(running_proxy(folder, free_port(), list(servers)))
         yield Replicas(home, log, servers)

@@ -61,6 +61,8 @@ def test_what_the_proxy_sends_and_what_it_logs(replicas: Replicas) -> None:
     assert replicas.served("GET / ")
     assert "secret" not in replicas.log.read_text()
     replicas.get(f"/?text={'word+' * 4000}")  # 20,000 characters
+    with pytest.raises(HTTPError, match="404"):  # runs the page: for those inside only
+        replicas.get("/_stcore/script-health-check")
     with pytest.raises(HTTPError, match="413"):
         urlopen(Request(f"{replicas.home}/_stcore/upload_file/a/b", data=b"0" * (17 * 2**20 + 1), method="PUT"))
 

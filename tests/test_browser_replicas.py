@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 import pytest
-from conftest import acted, click_cell, painted, settled, wait_for_run, watch_runs
+from conftest import acted, click_cell, painted, settled, watch_runs
 from playwright.sync_api import Page, expect
 from replicas import Replicas, Visitor
 from test_browser import CAUSAL, LINK, TEXT, query
@@ -49,8 +49,11 @@ def lose_replica(replicas: Replicas, visitor: Visitor, page: Page) -> None:
     watch_runs(page)
     visitor.killed = True
     replicas.servers[address].kill()
-    wait_for_run(page, RECOVERED_WITHIN)
-    page.wait_for_selector("[data-testid=stApp][data-test-script-state=notRunning]", timeout=15_000)
+    page.wait_for_function(
+        """window.ran()
+            && document.querySelector('[data-testid=stApp]').dataset.testScriptState === 'notRunning'""",
+        timeout=RECOVERED_WITHIN,
+    )
     assert replicas.of_route(visitor.route) != address
 
 
