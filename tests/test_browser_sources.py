@@ -96,7 +96,7 @@ def test_an_uploaded_npy_is_painted(open_page: Open, server: str) -> None:
     file = BytesIO()
     np.save(file, np.eye(4, 3) * 2)
     upload = {"name": "x.npy", "mimeType": "application/octet-stream", "buffer": file.getvalue()}
-    acted(page, lambda: page.locator("input[type=file]").first.set_input_files([upload]))
+    acted(page, lambda: page.locator(".st-key-matrices_file_x input[type=file]").set_input_files([upload]))
     expect(page.get_by_label("Paste X", exact=True)).to_have_value("2,0,0;0,2,0;0,0,2;0,0,0")
     settled(page)
     assert not painted(page, 0)[3].any()
