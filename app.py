@@ -6,6 +6,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from attention import Cell, explain, frames, plots
+from attention.live import live
 from pages.ui import inputs, show
 from pages.ui.knobs import Knobs
 from pages.ui.start import start
@@ -44,7 +45,9 @@ drawn = [step for step in MAIN_STEPS if step in recorded] or recorded[-1:]
 if drawn[-1] != "output" and "head_output" in recorded:
     drawn.append("head_output")  # a source without W_O
 with maps:
-    show.figures([draw(step) for step in drawn], "lab_maps", pick_cell)
+    show.figures(
+        [draw(step) for step in drawn], "lab_maps", pick_cell, live(page.layer, cell.head), page.hand, inputs.turn
+    )
 
 arithmetic, own_map = (st.container(), None) if cell.step in drawn else st.columns([3, 2])
 if own_map:
@@ -57,7 +60,8 @@ with arithmetic:
 
 st.markdown(f"#### All numbers of `{cell.step}`")
 show.table(
-    frames.frame(page.trace, cell.step, index, cell.head),
+    lambda: frames.frame(page.trace, cell.step, index, cell.head),
+    page.layer.matrix(cell.step, cell.head).numel(),
     lambda: frames.csv(page.trace, cell.step, index, cell.head),
     f"{cell.step}-L{index}-H{cell.head}.csv",
 )

@@ -97,15 +97,18 @@ def figure_of(
         facts.append(f"{blind} {'query sees' if blind == 1 else 'queries see'} no key")
 
     rows, columns = matrix.shape
-    heads_of = np.zeros((rows, columns), dtype=np.uint16)
-    for panel in panels:
-        heads_of[panel.place] = panel.head
-    head = " H%{customdata}" if step.per_head else ""
+    many = len(panels) > 1
+    own: dict[str, Any] = {}  # which head a place belongs to; one panel says it in words
+    if many:
+        own["customdata"] = heads_of = np.zeros((rows, columns), dtype=np.uint16)
+        for panel in panels:
+            heads_of[panel.place] = panel.head
+    head = f" H{'%{customdata}' if many else panels[0].head}" if step.per_head else ""
     hover = f"{step.name} L{layer}{head}<br>{_short(step.row_axis)} %{{y}}<br>{_short(step.column_axis)} %{{x}}<br>"
     heatmap: dict[str, Any] = {
         "type": "heatmap",
         "z": np.where(np.isfinite(matrix), matrix, np.nan).astype(matrix.dtype),
-        "customdata": heads_of,
+        **own,
         "zmin": low,
         "zmax": high,
         "colorscale": PROBABILITY if step.kind == "probability" else SIGNED,
@@ -119,24 +122,20 @@ def figure_of(
         **(heat or {}),
     }  # fmt: skip
     data = [heatmap]
+    ground = {
+        "type": "heatmap",
+        "colorscale": [[0, HIDDEN], [1, HIDDEN]],
+        "showscale": False,
+        "hoverongaps": False,
+        "hovertemplate": f"{hover}<b>{'0' if step.kind == 'probability' else '−∞'}</b>, hidden by the mask<extra></extra>",
+    }
     if hidden is not None and hidden.any():
-        says = "0" if step.kind == "probability" else "−∞"
-        data.append(
-            {
-                "type": "heatmap",
-                "z": np.where(hidden, 1, np.nan).astype(np.float32),
-                "customdata": heads_of,
-                "colorscale": [[0, HIDDEN], [1, HIDDEN]],
-                "showscale": False,
-                "hoverongaps": False,
-                "hovertemplate": f"{hover}<b>{says}</b>, hidden by the mask<extra></extra>",
-            }
-        )
-    meta = {"alt": _alt(trace, step, layer, where, shape, blind), "step": step.name}
+        data.append({**ground, "z": np.where(hidden, 1, np.nan).astype(np.float32), **own})
+    meta = {"alt": _alt(trace, step, layer, where, shape, blind), "step": step.name, "ground": ground}
     heading = f"<b>{step.symbol}</b>  {step.name}"
-    own = laid_out(trace, (step.row_axis, step.column_axis), panels, heading, facts, meta, (rows, columns))
-    own["margin"] |= layout.pop("margin", {})
-    return drawn(data, own | layout)
+    laid = laid_out(trace, (step.row_axis, step.column_axis), panels, heading, facts, meta, (rows, columns))
+    laid["margin"] |= layout.pop("margin", {})
+    return drawn(data, laid | layout)
 
 
 def drawn(data: list[dict[str, Any]], layout: dict[str, Any]) -> go.Figure:
@@ -153,7 +152,7 @@ def laid_out(
     panels: list[Panel],
     heading: str,
     facts: list[str],
-    meta: dict[str, str],
+    meta: dict[str, Any],
     shape: tuple[int, int],
 ) -> dict[str, Any]:
     """The layout of a map of `shape` cells and `axes` (row, column): heading, tokens, room, and what a page must know."""

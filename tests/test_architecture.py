@@ -17,7 +17,19 @@ ORDER = (
     ("config", "masks", "trace"),
     ("attend",),
     # What looks at a trace …
-    ("arithmetic", "explain", "metrics", "frames", "numbers", "pooling", "drawing", "plots", "paper", "glossary"),
+    (
+        "arithmetic",
+        "explain",
+        "metrics",
+        "frames",
+        "numbers",
+        "live",
+        "pooling",
+        "drawing",
+        "plots",
+        "paper",
+        "glossary",
+    ),
     ("sources",),  # … knows nothing of where traces come from, nor the other way round
     ("lessons", "mask_lessons", "charts"),  # what single pages teach
     ("code",),  # what a source writes down of itself, and the formula after it

@@ -261,7 +261,8 @@ def test_on_a_wide_screen_the_three_maps_stand_side_by_side(open_page: Open, ser
 
 def test_512_tokens_and_an_endless_word_are_painted(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': 'a ' * 513})}")
-    assert painted(page, 1).shape == (512, 512)
+    assert painted(page, 1).shape == (256, 256)  # the largest of each 2 × 2
+    assert page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].data[0].dx") == 2
     expect(page.get_by_text("513 tokens")).to_be_visible()
     page = open_page(f"{server}/?{urlencode({'text': 'a' * 10_000})}")
     assert painted(page, 1).shape == (1, 1)

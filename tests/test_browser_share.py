@@ -63,7 +63,8 @@ def test_embedded_there_is_the_figure_with_its_knobs_and_no_menu(open_page: Open
     expect(page.get_by_role("link", name="Heads")).to_have_count(0)
     expect(page.get_by_role("button", name="Share")).to_have_count(0)
     page.get_by_text("Knobs", exact=True).click()
-    expect(page.get_by_role("slider", name="Temperature")).to_be_visible()
+    expect(page.locator(".st-key-temperature").get_by_role("slider")).to_be_visible()
+    expect(page.locator(".hand [name=temperature]")).to_be_visible()
     link = page.get_by_role("link", name="Open in Attention Lab")
     link.hover()
     assert link.get_attribute("href") == f"{server}/?{LINK}"

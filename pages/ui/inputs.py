@@ -10,6 +10,7 @@ from typing import Any
 import streamlit as st
 
 from attention import Cell, Layer, Trace, find_step
+from attention.config import MASKS
 from attention.sources.matrices import SYMBOLS
 from pages.ui.knobs import Knobs, asked_for, in_url
 from pages.ui.matrices import too_long, whole_text
@@ -146,6 +147,16 @@ def choose(cell: Cell, layer: Layer | None = None) -> None:
         rows, columns = layer.matrix(cell.step, cell.head).shape
         row, column = min(row, rows - 1), min(column, columns - 1)
     st.session_state.update({"step": cell.step, "head": cell.head, "q": row, "k": column})
+
+
+def turn(knob: dict[str, Any]) -> None:
+    """Takes over what the figure's own controls were let go at. Only in a callback."""
+    if isinstance(value := knob.get("temperature"), int | float) and 0.05 <= value <= 10:
+        st.session_state["temperature"] = float(value)
+    if (value := knob.get("mask")) in MASKS:
+        st.session_state["mask"] = value
+    if isinstance(value := knob.get("head"), int):
+        st.session_state["head"] = value  # a head that is not there becomes the first
 
 
 def choose_mask(cells: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,10 @@ import streamlit as st
 
 _STATIC = Path(__file__).parents[2] / "static"
 _SCRIPTS = {
-    "figure": Path(__file__).parent / "figure" / "figure.js",
+    **{
+        name: Path(__file__).parent / "figure" / f"{name}.js"
+        for name in ("kernel", "live", "hand", "history", "figure")
+    },
     "link": Path(__file__).parent / "link" / "link.js",
     "plotly": Path(plotly.__file__).parent / "package_data" / "plotly.min.js",
 }
@@ -28,6 +32,10 @@ _SCRIPTS = {
 def script(name: str) -> str:
     """The path under which our server serves the script; a copy is made once, under a name of its content."""
     content = _SCRIPTS[name].read_bytes()
+    if name != "plotly":  # our scripts import each other by their names in the repository
+        content = re.sub(
+            rb'(?<=from "\./)(\w+)\.js(?=")', lambda found: Path(script(found[1].decode())).name.encode(), content
+        )
     file = f"{name}-{hashlib.blake2b(content, digest_size=6).hexdigest()}.js"
     if not (_STATIC / file).exists():
         _STATIC.mkdir(exist_ok=True)

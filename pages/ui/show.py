@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable
+from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -15,6 +16,7 @@ from pages.ui.knobs import locked
 from pages.ui.notes import plain
 from pages.ui.takeaway import takeaway
 
+TABLE_CELLS = 64 * 64  # a table of more is not made unasked
 _STYLES = """
 <style>
   .stMain .block-container { padding: 1.5rem 2rem 3rem; gap: 0.75rem; }
@@ -49,11 +51,19 @@ def styles(sidebar: bool = True) -> None:
     st.html(_STYLES if sidebar else _STYLES + _NO_SIDEBAR)
 
 
-def figures(drawn: list[go.Figure], key: str, on_click: Callable[[str, int, int], None] | None = None) -> None:
+def figures(
+    drawn: list[go.Figure],
+    key: str,
+    on_click: Callable[[str, int, int], None] | None = None,
+    live: dict[str, Any] | None = None,
+    hand: dict[str, Any] | None = None,
+    on_hand: Callable[[dict[str, Any]], None] | None = None,
+) -> None:
     """Draws figures side by side, one under the other where the screen is narrow.
 
     A click calls `on_click(step, x, y)` with the place on the map, before the page runs again. A figure
-    without panels takes no clicks.
+    without panels takes no clicks. With `live` and `hand` (see `figure.pack`) the page has knobs of its
+    own above the figures; the one that was let go, and its value, go to `on_hand`.
     """
 
     def clicked() -> None:
@@ -61,8 +71,15 @@ def figures(drawn: list[go.Figure], key: str, on_click: Callable[[str, int, int]
         if cell and on_click:
             on_click(str(cell["step"]), int(cell["x"]), int(cell["y"]))
 
-    figure.component()(key=key, data=figure.pack(drawn), on_cell_change=clicked)
-    if not (locked() or st.context.is_embedded):
+    def let_go() -> None:
+        knob = st.session_state[key].knob
+        if knob and on_hand:
+            on_hand(dict(knob))
+
+    bare = locked() or bool(st.context.is_embedded)
+    message = figure.pack(drawn, live, None if locked() else hand)
+    figure.component()(key=key, data=message, on_cell_change=clicked, on_knob_change=let_go)
+    if not bare:
         takeaway(drawn, key)
 
 
@@ -156,7 +173,15 @@ def problem(text: str) -> None:
     st.error(plain(text))
 
 
-def table(rows: pd.DataFrame, csv: Callable[[], str], file_name: str) -> None:
-    """The numbers behind a map as a table, and as a CSV file that is made when asked for."""
-    st.dataframe(rows, width="stretch", height="auto")
+def table(rows: Callable[[], pd.DataFrame], n_cells: int, csv: Callable[[], str], file_name: str) -> None:
+    """The numbers behind a map as a table, and as a CSV file that is made when asked for.
+
+    A large table is made when it is unfolded: it weighs more than the map.
+    """
+    if n_cells <= TABLE_CELLS:
+        st.dataframe(rows(), width="stretch", height="auto")
+    else:
+        with st.expander(f"Show the table of {n_cells:,} numbers", key="table", on_change="rerun") as unfolded:
+            if unfolded.open:
+                st.dataframe(rows(), width="stretch", height="auto")
     st.download_button("Download CSV", csv, file_name=file_name, mime="text/csv", on_click="ignore")

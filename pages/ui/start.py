@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 from weakref import ReferenceType, ref
 
 import streamlit as st
@@ -23,6 +24,8 @@ MENU = {
     "pages/softmax.py": "Softmax",
     "pages/reference.py": "Reference",
 }
+
+FOLLOWING = ("none", "causal", "window")  # the masks that follow the hand
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,19 @@ class Page:
     def mask_is_a_knob(self) -> bool:
         """Whether the mask comes from the sidebar, and not with the source."""
         return isinstance(getattr(self.source, "config", None), AttentionConfig)
+
+    @property
+    def hand(self) -> dict[str, Any]:
+        """The controls above the figures: what follows the hand without the server, as far as the source has it."""
+        config = getattr(self.source, "config", None) if self.mask_is_a_knob else None
+        return {
+            "temperature": config and config.temperature,
+            "mask": config and config.mask,
+            "masks": config and FOLLOWING + (config.mask,) * (config.mask not in FOLLOWING),
+            "window": config and config.window,
+            "head": self.cell.head,
+            "heads": self.layer.n_heads,
+        }
 
     @property
     def layer(self) -> Layer:

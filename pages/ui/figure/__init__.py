@@ -21,19 +21,48 @@ _CONFIG = {
     "modeBarButtonsToRemove": ["select2d", "lasso2d"],
 }
 
+_STYLE = """
+.figures { display: grid; gap: 0.5rem 1rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 265px), 1fr)); }
+.figures > div { min-width: 0; position: relative; }
+.figures .tip { position: absolute; right: 0; top: 0; padding: 0.2rem 0.5rem; font-size: 12px; pointer-events: none; text-align: left;
+  background: var(--st-background-color); border: 1px solid var(--st-text-color); border-radius: 2px; }
+.hand { display: flex; flex-wrap: wrap; gap: 0.4rem 1.5rem; align-items: center; font-size: 0.875rem; margin-bottom: 0.5rem; min-height: 2.2rem; }
+.hand:empty { display: none; }
+.hand label { display: flex; gap: 0.6rem; align-items: center; }
+.hand input[type=range] { width: min(15rem, 45vw); accent-color: var(--st-primary-color); touch-action: pan-y; }
+.hand output { min-width: 2.6rem; font-variant-numeric: tabular-nums; color: var(--st-primary-color); }
+.hand select { font: inherit; color: inherit; padding: 0.25rem 0.4rem; background: var(--st-secondary-background-color);
+  border: 1px solid var(--st-border-color); border-radius: var(--st-button-radius, 0.5rem); }
+.hand :focus-visible { outline: 2px solid var(--st-primary-color); outline-offset: 2px; }
+"""
+MADE_IN_PAGE = ("scores", "scaled_scores", "masked_scores", "weights")  # what is made from queries and keys alone
+MADE_FROM_ALL = (*MADE_IN_PAGE, "head_output", "output")  # and these where the values of all heads were sent
+SENT_CELLS = 112 * 112  # three maps of so many cells are 150 kB
 
-def pack(figures: list[go.Figure]) -> bytes:
+
+def pack(figures: list[go.Figure], live: dict[str, Any] | None = None, hand: dict[str, Any] | None = None) -> bytes:
     """The figures as one message: length of the header, header (JSON), arrays as raw bytes.
 
     Plotly's own JSON carries arrays as base64 with their dtype and shape; here they leave the JSON.
+
+    Args:
+        figures: the figures.
+        live: what the page makes scores and weights from by itself, see `attention.live`; a map of more
+            than `SENT_CELLS` cells of such a step is sent without its numbers.
+        hand: the controls that stand above the figures.
     """
     arrays: list[bytes] = []
     size = 0
 
     def lift(value: Any) -> Any:
         nonlocal size
-        if isinstance(value, dict) and "bdata" in value:
-            raw = b64decode(value["bdata"])
+        if getattr(value, "ndim", 0):
+            wide = {"i8": "i4", "u8": "u4", "b1": "u1"}.get(value.dtype.str[1:])  # what no typed array holds
+            value = value.astype(wide) if wide else value
+            sizes = ",".join(map(str, value.shape))
+            value = {"raw": value.tobytes(), "dtype": value.dtype.str.lstrip("<|"), "shape": sizes}
+        if isinstance(value, dict) and ("bdata" in value or "raw" in value):
+            raw = value["raw"] if "raw" in value else b64decode(value["bdata"])
             shape = [int(n) for n in str(value.get("shape", len(raw) // int(value["dtype"][1]))).split(",")]
             place = {"array": {"dtype": value["dtype"], "at": size, "shape": shape}}
             padded = raw + b"\0" * (-len(raw) % 8)
@@ -46,14 +75,26 @@ def pack(figures: list[go.Figure]) -> bytes:
             return [lift(inner) for inner in value]
         return value
 
-    drawn = [{**lift(figure.to_plotly_json()), "config": _CONFIG} for figure in figures]
-    header = json.dumps({"plotly": served.script("plotly"), "figures": drawn}, allow_nan=False).encode()
+    drawn = [{**lift(_sent(figure, live is not None)), "config": _CONFIG} for figure in figures]
+    message = {"plotly": served.script("plotly"), "figures": drawn, "live": lift(live), "hand": lift(hand)}
+    header = json.dumps(message, allow_nan=False).encode()
     header += b" " * (-(4 + len(header)) % 8)  # typed arrays must start on a multiple of their size
     return struct.pack("<I", len(header)) + header + b"".join(arrays)
+
+
+def _sent(figure: go.Figure, live: bool) -> dict[str, Any]:
+    """A figure as it is sent: a map that the page can make by itself says so, and a large one has no numbers."""
+    step = figure.layout.meta["step"]
+    data = [trace.to_plotly_json() for trace in figure.data]
+    if live and step in MADE_FROM_ALL:
+        data[0]["live"] = step
+        panel = figure.layout.meta["panels"][0]
+        if step in MADE_IN_PAGE and panel["rows"] * panel["columns"] > SENT_CELLS:
+            del data[1:], data[0]["z"]
+    return {"data": data, "layout": figure.layout.to_plotly_json()}
 
 
 @cache
 def component() -> Any:
     """The mounting command, registered once per process."""
-    style = ".figures { display: grid; gap: 0.5rem 1rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 265px), 1fr)); }.figures > div { min-width: 0; }"
-    return served.component("figure", "attention_figure", "<div class='figures'></div>", style)
+    return served.component("figure", "attention_figure", "<div class='hand'></div><div class='figures'></div>", _STYLE)

@@ -3,32 +3,13 @@
 // Python sends bytes: the length of a JSON header (uint32), the header, then the arrays it points to.
 // A figure is never rebuilt: Plotly.react into the same element keeps the zoom (layout.uirevision).
 
+import { installed } from "./history.js";
+import { controls } from "./hand.js";
+import { Exact, MOST_CELLS } from "./live.js";
+
+console.assert(installed);
 const ARRAYS = { f4: Float32Array, f8: Float64Array, u1: Uint8Array, i1: Int8Array, i2: Int16Array, u2: Uint16Array, i4: Int32Array, u4: Uint32Array };
 const SMALLEST_TEXT = { width: 23, height: 13 }; // pixels of a cell below which its number would be unreadable
-
-// Streamlit 1.67 pushes a history entry for every single knob the server sets: a click on a cell would
-// need three steps back, some of them to states that never were. Here: one act of a person, one entry.
-// And on the way back to another page it drops the knobs; that page is loaded afresh from its address.
-if (!window.attentionHistory) {
-  window.attentionHistory = { acted: false, path: location.pathname };
-  const own = window.attentionHistory;
-  for (const event of ["pointerdown", "keydown"]) window.addEventListener(event, () => { own.acted = true; }, true);
-  const push = history.pushState;
-  history.pushState = function (state, title, url) {
-    // A menu link adds its knobs to those that stand in the address already: each once is enough.
-    const { pathname, searchParams } = new URL(url ?? "", location.href);
-    const once = new URLSearchParams(Object.fromEntries(searchParams)).toString();
-    (own.acted ? push : history.replaceState).call(history, state, title, pathname + (once && `?${once}`));
-    own.acted = false;
-    own.path = location.pathname;
-  };
-  window.addEventListener("popstate", (event) => {
-    own.acted = false;
-    if (location.pathname === own.path) return;
-    event.stopImmediatePropagation();
-    location.reload();
-  }, true);
-}
 
 let plotly; // one promise for the page: Plotly's script is loaded once
 
@@ -81,36 +62,117 @@ function themed(layout, root) {
 }
 
 // Numbers in the cells only where a cell is large enough to read them, at this width and this zoom.
-function fitTexts(element) {
-  if (!element.texttemplate && !element.data[0].texttemplate) return;
-  const { xaxis, yaxis } = element._fullLayout;
-  const pixels = (axis) => axis._length / Math.abs(axis.range[1] - axis.range[0]);
-  const fits = pixels(xaxis) >= SMALLEST_TEXT.width && pixels(yaxis) >= SMALLEST_TEXT.height;
-  const wanted = fits ? element.texttemplate : "";
-  if ((element.data[0].texttemplate ?? "") !== (wanted ?? "")) window.Plotly.restyle(element, { texttemplate: wanted }, [0]);
+function readable(element, layout) {
+  const { margin, xaxis, yaxis } = layout, pixels = (length, { range }) => length / Math.abs(range[1] - range[0]);
+  return pixels(element.clientWidth - margin.l - margin.r, xaxis) >= SMALLEST_TEXT.width && pixels(layout.height - margin.t - margin.b, yaxis) >= SMALLEST_TEXT.height;
 }
 
-async function draw(Plotly, element, figure, root, send) {
-  element.texttemplate = figure.data[0].texttemplate;
+// After a zoom or another width; before a figure is painted, `paint` decides it, so that nothing is painted twice.
+function fitTexts(element) {
+  const all = element.figure.data[0].texttemplate;
+  if (!all) return;
+  const wanted = readable(element, { ...element.figure.layout, xaxis: element._fullLayout.xaxis, yaxis: element._fullLayout.yaxis }) ? all : "";
+  if ((element.data[0].texttemplate ?? "") !== wanted) window.Plotly.restyle(element, { texttemplate: wanted }, [0]);
+}
+
+// A map that Python sent without its numbers: what is to be drawn of it between the two ranges of the axes.
+function filled(figure, exact, xRange, yRange) {
+  const [heat] = figure.data, view = exact.view(heat.live, yRange, xRange);
+  const place = { x0: view.x0, dx: view.dx, y0: view.y0, dy: view.dy };
+  const data = [{ ...heat, ...place, z: view.z, hoverinfo: view.block > 1 ? "none" : undefined }];
+  if (view.block > 1) data[0].hovertemplate = undefined;
+  if (view.ground) data.push({ ...figure.layout.meta.ground, ...place, z: view.ground });
+  return { data, view };
+}
+
+// Titles the map with what is so now: which block a cell stands for.
+function noted(layout, view) {
+  if (!view || view.block === 1) return layout;
+  const { title } = layout, facts = `${title.subtitle.text} · each cell the largest of ${view.block} × ${view.block}`;
+  return { ...layout, title: { ...title, subtitle: { ...title.subtitle, text: facts } } };
+}
+
+async function paint(element, root) {
+  const { figure } = element, shown = element._fullLayout;
+  let { data } = figure, layout = themed(figure.layout, root);
+  // What is on the screen: the zoom stays (Plotly keeps it itself, by uirevision) where it is a map of the same size.
+  const zoomed = element.data && shown.uirevision === layout.uirevision;
+  const seen = { ...layout, xaxis: zoomed ? shown.xaxis : layout.xaxis, yaxis: zoomed ? shown.yaxis : layout.yaxis };
+  element.view = null;
+  // Python's own numbers, where it sent them, as long as no hand has turned anything.
+  if (data[0].live && root.exact.knows(data[0].live) && (root.exact.turned || !data[0].z)) {
+    const made = filled(figure, root.exact, seen.xaxis.range, seen.yaxis.range);
+    element.view = made.view;
+    data = made.data;
+    layout = noted(layout, made.view);
+  }
+  if (data[0].texttemplate && !readable(element, seen)) data = [{ ...data[0], texttemplate: "" }, ...data.slice(1)];
+  await window.Plotly.react(element, data, layout, figure.config);
+}
+
+// After a zoom: the same map, cut anew. Blocks become smaller until a cell is one number again.
+function cutAnew(element, root) {
+  if (!element.view || Math.max(root.exact.rows, root.exact.columnsOf(element.figure.data[0].live)) <= MOST_CELLS) return;
+  const { xaxis, yaxis } = element._fullLayout, key = String([xaxis.range, yaxis.range]);
+  if (element.cut === key) return;
+  element.cut = key;
+  paint(element, root);
+}
+
+// Where the block under the pointer has its largest number, said as a hover says it.
+function tell(element, root, point) {
+  if (!element.view || element.view.block === 1) return;
+  const { x, y, z } = root.exact.cellAt(element.figure.data[0].live, element.view, point.x, point.y);
+  const { xaxis, yaxis } = element.figure.layout, name = (axis, i) => axis.labelalias?.[i] ?? i;
+  const number = Number.isFinite(z) ? Number(z.toPrecision(9)) : "hidden by the mask";
+  element.tip.innerHTML = `largest of ${element.view.block} × ${element.view.block}<br>query ${name(yaxis, y)}<br>key ${name(xaxis, x)}<br><b>${number}</b>`;
+  element.tip.hidden = false;
+}
+
+async function draw(element, figure, root, send) {
   element.style.height = `${figure.layout.height}px`; // before Plotly paints, so that nothing jumps
   element.setAttribute("role", "figure");
   element.setAttribute("aria-label", figure.layout.meta.alt);
   element.figure = figure;
   const first = !element.data;
-  await Plotly.react(element, figure.data, themed(figure.layout, root), figure.config);
-  fitTexts(element);
+  await paint(element, root);
   if (!first) return;
-  element.on("plotly_click", ({ points }) => element.figure.layout.meta.panels.length && send({ x: Math.round(points[0].x), y: Math.round(points[0].y), step: element.figure.layout.meta.step, at: Date.now() }));
-  element.on("plotly_relayout", () => fitTexts(element));
+  element.tip = Object.assign(document.createElement("div"), { className: "tip", hidden: true });
+  element.append(element.tip);
+  element.on("plotly_click", ({ points }) => {
+    if (!element.figure.layout.meta.panels.length) return;
+    const { x, y } = element.view?.block > 1 ? root.exact.cellAt(element.figure.data[0].live, element.view, points[0].x, points[0].y) : points[0];
+    send({ x: Math.round(x), y: Math.round(y), step: element.figure.layout.meta.step, at: Date.now() });
+  });
+  element.on("plotly_hover", ({ points }) => tell(element, root, points[0]));
+  element.on("plotly_unhover", () => { element.tip.hidden = true; });
+  element.on("plotly_relayout", () => { fitTexts(element); cutAnew(element, root); });
   element.resizes = new ResizeObserver(() => {
-    if (element.clientWidth && element.clientWidth !== element._fullLayout.width) Plotly.Plots.resize(element).then(() => fitTexts(element));
+    if (element.clientWidth && element.clientWidth !== element._fullLayout.width) window.Plotly.Plots.resize(element).then(() => fitTexts(element));
   });
   element.resizes.observe(element);
 }
 
+// While a hand turns a knob: one frame, and never two at a time.
+async function follow(root, turned) {
+  root.exact.turn(turned);
+  if (root.painting) { root.waiting = true; return; }
+  root.painting = true;
+  do {
+    root.waiting = false;
+    await new Promise(requestAnimationFrame);
+    for (const element of root.children) {
+      const step = element.figure.data[0].live;
+      if (step && root.exact.knows(step) && (step !== "scores" || "head" in turned)) await paint(element, root);
+    }
+    root.frames = (root.frames ?? 0) + 1;
+  } while (root.waiting);
+  root.painting = false;
+}
+
 export default function render({ data, parentElement, setTriggerValue }) {
   const root = parentElement.querySelector(".figures");
-  const { plotly: url, figures } = unpack(data);
+  const { plotly: url, figures, live, hand } = unpack(data);
   while (root.children.length < figures.length) root.append(document.createElement("div"));
   while (root.children.length > figures.length) {
     const last = root.lastElementChild;
@@ -120,10 +182,15 @@ export default function render({ data, parentElement, setTriggerValue }) {
   }
   figures.forEach((figure, i) => { root.children[i].style.minHeight = `${figure.layout.height}px`; });
   root.figures = figures;
-  loadPlotly(url).then(async (Plotly) => {
+  root.exact = live ? new Exact(live, root.exact) : null;
+  controls(parentElement.querySelector(".hand"), hand, {
+    follow: (turned) => root.exact && follow(root, turned),
+    release: (knob) => setTriggerValue("knob", { ...knob, at: Date.now() }),
+  });
+  loadPlotly(url).then(async () => {
     for (const [i, figure] of figures.entries()) {
       if (root.figures !== figures) return; // a newer message has come in the meantime
-      await draw(Plotly, root.children[i], figure, root, (cell) => setTriggerValue("cell", cell));
+      await draw(root.children[i], figure, root, (cell) => setTriggerValue("cell", cell));
     }
     root.painted = figures;
   }).catch((error) => { root.textContent = `The picture could not be drawn: ${error.message}. The table below has the numbers; reload the page to try again.`; });

@@ -1,0 +1,123 @@
+// One head's matrices in the page: made from what Python sent, cut to what is on the screen, and made
+// again while a hand turns a knob. See kernel.js for the formula.
+
+import { covered, dotScores, hidden, mixValues, pooled, softmax } from "./kernel.js";
+
+export const MOST_CELLS = 256; // rows or columns of a map that are drawn; beyond, block maxima
+
+// The rows of a matrix, one after the other; rows that repeat were sent once.
+function spread({ rows, index }) {
+  const width = rows[0].length, count = index ? index.length : rows.length;
+  const flat = new rows[0].constructor(count * width);
+  for (let i = 0; i < count; i += 1) flat.set(rows[index ? index[i] : i], i * width);
+  return { flat, width, count };
+}
+
+const same = (one, other) => one.length === other.length && one.every((number, i) => number === other[i]);
+
+// A head's numbers as Python sent them, and its scores, made when they are asked for.
+class Head {
+  constructor(sent, before) {
+    for (const [name, matrix] of Object.entries(sent)) this[name] = spread(matrix);
+    Object.assign(this, { rows: this.query.count, columns: this.key.count });
+    if (before && same(before.query.flat, this.query.flat) && same(before.key.flat, this.key.flat)) this.made = before.made;
+  }
+
+  get scores() { return (this.made ??= dotScores(this.query.flat, this.key.flat, this.query.width)); }
+}
+
+export class Exact {
+  constructor(sent, before) {
+    this.heads = Object.fromEntries(Object.entries(sent.heads).map(([head, one]) => [head, new Head(one, before?.heads[head])]));
+    this.sent = sent;
+    this.turn({ mask: sent.mask, temperature: sent.temperature, head: sent.head });
+    this.turned = false; // what Python sent is still what is so
+  }
+
+  // Takes a mask, a temperature or a head, and forgets what depended on the old one. What the mask hides of
+  // every query, padding, stays hidden under any other.
+  turn({ mask, temperature = this.temperature, head = this.head }) {
+    this.mask = mask ? { real: this.sent.mask.real, ...mask } : this.mask;
+    this.head = this.heads[head] ? head : this.head;
+    Object.assign(this, { turned: true, temperature, made: {} });
+  }
+
+  get one() { return this.heads[this.head]; }
+  get rows() { return this.one.rows; }
+  get scores() { return this.one.scores; }
+  get divisor() { return this.sent.divisor * this.temperature; }
+
+  // Whether the page can make this step by itself.
+  knows(name) {
+    return !["head_output", "output"].includes(name) || (this.one.value && (name === "head_output" || this.sent.w_o));
+  }
+
+  columnsOf(name) {
+    if (name === "output") return this.sent.w_o[0].length;
+    return name === "head_output" ? this.one.value.width : this.one.columns;
+  }
+
+  // A step of the head, flat, hidden scores as NaN.
+  step(name) {
+    return (this.made[name] ??= this.make(name));
+  }
+
+  make(name) {
+    const { scores, mask, one: { rows, columns } } = this;
+    if (name === "scores") return scores;
+    if (name === "weights") return softmax(scores, columns, mask, this.divisor, new scores.constructor(scores.length));
+    if (name === "head_output") return mixValues(this.step("weights"), this.one.value, new scores.constructor(rows * this.one.value.width), this.one.value.width, 0);
+    if (name === "output") return this.output();
+    const round = scores instanceof Float32Array ? Math.fround : Number;
+    const by = round(this.temperature === 0 ? this.sent.divisor : this.divisor);
+    const scaled = scores.map((score) => score / by);
+    if (name === "scaled_scores") return scaled;
+    return scaled.map((score, i) => (hidden(mask, Math.floor(i / columns), i % columns, columns) ? NaN : score));
+  }
+
+  // The heads side by side, times W_O.
+  output() {
+    const heads = Object.values(this.heads), { width } = heads[0].value, across = heads.length * width;
+    const beside = new Float64Array(this.rows * across);
+    heads.forEach((head, i) => mixValues(softmax(head.scores, head.columns, this.mask, this.divisor, new Float64Array(head.scores.length)), head.value, beside, across, i * width));
+    const wide = this.columnsOf("output"), out = new this.scores.constructor(this.rows * wide);
+    for (let q = 0; q < this.rows; q += 1) {
+      for (let i = 0; i < across; i += 1) {
+        const part = beside[q * across + i], line = this.sent.w_o[i];
+        for (let j = 0; j < wide; j += 1) out[q * wide + j] += part * line[j];
+      }
+    }
+    return out;
+  }
+
+  get masks() { return this.mask.kind !== "none" || this.mask.real || this.mask.bits; }
+
+  // What is drawn of a step between `rows` and `columns` [from, to): the cells, where they lie, how large they are.
+  view(name, rows, columns) {
+    const across = this.columnsOf(name), [top, bottom] = clipped(rows, this.rows), [left, right] = clipped(columns, across);
+    const block = Math.ceil(Math.max(bottom - top, right - left) / MOST_CELLS);
+    const place = { x0: left + (block - 1) / 2, dx: block, y0: top + (block - 1) / 2, dy: block };
+    const masked = this.masks && ["masked_scores", "weights"].includes(name);
+    const ground = masked ? covered(this.mask, across, block, [top, bottom], [left, right]) : null;
+    return { z: pooled(this.step(name), across, block, [top, bottom], [left, right]), ground, block, ...place };
+  }
+
+  // The cell of largest size in the block that lies at x, y of a view.
+  cellAt(name, { x0, y0, block }, x, y) {
+    const corner = (at, first) => Math.round((at - first) / block) * block + first - (block - 1) / 2;
+    const left = corner(x, x0), top = corner(y, y0), across = this.columnsOf(name), matrix = this.step(name);
+    let found = { x: left, y: top, z: matrix[top * across + left] };
+    for (let q = top; q < Math.min(top + block, this.rows); q += 1) {
+      for (let k = left; k < Math.min(left + block, across); k += 1) {
+        const z = matrix[q * across + k];
+        if (z === z && !(Math.abs(found.z) >= Math.abs(z))) found = { x: k, y: q, z };
+      }
+    }
+    return found;
+  }
+}
+
+function clipped([from, to], size) {
+  const low = Math.max(0, Math.floor(Math.min(from, to) + 0.5)), high = Math.min(size, Math.ceil(Math.max(from, to) + 0.5));
+  return low < high ? [low, high] : [0, size];
+}

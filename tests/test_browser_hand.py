@@ -1,0 +1,131 @@
+"""The figure's own controls: the picture follows the hand without the server, and what is let go goes to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlencode
+
+import numpy as np
+import pytest
+from conftest import acted, click_cell, painted, settled
+from playwright.sync_api import Page, expect
+from test_browser import Open
+
+from attention import AttentionConfig, TypedText
+
+pytestmark = pytest.mark.browser
+TEXT = "the cat sat on the mat"
+
+
+def layer(text: str = TEXT, **knobs: Any) -> Any:
+    return TypedText(text, AttentionConfig(**knobs)).trace().layers[0]
+
+
+def follow(page: Page, name: str, value: Any) -> None:
+    """Moves a control without letting it go, and waits for the frame."""
+    page.evaluate(
+        """async ([name, value]) => {
+            const control = document.querySelector(`.hand [name=${name}]`), root = document.querySelector('.figures');
+            const before = root.frames ?? 0;
+            control.value = value;
+            control.dispatchEvent(new Event(name === 'temperature' ? 'input' : 'follow'));
+            while ((root.frames ?? 0) === before) await new Promise(requestAnimationFrame); }""",
+        [name, value],
+    )
+
+
+def temperature(page: Page) -> float:
+    return float(page.locator(".hand output").inner_text())
+
+
+def drag(page: Page, index: int, one: tuple[int, int], other: tuple[int, int]) -> None:
+    """Drags the mouse from the middle of one cell (column, row) to that of another: zooms in."""
+    places = page.evaluate(
+        """([i, cells]) => { const plot = document.querySelectorAll('.js-plotly-plot')[i];
+            plot.scrollIntoView({block: 'center'});
+            const box = plot.getBoundingClientRect(), {xaxis, yaxis} = plot._fullLayout;
+            return cells.map(([x, y]) => [box.x + xaxis._offset + xaxis.l2p(x), box.y + yaxis._offset + yaxis.l2p(y)]); }""",
+        [index, [one, other]],
+    )
+    page.mouse.move(*places[0])
+    page.mouse.down()
+    page.mouse.move(*places[1], steps=4)
+    page.mouse.up()
+
+
+def silent(page: Page, act: Callable[[], None]) -> None:
+    """Does something during which nothing is sent to the server, nor comes from it."""
+    page.evaluate(
+        "() => { window.sends = 0; const send = WebSocket.prototype.send; WebSocket.prototype.send = function (...all) { window.sends += 1; return send.apply(this, all); }; }"
+    )
+    act()
+    assert page.evaluate("window.sends") == 0
+
+
+def test_the_weights_follow_the_temperature_without_a_message(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{urlencode({'text': TEXT, 'mask': 'causal'})}")
+    for place in (0, 60, 150, 200):
+        silent(page, lambda place=place: follow(page, "temperature", place))
+        expected = layer(mask="causal", temperature=temperature(page))
+        np.testing.assert_allclose(painted(page, 1), expected.weights[0].numpy(), rtol=0, atol=1e-6)
+        np.testing.assert_allclose(painted(page, 2), expected.output.numpy(), rtol=0, atol=1e-5)
+    assert "temperature" not in page.url
+
+
+def test_what_is_let_go_is_the_knob_and_stands_in_the_address(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{urlencode({'text': TEXT})}")
+
+    def press() -> None:
+        page.locator(".hand [name=temperature]").focus()
+        page.keyboard.press("End")
+
+    acted(page, press)
+    page.wait_for_function("location.search.includes('temperature=10')")
+    np.testing.assert_array_equal(painted(page, 1), layer(temperature=10.0).weights[0].numpy())
+    expect(page.locator(".hand output")).to_have_text("10.00")
+
+
+def test_a_mask_and_a_head_are_chosen_above_the_figures(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{urlencode({'text': TEXT})}")
+    acted(page, lambda: page.locator(".hand [name=mask]").select_option("window"))
+    acted(page, lambda: page.locator(".hand [name=head]").select_option("3"))
+    page.wait_for_function("location.search.includes('mask=window') && location.search.includes('head=3')")
+    np.testing.assert_array_equal(painted(page, 1), layer(mask="window").weights[3].numpy())
+    np.testing.assert_array_equal(painted(page, 0), layer().scores[3].numpy())
+
+
+def test_300_tokens_are_drawn_as_blocks_and_become_exact_when_zoomed(open_page: Open, server: str) -> None:
+    text = " ".join(f"w{i % 90}" for i in range(300))
+    expected = layer(text, mask="causal")
+    page = open_page(f"{server}/?{urlencode({'text': text, 'mask': 'causal'})}")
+    assert painted(page, 1).shape == (150, 150)
+    np.testing.assert_allclose(
+        painted(page, 1), expected.weights[0].numpy().reshape(150, 2, 150, 2).max(axis=(1, 3)), rtol=0, atol=1e-6
+    )
+    expect(page.locator(".js-plotly-plot").nth(1)).to_contain_text("each cell the largest of 2 × 2")
+    drag(page, 1, (100, 150), (199, 249))
+    page.wait_for_function("document.querySelectorAll('.js-plotly-plot')[1].data[0].dx === 1")
+    place = page.evaluate(
+        "(({x0, y0, z}) => [x0, y0, z[0].length, z.length])(document.querySelectorAll('.js-plotly-plot')[1].data[0])"
+    )
+    left, top, wide, high = map(int, place)
+    assert abs(left - 100) <= 1  # where a mouse can point
+    assert abs(top - 150) <= 1
+    window = np.s_[top : top + high, left : left + wide]
+    np.testing.assert_allclose(painted(page, 1), expected.weights[0].numpy()[window], rtol=0, atol=1e-6)
+    follow(page, "temperature", 180)
+    hot = layer(text, mask="causal", temperature=temperature(page))
+    np.testing.assert_allclose(painted(page, 1), hot.weights[0].numpy()[window], rtol=0, atol=1e-6)
+    assert page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].data[0].dx") == 1
+
+
+def test_a_click_on_a_block_is_a_click_on_its_largest_number(open_page: Open, server: str) -> None:
+    text = " ".join(f"w{i % 90}" for i in range(300))
+    block = layer(text).weights[0, 20:22, 40:42]
+    row, column = divmod(int(block.argmax()), 2)
+    page = open_page(f"{server}/?{urlencode({'text': text})}")
+    acted(page, lambda: click_cell(page, 1, row=20.5, column=40.5))
+    expect(page.locator(".cell-title")).to_contain_text(f"query {20 + row} w20".replace("w20", f"w{20 + row}"))
+    expect(page.locator(".cell-title")).to_contain_text(f"key {40 + column} w{40 + column}")
+    settled(page)
