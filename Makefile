@@ -1,6 +1,7 @@
 # make run    sets everything up and opens the Lab
 # make test   sets everything up, the browser included, and runs all tests
 # make check  format, lint, types, tests: what CI runs
+# make bench  how fast it is, against others, in half an hour; with ARGS=--quick in some minutes
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -9,7 +10,7 @@ BIN = $(VENV)/bin
 TORCH_INDEX ?=
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run test check lint types format browser lock clean
+.PHONY: run test check lint types format browser bench lock clean
 
 run: $(VENV)/.run
 	$(BIN)/streamlit run app.py
@@ -42,6 +43,11 @@ browser:
 	  $$sudo apt-get update -qq && $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$wanted >/dev/null && \
 	  case "$$wanted" in *nginx*) $$sudo systemctl disable --now nginx >/dev/null 2>&1 || true ;; esac; } || \
 	  { echo "The browser tests need $$wanted, which could not be installed with apt-get. Install it, or name it: make test CHROMIUM=/path/to/chromium NGINX=/path/to/nginx" >&2; exit 1; }
+
+# Every part runs, also after one that has not reached its floors.
+bench: $(VENV)/.dev browser
+	@failed=0; for part in backend start fifty speed; do echo; echo "benchmarks.$$part"; \
+	  $(BIN)/python -m benchmarks.$$part $(ARGS) || failed=1; done; exit $$failed
 
 lock: $(VENV)/.dev
 	@{ echo "# Exact versions of everything, also of what our requirements require. Made by \`make lock\`."; \

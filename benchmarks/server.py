@@ -20,11 +20,12 @@ CGROUPS = Path("/sys/fs/cgroup")
 class Server:
     """The running app, used with `with`; with `guard` nothing gets out, with `limit` it has that many MB of memory.
 
-    What else is given are environment variables of its own.
+    Another `script` of this folder runs with Streamlit's own settings, not with ours. What else is given are
+    environment variables of its own.
     """
 
-    def __init__(self, guard: bool = False, limit: int = 0, **environment: str) -> None:
-        self.guard, self.limit, self.environment = guard, limit, environment
+    def __init__(self, guard: bool = False, limit: int = 0, script: str = "", **environment: str) -> None:
+        self.guard, self.limit, self.script, self.environment = guard, limit, script, environment
         self.group: Path | None = None
 
     def __enter__(self) -> Self:
@@ -40,11 +41,13 @@ class Server:
         if self.limit and (group := _group(self.limit)):
             self.group = group
             start = ["sh", "-c", f'echo $$ >"{group}/cgroup.procs" && exec "$@"', "sh", *start]
+        script = ROOT / "benchmarks" / self.script if self.script else "app.py"
+        options += ["--browser.gatherUsageStats=false"] if self.script else []
         began = time.monotonic()
         with self._errors.open("wb") as errors:
             self.process = subprocess.Popen(
-                [*start, "run", "app.py", *options],
-                cwd=ROOT,
+                [*start, "run", str(script), *options],
+                cwd=self._folder.name if self.script else ROOT,  # where Streamlit looks for its settings
                 env={**os.environ, **self.environment},
                 stdout=errors,
                 stderr=subprocess.STDOUT,

@@ -1,0 +1,170 @@
+"""An app in Chromium with a stopwatch inside the page: from the moved control to the painted picture."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from playwright.sync_api import Browser, Locator, Page, sync_playwright
+from playwright.sync_api import TimeoutError as TooLong
+
+# Runs before the page's own scripts. A step ends in the frame in which `ready` is seen, after that frame was painted.
+STOPWATCH = """(() => {
+  const bench = window.bench = { received: 0, sent: 0 };
+  const size = (data) => data.byteLength ?? data.size ?? data.length;
+  window.WebSocket = class extends WebSocket {
+    constructor(...given) { super(...given); this.addEventListener("message", ({ data }) => { bench.received += size(data); }); }
+    send(data) { bench.sent += size(data); super.send(data); }
+  };
+  const frame = () => new Promise(requestAnimationFrame);
+  const task = () => new Promise((go) => { const { port1, port2 } = new MessageChannel(); port1.onmessage = go; port2.postMessage(0); });
+  bench.until = async (ready) => { do await frame(); while (!ready()); await task(); return performance.now(); };
+  bench.images = () => [...document.querySelectorAll(".js-plotly-plot")].map((plot) => plot.querySelector(".heatmaplayer image"));
+  bench.newImages = () => {
+    const old = new Map(bench.images().map((image) => [image, image?.getAttribute("href")]));
+    return () => { const now = bench.images(); return now.length >= old.size && now.every((image) => image && old.get(image) !== image.getAttribute("href")); };
+  };
+  bench.newFigures = () => {
+    const old = document.querySelector(".figures").figures;
+    return () => { const roots = [...document.querySelectorAll(".figures")]; return roots.length && roots[0].figures !== old && roots.every((root) => root.painted && root.painted === root.figures); };
+  };
+  bench.arm = (ready) => {
+    let began;
+    window.addEventListener("keydown", () => { began = performance.now(); }, { capture: true, once: true });
+    bench.step = bench.until(() => began && ready()).then((ended) => ended - began);
+  };
+  bench.drag = async (name, share) => {
+    const root = document.querySelector(".figures"), control = document.querySelector(`.hand [name=${name}]`), frames = root.frames ?? 0;
+    const began = performance.now(), [least, most] = [Number(control.min), Number(control.max)];
+    control.value = least + share * (most - least);
+    control.dispatchEvent(new Event("input", { bubbles: true }));
+    return await bench.until(() => (root.frames ?? 0) > frames) - began;
+  };
+})()"""
+_IDLE = """() => document.querySelector('[data-testid=stApp][data-test-script-state=notRunning]')
+  && !document.querySelector('[data-stale=true]')"""
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """The machine's own Chromium."""
+    with sync_playwright() as playwright:
+        options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+        opened = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=options)
+        yield opened
+        opened.close()
+
+
+class Tab:
+    """One app in a browser that has seen nothing before, used with `with`."""
+
+    ready = "bench.newImages()"  # the condition that ends a step that goes through the server
+
+    def __init__(self, browser: Browser, address: str, settled: bool = True) -> None:
+        self.context = browser.new_context(viewport={"width": 1440, "height": 1000})
+        self.context.set_default_timeout(300_000)
+        self.context.add_init_script(STOPWATCH)
+        self.page: Page = self.context.new_page()
+        self.page.goto(address)
+        try:
+            self.page.wait_for_function("() => bench.images().length && bench.images().every(Boolean)", timeout=120_000)
+        except TooLong as error:
+            said = self.page.get_by_test_id("stAlert").all_inner_texts()
+            raise RuntimeError(f"{address[:80]} drew no picture in two minutes; it says {said}") from error
+        if settled:
+            self.settle()
+
+    def __enter__(self) -> Tab:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.context.close()
+
+    def settle(self) -> None:
+        """Waits until the script has ended and nothing stale is on the page."""
+        self.page.wait_for_function(_IDLE)
+
+    def wire(self) -> int:
+        """The bytes that went over the websocket so far, both ways."""
+        return int(self.page.evaluate("bench.received + bench.sent"))
+
+    def press(self, key: str) -> float:
+        """Milliseconds from a key pressed on the control that has the focus to the painted picture."""
+        self.page.bring_to_front()
+        self.page.evaluate(f"() => {{ bench.arm({self.ready}); }}")
+        self.page.keyboard.press(key)
+        took = float(self.page.evaluate("() => bench.step"))
+        self.settle()
+        return took
+
+
+class Naive(Tab):
+    """The notebook author's app: sliders in the sidebar."""
+
+    def step(self, slider: str, key: str = "ArrowRight") -> float:
+        """One step of a slider."""
+        self.page.get_by_role("slider", name=slider).focus()
+        return self.press(key)
+
+
+class Ours(Tab):
+    """The Lab, or another page of ours."""
+
+    ready = "bench.newFigures()"
+
+    def __init__(self, browser: Browser, address: str) -> None:
+        super().__init__(browser, address)
+        self.page.get_by_text("More knobs").click()
+
+    def settle(self) -> None:
+        """Also until every figure is painted."""
+        super().settle()
+        self.page.wait_for_function(
+            "() => [...document.querySelectorAll('.figures')].every((root) => root.painted === root.figures)"
+        )
+
+    def step(self, key: str, value: Any) -> float:
+        """A new number in the sidebar, entered."""
+        field = self.page.locator(f".st-key-{key} input")
+        field.fill(str(value))
+        field.focus()
+        return self.press("Enter")
+
+    def drag(self, name: str, share: float) -> float:
+        """A slider of the figure moved to that share of its way, as while it is dragged."""
+        self.page.bring_to_front()
+        return float(self.page.evaluate("([name, share]) => bench.drag(name, share)", [name, share]))
+
+    def release(self, name: str) -> None:
+        """The hand lets go: the server hears of it."""
+        self._on(name).dispatch_event("change")
+        self.page.wait_for_timeout(500)
+        self.settle()
+
+    def frames_a_second(self, name: str, seconds: float = 2) -> float:
+        """Frames painted while the mouse drags a slider of the figure to and fro without a pause."""
+        self.page.bring_to_front()
+        slider = self._on(name)
+        slider.scroll_into_view_if_needed()
+        box = slider.bounding_box()
+        assert box, f"{name} cannot be seen"
+        middle, left, width = box["y"] + box["height"] / 2, box["x"] + 10, box["width"] - 20
+        self.page.mouse.move(left, middle)
+        self.page.mouse.down()
+        before, began = self._frames(), time.perf_counter()
+        while (now := time.perf_counter() - began) < seconds:
+            self.page.mouse.move(left + width * abs((now + 1) % 2 - 1), middle)
+        painted, took = self._frames() - before, time.perf_counter() - began
+        self.page.mouse.up()
+        self.page.wait_for_timeout(500)
+        self.settle()
+        return painted / took
+
+    def _frames(self) -> int:
+        return int(self.page.evaluate("document.querySelector('.figures').frames ?? 0"))
+
+    def _on(self, name: str) -> Locator:
+        return self.page.locator(f".hand [name={name}]").first

@@ -1,0 +1,185 @@
+"""From the moved control to the painted picture: the Lab against a notebook author's app and against bertviz.
+
+usage: python -m benchmarks.speed [--quick] [--steps 9] [--tokens 22 256 512 1024 2048] [--text natural|distinct]
+                                  [--no-bertviz] [--no-heads]
+
+All sides stand in the same Chromium and take turns, step by step, so that they meet the same noise; the medians
+are compared. Exits with 1 if a floor of ours is not reached. With `--quick` three steps of up to 512 tokens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from urllib.parse import quote
+
+from playwright.sync_api import Browser
+from torch import Tensor
+
+from attention import AttentionConfig, TypedText
+from benchmarks import texts
+from benchmarks.bertviz import Bertviz
+from benchmarks.chromium import STOPWATCH, Naive, Ours, chromium
+from benchmarks.server import Server
+
+# By how much ours must be faster, at the least.
+FLOORS = {
+    "drag": {22: 7, 256: 7, 512: 9, 1024: 20, 2048: 50},
+    "server": {22: 3, 256: 6, 512: 9, 1024: 15, 2048: 35},
+    "bertviz": {22: 5, 256: 20, 512: 50},
+    "heads": {22: 5, 256: 10, 512: 10},
+}
+NAMES = {
+    "drag": "a drag step in the page, against the notebook author's app",
+    "server": "a step through the server (seed, d_model), against the same",
+    "bertviz": "a drag step, against bertviz's head view of one head",
+    "heads": "twelve heads as one mosaic, a step through the server, against 12 × 3 charts",
+}
+FRAMES = {22: 20, 256: 20, 2048: 5}  # a second while dragging, at the least
+MOST_BYTES = 150_000  # of a step through the server
+LONG = {"LAB_MAX_TOKENS": "2048", "LAB_MAX_TRACE_MB": "400", "LAB_CACHE_MB": "1200"}  # what 2,048 tokens need
+
+
+@dataclass
+class Row:
+    """What was measured at one length: milliseconds of every step of every side, and more."""
+
+    tokens: int
+    times: dict[str, list[float]] = field(default_factory=dict)
+    drag_bytes: int = 0
+    server_bytes: list[int] = field(default_factory=list)
+    frames: float = 0
+
+    def take(self, side: str, step: Callable[[], float]) -> None:
+        """Measures one step of a side."""
+        self.times.setdefault(side, []).append(step())
+
+    def median(self, side: str) -> float:
+        """The middle of a side's steps, without the first, which warms up."""
+        return statistics.median(self.times[side][1:])
+
+
+def lab(browser: Browser, ours: Server, naive: Server, bertviz: Bertviz | None, text: str, steps: int) -> Row:
+    """The Lab at one length, step by step with the others."""
+    tokens = text.split()
+    row, query = Row(len(tokens)), "?text=" + quote(text)
+    heads = AttentionConfig().n_heads
+    with Ours(browser, f"{ours.base}/{query}") as lab, Naive(browser, f"{naive.base}/{query}") as other:
+        for step in range(steps + 1):
+            wire = lab.wire()
+            row.take("drag", lambda s=step: lab.drag("temperature", (s * 0.37 + 0.1) % 1))
+            row.drag_bytes += lab.wire() - wire
+            row.take("naive drag", lambda: other.step("Temperature"))
+            if step == 0:
+                lab.release("temperature")
+            knob, value, slider = (
+                ("seed", step + 1, "Seed") if step % 2 else ("d_model", 64 + heads * (step + 1), "d_model")
+            )
+            wire = lab.wire()
+            row.take("server", lambda k=knob, v=value: lab.step(k, v))
+            row.server_bytes.append(lab.wire() - wire)
+            row.take("naive server", lambda s=slider: other.step(s))
+            if bertviz and len(tokens) in FLOORS["bertviz"]:
+                weights = _weights(text, step)
+                row.take("bertviz", lambda w=weights: bertviz.step(w, tuple(tokens)))
+        row.frames = lab.frames_a_second("temperature")
+    return row
+
+
+def mosaic(browser: Browser, ours: Server, naive: Server, text: str, steps: int) -> Row:
+    """The Heads page with twelve heads at one length, step by step with the other."""
+    row, query = Row(len(text.split())), "?text=" + quote(text)
+    address = f"{ours.base}/heads{query}&heads=12&d_model=96&step=weights"
+    with Ours(browser, address) as heads, Naive(browser, f"{naive.base}/{query}") as other:
+        for step in range(steps + 1):
+            row.take("heads", lambda s=step: heads.step("seed", s + 1))
+            row.take("naive heads", lambda: other.step("Seed"))
+    return row
+
+
+def _weights(text: str, step: int) -> Tensor:
+    """What the first head of the Lab shows at another temperature each time."""
+    config = AttentionConfig(temperature=0.5 + step / 10)
+    weights = TypedText(text, config).trace().layers[0].weights
+    assert weights is not None
+    return weights[0]
+
+
+def compare(rows: list[Row], name: str, ours: str, theirs: str) -> list[str]:
+    """Prints one comparison over all lengths; which floors were not reached."""
+    rows = [row for row in rows if theirs in row.times]
+    if not rows:
+        return []
+    print(f"\n| {NAMES[name]} | ours | theirs | times faster | floor |\n|---|---|---|---|---|")
+    broken = []
+    for row in rows:
+        mine, other = row.median(ours), row.median(theirs)
+        least = FLOORS[name].get(row.tokens)
+        print(
+            f"| T = {row.tokens} | {mine:.0f} ms | {other:,.0f} ms | {other / mine:.1f} | {least or '–'} |", flush=True
+        )
+        if least and other < least * mine:
+            broken.append(f"{NAMES[name]}, T = {row.tokens}: {other / mine:.1f} times faster, not {least}")
+    return broken
+
+
+def bounds(rows: list[Row]) -> list[str]:
+    """Prints bytes and frames over all lengths; which bounds were broken."""
+    print(
+        "\n| | bytes while dragging | kB of a server step, most | frames a second while dragging |\n|---|---|---|---|"
+    )
+    broken = []
+    for row in rows:
+        most = max(row.server_bytes)
+        print(f"| T = {row.tokens} | {row.drag_bytes} | {most / 1000:.0f} | {row.frames:.0f} |", flush=True)
+        if row.drag_bytes:
+            broken.append(f"T = {row.tokens}: {row.drag_bytes} bytes went over the wire while dragging")
+        if most > MOST_BYTES:
+            broken.append(f"T = {row.tokens}: a server step took {most:,} bytes, more than {MOST_BYTES:,}")
+        if row.frames < FRAMES.get(row.tokens, 0):
+            broken.append(f"T = {row.tokens}: {row.frames:.0f} frames a second, fewer than {FRAMES[row.tokens]}")
+    return broken
+
+
+def measure(lengths: list[int], text: Callable[[int], str], steps: int, bertviz: bool, heads: bool) -> list[str]:
+    """All lengths, then all tables; what broke."""
+    with ExitStack() as stack:
+        browser = stack.enter_context(chromium())
+        ours = stack.enter_context(Server(**LONG))
+        naive = stack.enter_context(Server(script="naive_app.py"))
+        third = stack.enter_context(Bertviz(browser, STOPWATCH)) if bertviz else None
+        rows = [lab(browser, ours, naive, third, text(tokens), steps) for tokens in lengths]
+        broken = compare(rows, "drag", "drag", "naive drag") + compare(rows, "server", "server", "naive server")
+        broken += compare(rows, "bertviz", "drag", "bertviz") + bounds(rows)
+    if heads:
+        with chromium() as browser, Server(**LONG) as ours, Server(script="naive_heads.py") as naive:
+            lengths = [tokens for tokens in lengths if tokens in FLOORS["heads"]]
+            rows = [mosaic(browser, ours, naive, text(tokens), steps) for tokens in lengths]
+            broken += compare(rows, "heads", "heads", "naive heads")
+    return broken
+
+
+def main() -> int:
+    """Runs what was asked for; 1 if a floor is not reached."""
+    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ask.add_argument("--quick", action="store_true")
+    ask.add_argument("--steps", type=int, default=9)
+    ask.add_argument("--tokens", type=int, nargs="+", default=[22, 256, 512, 1024, 2048])
+    ask.add_argument("--text", choices=("natural", "distinct"), default="natural")
+    ask.add_argument("--bertviz", action=argparse.BooleanOptionalAction, default=True)
+    ask.add_argument("--heads", action=argparse.BooleanOptionalAction, default=True)
+    asked = ask.parse_args()
+    lengths = [tokens for tokens in asked.tokens if tokens <= 512] if asked.quick else asked.tokens
+    text, steps = getattr(texts, asked.text), 3 if asked.quick else asked.steps
+    broken = measure(lengths, text, steps, asked.bertviz, asked.heads)
+    for sentence in broken:
+        print(f"not reached: {sentence}", file=sys.stderr)
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
