@@ -11,9 +11,10 @@ parameters, but for `x` (`input`) and `x2` (`memory`).
 
 from __future__ import annotations
 
-import ast
 import json
 import math
+import symtable
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from attention import literals
@@ -200,9 +201,16 @@ def _drawing(trace: Trace) -> str:
 def _program(lines: list[str]) -> str:
     """The lines with the imports that they need, and a blank line around every function."""
     body = "\n".join(lines)
-    used = {node.id for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Name)}
+    used = set(_names(symtable.symtable(body, "program", "exec")))
     imports = [line for name, line in _IMPORTS.items() if name in used]
     return "\n".join([*imports, "", *lines]) + "\n"
+
+
+def _names(scope: symtable.SymbolTable) -> Iterator[str]:
+    """All names in a scope and in those within; unlike ast.parse, two threads of Python 3.11.7 may ask at once (gh-106905)."""
+    yield from scope.get_identifiers()
+    for inner in scope.get_children():
+        yield from _names(inner)
 
 
 def _rounds(layer: Layer) -> bool:

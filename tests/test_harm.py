@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,12 @@ from benchmarks import guard, harm, load
 from benchmarks.hostile import Hostile, inputs
 from benchmarks.server import Server
 from benchmarks.session import Run, Session
+
+
+def finished(work: Coroutine[Any, Any, Any]) -> Any:
+    """What the coroutine gives; in a thread of its own, for Playwright's loop runs in this one while a browser is open."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +32,7 @@ def test_hostile_inputs_end_in_a_picture_or_a_sentence(guarded: Server) -> None:
     verdict = harm.Verdict()
     given = inputs(36, ("url", "text", "upload"))
     assert len(set(given)) == 36
-    asyncio.run(harm.judge(guarded, given, verdict))
+    finished(harm.judge(guarded, given, verdict))
     assert not verdict.broken
     assert verdict.pictures
     assert verdict.sentences
@@ -34,7 +42,7 @@ def test_hostile_inputs_end_in_a_picture_or_a_sentence(guarded: Server) -> None:
 
 def test_lying_upload_requests_are_refused(guarded: Server) -> None:
     verdict = harm.Verdict()
-    assert asyncio.run(harm.lying_requests(guarded, verdict))
+    assert finished(harm.lying_requests(guarded, verdict))
     assert not verdict.broken
 
 
@@ -44,7 +52,7 @@ def test_the_inputs_are_the_same_in_every_run() -> None:
 
 def test_what_must_not_happen_is_found(guarded: Server) -> None:
     verdict = harm.Verdict()
-    asyncio.run(harm.judge(guarded, [Hostile("text", "", "", (("no such knob", "x"),))], verdict))
+    finished(harm.judge(guarded, [Hostile("text", "", "", (("no such knob", "x"),))], verdict))
     assert "no such knob" in verdict.broken[0]
     assert harm._wrong(Run(figures=1, exceptions=["x"]))
     assert harm._wrong(Run())
@@ -58,7 +66,7 @@ def test_a_session_turns_knobs_as_a_page_does(guarded: Server) -> None:
             assert session._states[run.widgets["mask"][1].id].string_value == "causal"  # what the link said still holds
             return run, session.query
 
-    run, query = asyncio.run(turned())
+    run, query = finished(turned())
     assert run.figures == 1
     assert run.widgets["heads"][1].raw_value in ("", "8")
     assert query == "mask=causal&heads=8&temperature=2.0&step=scores"
