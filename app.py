@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import plotly.graph_objects as go
 import streamlit as st
 
 from attention import Cell, explain, frames, plots
+from attention.drawing import Spec
 from attention.live import live
 from pages.ui import inputs, show
 from pages.ui.knobs import Knobs
@@ -36,8 +36,8 @@ stretch = Knobs(page.notes, {"lab_stretch": False}).toggle(
 )
 
 
-def draw(step: str) -> go.Figure:
-    return plots.heatmap(page.trace, step, index, cell.head, cell, stretch)
+def draw(step: str) -> Spec:
+    return plots.heatmap_json(page.trace, step, index, cell.head, cell, stretch)
 
 
 recorded = [step.name for step, _ in page.layer]

@@ -9,12 +9,15 @@ Source: Vaswani et al. 2017, "Attention Is All You Need", equation 1 and section
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from attention.errors import ShapeError
 from attention.trace import Layer
+
+_ROWS = 256  # queries whose weights are made at once, where they are not kept: they stay in the processor's cache
 
 
 def sinusoidal(n_positions: int, d_model: int) -> Tensor:
@@ -127,35 +130,101 @@ def attend(
     Raises:
         ShapeError: the axes do not fit together, or the mask is not boolean.
     """
+    layer = scores_layer(query, key, value, w_o=w_o)
+    return finish(layer, mask, scaled=scaled, temperature=temperature, dropout=dropout, generator=generator)
+
+
+def scores_layer(
+    query: Tensor, key: Tensor, value: Tensor, *, w_o: Tensor | None = None, only: int | None = None
+) -> Layer:
+    """The first half of `attend`: a layer up to its scores, which no mask, scaling or temperature changes.
+
+    With `only` the scores are those of that head, [1 query_pos key_pos].
+
+    Raises:
+        ShapeError: the axes do not fit together.
+    """
+    layer = Layer(query=query, key=key, value=value, w_o=w_o, only=only)  # says what does not fit, before torch does
+    kept = slice(None) if only is None else slice(only, only + 1)
+    return replace(layer, scores=dot_scores(query[kept], key[kept]))
+
+
+def finish(
+    layer: Layer,
+    mask: Tensor | None = None,
+    *,
+    scaled: bool = True,
+    temperature: float = 1.0,
+    dropout: float = 0.0,
+    generator: torch.Generator | None = None,
+) -> Layer:
+    """The second half of `attend`: every step after the scores, arguments as there.
+
+    Where the layer keeps one head only, the weights of the others are made for their outputs, some queries at a
+    time, and forgotten.
+
+    Raises:
+        ShapeError: the mask does not fit, or is not boolean.
+    """
     if mask is not None and mask.dtype != torch.bool:
         raise ShapeError(f"a mask is boolean, True = may attend; got {mask.dtype}: compare it with 0 first.")
+    layer = replace(layer, mask=mask)
+    query, key, value, scores = layer["query"], layer["key"], layer["value"], layer["scores"]
     divisor = math.sqrt(query.shape[-1]) if scaled else 1.0
-    Layer(query=query, key=key, value=value, mask=mask, w_o=w_o)  # says which axis does not fit, before torch does
-    scores = dot_scores(query, key)
-    scaled_scores = scale_scores(scores, divisor, temperature)
-    shrinks = temperature == 0 or divisor * temperature >= 1  # then no quotient overflows, and nobody needs to look
-    if not (shrinks or torch.isfinite(scaled_scores).all()) and torch.isfinite(scores).all():
-        # So small a temperature that the quotient overflows: in these numbers it is 0.
-        temperature = 0.0
+    hiding = mask if mask is not None and not bool(mask.all()) else None
+    if _overflows(layer, divisor, temperature):
+        temperature = 0.0  # so small a temperature that the quotient overflows: in these numbers it is 0
+
+    def shared_out(scores: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         scaled_scores = scale_scores(scores, divisor, temperature)
-    masked_scores = mask_scores(scaled_scores, mask)
-    weights = softmax_weights(masked_scores, argmax=temperature == 0)
-    dropped_weights = drop_weights(weights, dropout, generator) if dropout and generator else None
-    head_output = mix_values(weights if dropped_weights is None else dropped_weights, value)
-    return Layer(
-        query=query,
-        key=key,
-        value=value,
-        scores=scores,
+        masked_scores = mask_scores(scaled_scores, mask)
+        weights = softmax_weights(masked_scores, argmax=temperature == 0)
+        dropped = drop_weights(weights, dropout, generator) if dropout and generator else None
+        return scaled_scores, masked_scores, weights, dropped
+
+    def mixed(head: int) -> Tensor:
+        rows = []
+        for at in range(0, query.shape[1], _ROWS):
+            some = slice(at, at + _ROWS)
+            parts = shared_out(dot_scores(query[head, some], key[head]), None if hiding is None else hiding[some])
+            rows.append(mix_values(parts[2] if parts[3] is None else parts[3], value[head]))
+        return torch.cat(rows)
+
+    # In the order of the heads, so that the same weights are dropped whether one head is kept or all.
+    before = [] if layer.only is None else [mixed(head) for head in range(layer.only)]
+    scaled_scores, masked_scores, weights, dropped_weights = shared_out(scores, hiding)
+    kept = slice(None) if layer.only is None else slice(layer.only, layer.only + 1)
+    head_output = mix_values(weights if dropped_weights is None else dropped_weights, value[kept])
+    if layer.only is not None:
+        after = [mixed(head) for head in range(layer.only + 1, len(query))]
+        head_output = torch.stack([*before, head_output[0], *after])
+    return replace(
+        layer,
         scaled_scores=scaled_scores,
         masked_scores=masked_scores,
         weights=weights,
         dropped_weights=dropped_weights,
         head_output=head_output,
-        output=None if w_o is None else project_output(head_output, w_o),
-        mask=mask,
-        w_o=w_o,
+        output=None if layer.w_o is None else project_output(head_output, layer.w_o),
         divisor=divisor,
         temperature=temperature,
         dropout=dropout,
+    )
+
+
+def head_alone(layer: Layer, head: int) -> Layer:
+    """One head of a layer with every step, as a layer of its own; it has no W_O and no output, and drops no weights."""
+    query, key, value = (layer[name][head : head + 1] for name in ("query", "key", "value"))
+    return attend(query, key, value, layer.mask, scaled=layer.divisor != 1, temperature=layer.temperature)
+
+
+def _overflows(layer: Layer, divisor: float, temperature: float) -> bool:
+    """Whether scores that are finite become infinite when they are divided."""
+    if temperature == 0 or divisor * temperature >= 1:
+        return False  # a division by so much shrinks, and nobody needs to look
+    scores = layer["scores"]
+    if layer.only is not None:  # no score is larger than the lengths of its query and its key, multiplied
+        scores = (layer["query"].norm(dim=-1).amax(dim=-1) * layer["key"].norm(dim=-1).amax(dim=-1)).flatten()
+    return bool(torch.isfinite(scores).all()) and not bool(
+        torch.isfinite(scale_scores(scores, divisor, temperature)).all()
     )

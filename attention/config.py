@@ -111,14 +111,19 @@ class AttentionConfig:
         return HeadSizes(self.n_heads, d_k, d_v)
 
 
+def map_bytes(n_heads: int, n_queries: int, n_keys: int, dropout: bool, itemsize: int) -> int:
+    """The bytes that the steps [head query_pos key_pos] of a layer take together."""
+    n_steps = 5 if dropout else 4  # scores, scaled, masked, weights, dropped
+    return n_steps * n_heads * n_queries * n_keys * itemsize
+
+
 def check_size(n_heads: int, n_queries: int, n_keys: int, dropout: bool, itemsize: int, most: int) -> None:
     """Refuses a layer whose steps [head query_pos key_pos] would take more than `most` bytes.
 
     Raises:
         ConfigError: they would.
     """
-    n_steps = 5 if dropout else 4  # scores, scaled, masked, weights, dropped
-    needed = n_steps * n_heads * n_queries * n_keys * itemsize
+    needed = map_bytes(n_heads, n_queries, n_keys, dropout, itemsize)
     if needed > most:
         raise ConfigError(
             f"All steps need at most {most / 2**20:,.0f} MB here; {n_heads} {'head' if n_heads == 1 else 'heads'} of "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,10 +12,11 @@ import plotly.graph_objects as go
 from plotly.colors import sequential
 
 from attention.tokens import label
-from attention.trace import Step, Trace, find_step
+from attention.trace import Layer, Step, Trace, find_step
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from torch import Tensor
 
 # Explicit, never a theme's: a page in dark mode must not turn the scale round.
 PROBABILITY = [[i / 9, color] for i, color in enumerate(sequential.Viridis)]
@@ -24,6 +26,9 @@ ALLOWED = "#2a9d8f"
 CHOSEN = "#ff3ec9"  # in neither scale
 
 NO_TEMPLATE = {"data": {"scatter": [{"type": "scatter"}]}}  # Plotly's "none"; no entry at all means its own colours
+Spec = dict[str, Any]
+"""A figure as Plotly's JSON, {"data": …, "layout": …}, with arrays in it."""
+
 LABELS_UP_TO = 32  # tokens along an axis; beyond, every n-th
 LONGEST_LABEL = 12  # characters
 HEIGHT = 400  # pixels
@@ -54,12 +59,23 @@ def color_range(trace: Trace, step: str, layer: int = 0, stretch: bool = False) 
     A probability lies in 0 … 1 (with `stretch`: 0 … the largest there is); signed numbers lie
     symmetrically about 0.
     """
-    tensor = trace.layer(layer)[step]
-    finite = tensor[tensor.isfinite()]
-    largest = float(finite.abs().max()) if len(finite) else 0.0
-    if find_step(step).kind == "probability":
+    low, high = ends(trace.layer(layer)[step]) or (0.0, 0.0)
+    return _range(find_step(step), max(-low, high), stretch)
+
+
+def _range(step: Step, largest: float, stretch: bool) -> tuple[float, float]:
+    if step.kind == "probability":
         return (0.0, largest) if stretch and largest else (0.0, max(1.0, largest))  # dropout may lift a weight over 1
     return (-largest, largest) if largest else (-1.0, 1.0)
+
+
+def ends(tensor: Tensor) -> tuple[float, float] | None:
+    """The smallest and the largest finite number of a tensor; None where it has none."""
+    low, high = (float(end) for end in tensor.aminmax()) if tensor.numel() else (math.nan, math.nan)
+    if math.isfinite(low) and math.isfinite(high):
+        return low, high  # the common case: nothing hidden, and no copy of a large tensor
+    finite = tensor[tensor.isfinite()]
+    return (float(finite.min()), float(finite.max())) if len(finite) else None
 
 
 def figure_of(
@@ -72,12 +88,16 @@ def figure_of(
     stretch: bool,
     heat: dict[str, Any] | None = None,
     **layout: Any,
-) -> go.Figure:
+) -> Spec:
     """A map of `matrix` [row column] with titles, colours, hover and alt text, and the `hidden` cells on their ground.
 
     What is in `heat` is added to the heatmap, and what is in `layout` to the layout.
     """
-    low, high = color_range(trace, step.name, layer, stretch)
+    finite = np.isfinite(matrix)
+    if trace.layer(layer).only is not None and len(panels) > 1:  # the layer has one head only, the picture has all
+        low, high = _range(step, float(np.abs(matrix[finite]).max()) if finite.any() else 0.0, stretch)
+    else:
+        low, high = color_range(trace, step.name, layer, stretch)
     shape = " × ".join(map(str, trace.layer(layer)[step.name].shape[-2:]))
     where = f"L{layer}" + (
         f" H{panels[0].head}"
@@ -107,7 +127,7 @@ def figure_of(
     hover = f"{step.name} L{layer}{head}<br>{_short(step.row_axis)} %{{y}}<br>{_short(step.column_axis)} %{{x}}<br>"
     heatmap: dict[str, Any] = {
         "type": "heatmap",
-        "z": np.where(np.isfinite(matrix), matrix, np.nan).astype(matrix.dtype),
+        "z": matrix if finite.all() else np.where(finite, matrix, np.nan).astype(matrix.dtype),
         **own,
         "zmin": low,
         "zmax": high,
@@ -130,20 +150,30 @@ def figure_of(
         "hovertemplate": f"{hover}<b>{'0' if step.kind == 'probability' else '−∞'}</b>, hidden by the mask<extra></extra>",
     }
     if hidden is not None and hidden.any():
-        data.append({**ground, "z": np.where(hidden, 1, np.nan).astype(np.float32), **own})
+        data.append({**ground, "z": np.where(hidden, np.float32(1), np.float32(np.nan)), **own})
     meta = {"alt": _alt(trace, step, layer, where, shape, blind), "step": step.name, "ground": ground}
+    meta["axes"] = [_short(step.row_axis), _short(step.column_axis)]
     heading = f"<b>{step.symbol}</b>  {step.name}"
     laid = laid_out(trace, (step.row_axis, step.column_axis), panels, heading, facts, meta, (rows, columns))
     laid["margin"] |= layout.pop("margin", {})
-    return drawn(data, laid | layout)
+    return {"data": data, "layout": laid | layout}
 
 
-def drawn(data: list[dict[str, Any]], layout: dict[str, Any]) -> go.Figure:
-    """The figure of some traces and a layout.
+def hidden_cells(trace: Trace, step: Step, layer: int) -> NDArray[np.bool_] | None:
+    """Which cells the mask hides [query_pos key_pos]; None for the steps before it and after it."""
+    mask = trace.layer(layer).mask
+    if mask is None or step.name not in ("masked_scores", "weights", "dropped_weights"):
+        return None
+    hidden: NDArray[np.bool_] = np.logical_not(mask.numpy())
+    return hidden
+
+
+def drawn(spec: Spec) -> go.Figure:
+    """Plotly's object of a figure; it copies everything, so a page sends the JSON itself.
 
     Plotly's check of every key takes ten times as long as all the rest; a test does it instead.
     """
-    return go.Figure({"data": data, "layout": layout}, _validate=False)
+    return go.Figure(spec, _validate=False)
 
 
 def laid_out(
@@ -205,10 +235,20 @@ def note(text: str, **place: Any) -> dict[str, Any]:
 
 def _labelled(trace: Trace, axis: str, spans: set[tuple[int, int, int]]) -> dict[str, Any]:
     """Ticks on whole numbers with tokens as their texts, and what the hover says for every place, drawn tick or not."""
-    tokens = trace.labels_of(axis)
+    return _ticks(trace.labels_of(axis), tuple(sorted(spans)))
+
+
+def names_of(trace: Trace, axis: str, layer: Layer) -> dict[str, str]:
+    """What the hover says for every position of an axis."""
+    names: dict[str, str] = _ticks(trace.labels_of(axis), ((0, layer.sizes[axis], 1),))["labelalias"]
+    return names
+
+
+@lru_cache(maxsize=16)
+def _ticks(tokens: tuple[str, ...] | None, spans: tuple[tuple[int, int, int], ...]) -> dict[str, Any]:
     ticks: dict[int, str] = {}
     names: dict[str, str] = {}
-    for start, size, block in sorted(spans):
+    for start, size, block in spans:
         if size > LABELS_UP_TO and len(spans) > 1:
             stride = size  # small multiples of many tokens: only where each begins
         elif tokens and size <= LABELS_UP_TO:
@@ -239,7 +279,7 @@ def _margin(trace: Trace) -> dict[str, int]:
 
 def _room(trace: Trace) -> int:
     """The pixels that the longest token takes as a tick."""
-    longest = max(min(len(token), LONGEST_LABEL) for token in (*trace.tokens, *trace.key_tokens))
+    longest = min(LONGEST_LABEL, max(len(max(tokens, key=len)) for tokens in (trace.tokens, trace.key_tokens)))
     return round(6 * max(3, longest)) + (18 if max(len(trace.tokens), len(trace.key_tokens)) > LABELS_UP_TO else 0)
 
 
@@ -254,10 +294,8 @@ def _short(axis: str) -> str:
 def _alt(trace: Trace, step: Step, layer: int, where: str, shape: str, blind: int) -> str:
     """A sentence that says what the map shows, for who cannot see it."""
     tensor = trace.layer(layer)[step.name]
-    finite = tensor[tensor.isfinite()]
-    numbers = (
-        f"numbers from {float(finite.min()):.4g} to {float(finite.max()):.4g}" if len(finite) else "every number hidden"
-    )
+    span = ends(tensor)
+    numbers = f"numbers from {span[0]:.4g} to {span[1]:.4g}" if span else "every number hidden"
     sums = (
         f", {blind} {'row sees' if blind == 1 else 'rows see'} no key"
         if blind

@@ -182,7 +182,7 @@ def scaling(source: TypedText) -> Scaling:
     from attention.attend import mask_scores, scale_scores, softmax_weights
 
     weights, entropies, spreads = [], [], []
-    short = replace(source, max_tokens=min(source.max_tokens, MOST_TOKENS))
+    short = replace(source, max_tokens=min(source.max_tokens, MOST_TOKENS), only=None)
     for init in INITS:
         sizes: dict[str, Any] = {"d_k": None, "d_v": None} if init == "identity" else {}
         trace = replace(short, config=replace(source.config, init=init, **sizes)).trace()

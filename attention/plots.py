@@ -7,41 +7,44 @@ what a page needs beside the picture: ``alt``, a sentence for who cannot see it,
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 
 from attention.arithmetic import Cell
-from attention.config import divisors
 from attention.drawing import (
     ALLOWED,
     AXIS_TITLES,
     HIDDEN,
     Panel,
+    Spec,
     color_range,
     drawn,
     figure_of,
+    hidden_cells,
     laid_out,
     note,
     outline,
 )
-from attention.pooling import pooled
+from attention.mosaic import cell_at, heads, heads_json
 from attention.trace import Step, Trace, find_step
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-__all__ = ["cell_at", "color_range", "heads", "heatmap", "mask_map"]
+__all__ = ["cell_at", "color_range", "heads", "heads_json", "heatmap", "heatmap_json", "mask_map"]
 
 CELL_TEXT_UP_TO = 24  # rows or columns; beyond, numbers in the cells are noise
-MOSAIC_CELLS = 1_000_000  # what a browser paints in two or three seconds
 
 
 def heatmap(
     trace: Trace, step: str, layer: int = 0, head: int = 0, chosen: Cell | None = None, stretch: bool = False
 ) -> go.Figure:
+    """`heatmap_json` as Plotly's object."""
+    return drawn(heatmap_json(trace, step, layer, head, chosen, stretch))
+
+
+def heatmap_json(
+    trace: Trace, step: str, layer: int = 0, head: int = 0, chosen: Cell | None = None, stretch: bool = False
+) -> Spec:
     """One matrix of a step as a heatmap: rows from top to bottom, one cell per number.
 
     The `chosen` cell is outlined; in a map of another step the row and the column that share its
@@ -54,7 +57,7 @@ def heatmap(
     found = find_step(step)
     matrix = trace.layer(layer).matrix(step, head)
     rows, columns = matrix.shape
-    panel, hidden = Panel(head, 0, 0, rows, columns), _hidden(trace, found, layer)
+    panel, hidden = Panel(head, 0, 0, rows, columns), hidden_cells(trace, found, layer)
     more: dict[str, Any] = {"shapes": [] if chosen is None else _marks(found, panel, chosen)}
     if max(rows, columns) <= CELL_TEXT_UP_TO:
         more["heat"] = {"texttemplate": "%{z:.2f}", "textfont": {"size": 10}}
@@ -71,51 +74,6 @@ def heatmap(
             *(note(text, y=row, **beside) for row, text in enumerate(sums)),
         ]
     return figure_of(trace, found, layer, matrix.numpy(), hidden, [panel], stretch, **more)
-
-
-def heads(trace: Trace, step: str, layer: int = 0, chosen: Cell | None = None, stretch: bool = False) -> go.Figure:
-    """All heads of a step as small multiples with one colour scale, in one map with gutters.
-
-    One heatmap instead of a subplot per head: 144 heads stay quick. Above `MOSAIC_CELLS` numbers
-    each cell shows the one of largest size in a block, and the title says so.
-
-    Raises:
-        MissingError: the trace has no such layer or step.
-    """
-    found = find_step(step)
-    tensor = trace.layer(layer)[step].numpy()
-    stack = tensor if found.per_head else tensor[None]
-    block = math.ceil(math.sqrt(max(1.0, stack.size / MOSAIC_CELLS)))
-    n_heads, rows, columns = stack.shape[0], -(-stack.shape[1] // block), -(-stack.shape[2] // block)
-    across = _panels_across(n_heads, rows, columns)
-    down = n_heads // across
-    wide, high = columns + max(1, columns // 12), rows + max(1, rows // 8)
-    panels = [Panel(head, head % across * wide, head // across * high, rows, columns, block) for head in range(n_heads)]
-    shape = (down * high - (high - rows), across * wide - (wide - columns))
-    mosaic, hidden, covered = (
-        np.full(shape, np.nan, dtype=stack.dtype),
-        np.zeros(shape, dtype=bool),
-        _hidden(trace, found, layer),
-    )
-    for panel, matrix in zip(panels, stack, strict=True):
-        mosaic[panel.place] = pooled(matrix, block, block)
-        if covered is not None:
-            hidden[panel.place] = ~pooled(~covered, block, block)
-
-    notes, frames = [], []
-    for panel in panels:
-        if found.per_head:
-            corner = {"x": panel.x - 0.5, "y": panel.y - 0.5, "xanchor": "left", "yanchor": "bottom"}
-            notes.append(note(f"L{layer} H{panel.head}", **corner))
-        if chosen is not None and panel.head == chosen.head and found.per_head:
-            frames.append(outline(panel.x, panel.y, columns, rows, 3))
-        if chosen is not None and chosen.step == step:
-            frames.append(outline(panel.x + chosen.column // block, panel.y + chosen.row // block, 1, 1, 2))
-    height = 100 + min(1700, max(280, min(480, 14 * rows)) * down)
-    ground = hidden if covered is not None else None
-    return figure_of(
-        trace, found, layer, mosaic, ground, panels, stretch, height=height, annotations=notes, shapes=frames
-    )
 
 
 def mask_map(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> go.Figure:
@@ -149,7 +107,7 @@ def mask_map(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> go.Fig
     layout = laid_out(trace, ("query_pos", "key_pos"), [panel], heading, facts, meta, (rows, columns))
     layout["title"]["pad"]["b"] = 60  # level with its neighbours, which a colour bar lifts
     layout["shapes"] = [] if chosen is None else _marks(find_step("weights"), panel, chosen)
-    return drawn([heat], layout)
+    return drawn({"data": [heat], "layout": layout})
 
 
 def way(trace: Trace, name: str) -> go.Figure:
@@ -159,30 +117,6 @@ def way(trace: Trace, name: str) -> go.Figure:
     figure.layout.title.subtitle.text = "each row the average of all rows up to it"
     figure.layout.meta["alt"] = f"By {name}: {figure.layout.meta['alt']}"
     return figure
-
-
-def cell_at(figure: go.Figure, x: int, y: int) -> Cell | None:
-    """The cell drawn at column `x` and row `y` of a map; None between the panels."""
-    for panel in (Panel(**place) for place in figure.layout.meta["panels"]):
-        row, column = y - panel.y, x - panel.x
-        if 0 <= row < panel.rows and 0 <= column < panel.columns:
-            return Cell(figure.layout.meta["step"], panel.head, row * panel.block, column * panel.block)
-    return None
-
-
-def _hidden(trace: Trace, step: Step, layer: int) -> NDArray[np.bool_] | None:
-    """Which cells the mask hides [query_pos key_pos]; None for the steps before it and after it."""
-    mask = trace.layer(layer).mask
-    if mask is None or step.name not in ("masked_scores", "weights", "dropped_weights"):
-        return None
-    hidden: NDArray[np.bool_] = np.logical_not(mask.numpy())
-    return hidden
-
-
-def _panels_across(n_heads: int, rows: int, columns: int) -> int:
-    """How many panels in a row: none is left over, and the whole is about 1.8 times as wide as high."""
-    ideal = math.sqrt(1.8 * n_heads * rows / columns)
-    return min(divisors(n_heads), key=lambda across: abs(math.log(across / ideal)))
 
 
 def _marks(step: Step, panel: Panel, chosen: Cell) -> list[dict[str, Any]]:

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+MOST_CELLS = 256  # rows or columns of a map that a screen draws
+
+
 def pooled(matrix: NDArray[Any], down: int, across: int) -> NDArray[Any]:
     """The number of largest size in each block of `down` rows and `across` columns; for booleans, whether any is True.
 
@@ -17,10 +20,26 @@ def pooled(matrix: NDArray[Any], down: int, across: int) -> NDArray[Any]:
     """
     if down == across == 1:
         return matrix
+    blocks = _blocks(matrix, down, across)
+    if matrix.dtype == bool:
+        return np.asarray(blocks.any(axis=-1))
+    return np.take_along_axis(blocks, _largest(blocks)[..., None], axis=-1)[..., 0]
+
+
+def places(matrix: NDArray[Any], down: int, across: int) -> NDArray[Any]:
+    """Where in its block the number that `pooled` gives stands, counted row by row."""
+    found = _largest(_blocks(matrix, down, across))
+    return found.astype(np.min_scalar_type(down * across - 1))
+
+
+def _blocks(matrix: NDArray[Any], down: int, across: int) -> NDArray[Any]:
     rows, columns = -(-matrix.shape[0] // down), -(-matrix.shape[1] // across)
     nothing = False if matrix.dtype == bool else -np.inf
     padded = np.full((rows * down, columns * across), nothing, dtype=matrix.dtype)
     padded[: matrix.shape[0], : matrix.shape[1]] = matrix
-    blocks = padded.reshape(rows, down, columns, across).transpose(0, 2, 1, 3).reshape(rows, columns, -1)
-    largest = np.where(np.isfinite(blocks), np.abs(blocks), -1).argmax(axis=-1)
-    return np.take_along_axis(blocks, largest[..., None], axis=-1)[..., 0]
+    return padded.reshape(rows, down, columns, across).transpose(0, 2, 1, 3).reshape(rows, columns, -1)
+
+
+def _largest(blocks: NDArray[Any]) -> NDArray[Any]:
+    found: NDArray[Any] = np.where(np.isfinite(blocks), np.abs(blocks), -1).argmax(axis=-1)
+    return found

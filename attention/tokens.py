@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import unicodedata
+from functools import lru_cache
 
 import regex
 
@@ -21,6 +22,7 @@ _TOKEN = regex.compile(
 )
 
 
+@lru_cache(maxsize=256)
 def tokenize(text: str, lowercase: bool = True) -> tuple[str, ...]:
     """The words and punctuation marks of a text, in the order in which they stand in it.
 

@@ -56,6 +56,10 @@ AXES: tuple[Axis, ...] = (
 """Every axis there is, in the order in which they stand in a shape."""
 
 
+MAP_AXES = ("head", "query_pos", "key_pos")
+"""The axes of the steps whose size grows with the square of the text."""
+
+
 @dataclass(frozen=True)
 class Step:
     """One step of the formula: what it is called, what its axes mean, and how it is made.
@@ -146,6 +150,9 @@ class Layer:
     where scores are not scaled), the `temperature` (0 where the limit argmax was taken), the `dropout`, and
     the parameters that made the steps, where the source has them.
 
+    Of a long text a source may keep the query × key matrices of one head only: then `only` is its number, and
+    those steps are [1 query_pos key_pos]. `matrix` knows.
+
     Raises:
         ShapeError: a tensor has the wrong number of axes, or one axis has two sizes.
     """
@@ -221,6 +228,7 @@ class Layer:
     divisor: float = 1.0
     temperature: float = 1.0
     dropout: float = 0.0
+    only: int | None = None
 
     def __post_init__(self) -> None:
         seen: dict[str, tuple[int, str]] = {}
@@ -228,6 +236,8 @@ class Layer:
             axes, tensor = declared.metadata.get("axes"), getattr(self, declared.name)
             if axes is None or tensor is None:
                 continue
+            if self.only is not None and axes == MAP_AXES:
+                axes = ("kept heads", *axes[1:])
             if tensor.ndim != len(axes):
                 raise ShapeError(
                     f"{declared.name} has the axes [{' '.join(axes)}]; got the shape {list(tensor.shape)}: give it {len(axes)} axes."
@@ -262,11 +272,17 @@ class Layer:
         """One head's matrix of a step, [row_axis column_axis]; steps without heads ignore `head`.
 
         Raises:
-            MissingError: there is no such step or head.
+            MissingError: there is no such step or head, or of a long text only another head is kept.
         """
         tensor = self[name]
         if tensor.ndim == 2:
             return tensor
+        if self.only is not None and find_step(name).axes == MAP_AXES:
+            if head != self.only:
+                raise MissingError(
+                    f"of so long a text only head {self.only} has its {name} in full; got head {head}: ask the source for that one."
+                )
+            return tensor[0]
         if not 0 <= head < len(tensor):
             raise MissingError(f"heads count from 0 to {len(tensor) - 1}; got {head}: choose one of these.")
         return tensor[head]

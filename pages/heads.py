@@ -5,11 +5,19 @@ from __future__ import annotations
 import streamlit as st
 
 from attention import plots
+from attention.drawing import Spec
+from attention.mosaic import MOSAIC_CELLS, SCREEN_CELLS
 from pages.ui import inputs, show
 from pages.ui.start import start
 
 page = start("Heads", "What each head makes of the same text, in the same colours. Click a head to open it in the Lab.")
-figure = plots.heads(page.trace, page.cell.step, page.index, chosen=page.cell)
+
+
+def mosaic(cells: int) -> Spec:
+    return plots.heads_json(page.trace, page.cell.step, page.index, chosen=page.cell, cells=cells)
+
+
+figure = mosaic(SCREEN_CELLS)
 
 
 def open_head(step: str, x: int, y: int) -> None:
@@ -19,7 +27,7 @@ def open_head(step: str, x: int, y: int) -> None:
         st.session_state["heads_opened"] = True
 
 
-show.figures([figure], "heads_map", open_head)
+show.figures([figure], "heads_map", open_head, files=lambda: [mosaic(MOSAIC_CELLS)])
 if st.session_state.pop("heads_opened", False):
     # Streamlit refuses bound keys here; their widgets write themselves into the address on the next page.
     st.switch_page("app.py", query_params={})

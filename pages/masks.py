@@ -13,6 +13,8 @@ page = start("Masks", "A mask decides which keys a query may look at. Click a ce
 
 from attention import mask_lessons
 
+GRID_UP_TO = 128  # tokens; a grid of more takes longer to draw than to fill in
+
 cell = page.cell
 visible = mask_lessons.visible_cells(page.trace, page.index)
 
@@ -27,7 +29,7 @@ def toggle(step: str, x: int, y: int) -> None:
 shown = [step for step in ("masked_scores", "weights") if getattr(page.layer, step) is not None]
 maps = [
     plots.mask_map(page.trace, page.index, cell),
-    *(plots.heatmap(page.trace, step, page.index, cell.head, cell) for step in shown),
+    *(plots.heatmap_json(page.trace, step, page.index, cell.head, cell) for step in shown),
 ]
 show.figures(maps, "masks_maps", toggle)
 
@@ -37,11 +39,14 @@ if page.mask_is_a_knob and not locked():
         st.button(f"Hide every key from query {cell.row}", on_click=inputs.choose_mask, args=(hide,), disabled=not hide)
         st.button("Allow everything", on_click=inputs.choose_mask, args=("",))
     with st.expander("The mask as a grid, for the keyboard"):
-        show.grid(
-            mask_lessons.grid(page.trace, page.index),
-            "masks_grid",
-            lambda ticks: inputs.choose_mask(mask_lessons.cells_of(ticks)),
-        )
+        if max(visible.shape) <= GRID_UP_TO:
+            show.grid(
+                mask_lessons.grid(page.trace, page.index),
+                "masks_grid",
+                lambda ticks: inputs.choose_mask(mask_lessons.cells_of(ticks)),
+            )
+        else:
+            st.caption(f"The grid is there for up to {GRID_UP_TO} tokens: shorten the text to use it.")
 elif not locked():
     st.info(
         "This source brings its own mask. To click one together, choose typed text or your own matrices as the source."

@@ -26,6 +26,8 @@ ORDER = (
         "live",
         "pooling",
         "drawing",
+        "screen",
+        "mosaic",
         "plots",
         "paper",
         "glossary",

@@ -129,3 +129,83 @@ def test_a_click_on_a_block_is_a_click_on_its_largest_number(open_page: Open, se
     expect(page.locator(".cell-title")).to_contain_text(f"query {20 + row} w20".replace("w20", f"w{20 + row}"))
     expect(page.locator(".cell-title")).to_contain_text(f"key {40 + column} w{40 + column}")
     settled(page)
+
+
+PIXELS = """async (i) => { const image = document.querySelectorAll('.js-plotly-plot')[i].querySelector('.hm image'), made = new Image();
+    made.src = image.getAttribute('href') ?? image.getAttributeNS('http://www.w3.org/1999/xlink', 'href');
+    await made.decode();
+    const canvas = Object.assign(document.createElement('canvas'), { width: made.width, height: made.height }), context = canvas.getContext('2d');
+    context.drawImage(made, 0, 0);
+    return [made.width, made.height, ...context.getImageData(0, 0, made.width, made.height).data]; }"""
+
+
+def test_cells_painted_over_are_the_cells_that_plotly_paints(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{urlencode({'text': TEXT, 'mask': 'causal'})}")
+    for place in (30, 170):
+        follow(page, "temperature", place)
+        mine = {}
+        for redrawn in (False, True):
+            if redrawn:
+                page.evaluate(
+                    "Promise.all([...document.querySelectorAll('.js-plotly-plot')].map((plot) => Plotly.redraw(plot)))"
+                )
+            pictures = [np.array(page.evaluate(PIXELS, i)) for i in (1, 2)]
+            texts = page.locator(".js-plotly-plot").nth(1).locator(".heatmap-label text")
+            bar = page.locator(".js-plotly-plot").nth(2).locator(".cbaxis text").all_inner_texts()
+            inks = [text.evaluate("(text) => getComputedStyle(text).fill") for text in texts.all()]
+            mine[redrawn] = (pictures, texts.all_inner_texts(), inks, bar)
+        for over, plotlys in zip(mine[False][0], mine[True][0], strict=True):
+            assert over.shape == plotlys.shape
+            assert np.abs(over - plotlys).max() <= 2  # of 255: a thousand shades
+        assert mine[False][1:] == mine[True][1:]
+        assert len(mine[True][1]) == 36
+
+
+def test_a_map_of_python_s_is_cut_anew_by_python_and_a_click_finds_the_cell(open_page: Open, server: str) -> None:
+    text = " ".join(f"w{i}" for i in range(400))
+    expected = layer(text).output.numpy()
+    page = open_page(f"{server}/?{urlencode({'text': text})}")
+    assert painted(page, 2).shape[0] <= 256
+    expect(page.locator(".js-plotly-plot").nth(2)).to_contain_text("each cell the largest of")
+    block = 400 // painted(page, 2).shape[0] + 1
+    rows = expected[: block * 2, 10][block : 2 * block]
+    acted(page, lambda: click_cell(page, 2, row=block + (block - 1) / 2, column=10))
+    expect(page.locator(".cell-title")).to_contain_text(f"query {block + int(np.abs(rows).argmax())} ")
+    drag(page, 2, (8, 150), (40, 230))
+    page.wait_for_function("document.querySelectorAll('.js-plotly-plot')[2].data[0].dy === 1")
+    settled(page)
+    left, top, wide, high = map(int, page.evaluate(
+        "(({x0, y0, z}) => [x0, y0, z[0].length, z.length])(document.querySelectorAll('.js-plotly-plot')[2].data[0])"
+    ))  # fmt: skip
+    assert (abs(left - 8) <= 1, abs(top - 150) <= 1, 70 < high < 90) == (True, True, True)
+    np.testing.assert_array_equal(painted(page, 2), expected[top : top + high, left : left + wide])
+
+
+def test_2048_tokens_follow_the_hand_as_256_by_256_blocks(open_page: Open, server: str) -> None:
+    text = " ".join(f"w{i % 500}" for i in range(2048))
+    page = open_page(f"{server}/?{urlencode({'text': text, 'head': '1'})}")
+    source = TypedText(text, max_tokens=2048, only=1)
+    blocks = source.trace().layers[0].weights[0].numpy().reshape(256, 8, 256, 8).max(axis=(1, 3))
+    np.testing.assert_allclose(painted(page, 1), blocks, rtol=0, atol=1e-6)
+    silent(page, lambda: follow(page, "temperature", 20))
+    cold = (
+        TypedText(text, AttentionConfig(temperature=temperature(page)), max_tokens=2048, only=1)
+        .trace()
+        .layers[0]
+        .weights[0]
+        .numpy()
+    )
+    np.testing.assert_allclose(painted(page, 1), cold.reshape(256, 8, 256, 8).max(axis=(1, 3)), rtol=0, atol=1e-6)
+
+
+def test_a_long_text_goes_along_to_another_page_and_into_a_new_tab(open_page: Open, server: str) -> None:
+    text = " ".join(f"word{i}" for i in range(200))
+    page = open_page(f"{server}/?{urlencode({'text': text, 'seed': '7'})}")
+    link = page.get_by_role("link", name="Heads")
+    link.dispatch_event("pointerdown")
+    assert "word199" in (link.get_attribute("href") or "")
+    acted(page, link.click)
+    page.wait_for_function(
+        "location.pathname.includes('heads') && location.search.includes('word199') && location.search.includes('seed=7')"
+    )
+    settled(page)

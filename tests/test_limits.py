@@ -11,7 +11,7 @@ from conftest import ROOT
 from test_pages import drawn, opened, said
 
 from attention import AttentionConfig, ConfigError, Matrices, TypedText
-from pages.ui import limits
+from pages.ui import limits, sidebar
 from pages.ui.traces import trace_of
 
 
@@ -49,11 +49,21 @@ def test_the_readme_names_every_limit_with_its_default() -> None:
         assert f"| `LAB_{name}` | {getattr(limits, name)} |" in readme
 
 
-def test_a_trace_that_is_too_large_is_one_sentence_before_it_is_worked_out() -> None:
-    app = opened("app.py", text=" ".join(f"w{i}" for i in range(512)), d_model="64", heads="32", dropout="0.5")
+def test_a_trace_that_is_too_large_is_one_sentence_before_it_is_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sidebar, "MAX_TRACE_MB", 4)
+    words = [f"w{i}" for i in range(512)]
+    app = opened("app.py", text=" ".join(words), heads="32", dropout="0.5")
     assert not app.exception
     assert not drawn(app)
-    assert "All steps need at most 64 MB here; 32 heads of 512 × 512 scores need 160 MB" in said(app).replace("\\", "")
+    assert "All steps need at most 4 MB here; 1 head of 512 × 512 scores need 5 MB" in said(app).replace("\\", "")
+
+
+def test_where_all_heads_are_too_large_the_shown_one_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sidebar, "MAX_TRACE_MB", 4)
+    app = opened("app.py", text=" ".join(f"w{i}" for i in range(512)), heads="32", head="7")
+    assert not app.exception
+    assert [figure["layout"]["meta"]["step"] for figure in drawn(app)] == ["scores", "weights", "output"]
+    assert "H7" in drawn(app)[1]["layout"]["title"]["subtitle"]["text"]
 
 
 def test_both_sources_keep_to_their_bytes() -> None:

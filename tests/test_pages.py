@@ -7,6 +7,7 @@ from conftest import ROOT, unpack
 from streamlit.testing.v1 import AppTest
 
 from attention import STEPS, AttentionConfig, TypedText, find_step
+from benchmarks import texts
 
 PAGES = [
     "app.py",
@@ -140,14 +141,30 @@ def test_an_empty_text_asks_for_one_and_draws_nothing() -> None:
 
 
 def test_a_long_text_is_cut_and_said() -> None:
-    app = opened("app.py", text="word " * 600)
+    app = opened("app.py", text="word " * 2100)
     assert not app.exception
-    assert "600 tokens" in said(app)
-    assert "512" in said(app)
+    assert "2,100 tokens" in said(app)
+    assert "first 2048" in said(app)
     weights = drawn(app)[1]
-    assert (weights["layout"]["meta"]["panels"][0]["rows"], weights["data"][0]["live"]) == (512, "weights")
-    messages = [len(element.proto.bytes) for element in app.get("bidi_component")]
-    assert max(messages) < 250_000  # instead of 2.2 MB: queries and keys of one word, and the output
+    assert (weights["layout"]["meta"]["panels"][0]["rows"], weights["data"][0]["live"]) == (2048, "weights")
+
+
+@pytest.mark.parametrize("length", [22, 256, 512, 1024, 2048])
+def test_three_maps_of_a_text_travel_in_150_kb(length: int) -> None:
+    app = opened("app.py", text=texts.natural(length))
+    assert not app.exception
+    assert [figure["layout"]["meta"]["step"] for figure in drawn(app)] == ["scores", "weights", "output"]
+    assert sum(len(element.proto.bytes) for element in app.get("bidi_component")) < 150_000
+
+
+@pytest.mark.parametrize("path", ["app.py", "pages/heads.py", "pages/masks.py", "pages/softmax.py"])
+def test_every_page_opens_with_2048_tokens_and_draws_65536_cells_at_most(path: str) -> None:
+    app = opened(path, text=texts.natural(2048), mask="causal", head="2")
+    assert not app.exception
+    assert not app.error
+    for figure in drawn(app):
+        for trace in figure["data"]:
+            assert trace["type"] != "heatmap" or np.size(trace.get("z", 0)) <= 2 * 256 * 256
 
 
 BAD_LINKS = {

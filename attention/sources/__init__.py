@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from attention.trace import Trace
@@ -36,4 +36,22 @@ class Source(Protocol):
 
     def snippet(self, trace: Trace) -> Snippet:
         """How the Python begins that makes `trace`, the trace of this source, again in plain torch."""
+        ...
+
+
+@runtime_checkable
+class Turnable(Source, Protocol):
+    """A source whose trace is made in two halves, so that the first can be kept while a knob of the second is turned."""
+
+    @property
+    def unturned(self) -> Turnable:
+        """The source that has the same scores, whatever mask, scaling and temperature are."""
+        ...
+
+    def scores(self) -> Trace:
+        """The tokens and the steps up to the scores."""
+        ...
+
+    def trace(self, scores: Trace | None = None) -> Trace:
+        """The tokens and every step, from the `scores` of `unturned` if they are given."""
         ...

@@ -76,18 +76,21 @@ class Matrices:
     config: AttentionConfig = field(default_factory=AttentionConfig)
     max_bytes: int = 2**33
 
-    def trace(self) -> Trace:
-        """Every step the matrices allow, in float64, so that typed numbers stay what they are.
+    @property
+    def unturned(self) -> Matrices:
+        """The source that has the same scores, whatever mask, scaling and temperature are."""
+        return replace(self, config=AttentionConfig())
+
+    def scores(self) -> Trace:
+        """The steps up to the scores, in float64, so that typed numbers stay what they are.
 
         Raises:
-            MatrixError: a matrix is missing, holds something else than finite numbers, or numbers
-                so large that no picture can hold a step.
+            MatrixError: a matrix is missing, or holds something else than finite numbers.
             ShapeError: two matrices, or a matrix and its labels, do not fit together.
             ConfigError: the steps would take more than `max_bytes`.
         """
         # Imported at first use: torch takes more than a second, and a page opens before that.
-        from attention import masks
-        from attention.attend import attend, project
+        from attention.attend import project, scores_layer
 
         given = self._tensors()
         n_queries, n_keys = (
@@ -101,15 +104,30 @@ class Matrices:
         tokens = self._labels(self.tokens, "tokens", "queries", "x", n_queries)
         same = n_keys == n_queries and not self.key_tokens
         key_tokens = tokens if same else self._labels(self.key_tokens, "key_tokens", "keys", "k", n_keys)
-
-        config = self.config
-        mask = masks.build(config, n_queries, n_keys)
-        w_o = given.get("w_o")
-        layer = attend(query, key, value, mask, scaled=config.scaled, temperature=config.temperature, w_o=w_o)
+        layer = scores_layer(query, key, value, w_o=given.get("w_o"))
         w_q, w_k, w_v = (given.get(name) for name in ("w_q", "w_k", "w_v"))
         layer = replace(layer, input=given.get("x"), w_q=w_q, w_k=w_k, w_v=w_v)
-        _check_drawable(layer, given)
-        return Trace(tokens, (layer,), key_tokens, notes=masks.notes(config, n_queries, n_keys))
+        return Trace(tokens, (layer,), key_tokens)
+
+    def trace(self, scores: Trace | None = None) -> Trace:
+        """Every step the matrices allow, in float64.
+
+        Args:
+            scores: the `scores` of `unturned`, if somebody has kept them.
+
+        Raises:
+            MatrixError: as for `scores`, or numbers so large that no picture can hold a step.
+            ShapeError, ConfigError: as for `scores`.
+        """
+        from attention import masks
+        from attention.attend import finish
+
+        before, config = scores or self.scores(), self.config
+        shape = len(before.tokens), len(before.key_tokens)
+        mask = masks.build(config, *shape)
+        layer = finish(before.layers[0], mask, scaled=config.scaled, temperature=config.temperature)
+        _check_drawable(layer)
+        return replace(before, layers=(layer,), notes=masks.notes(config, *shape))
 
     def snippet(self, trace: Trace) -> Snippet:
         """How the Python begins that makes the trace again: with the matrices themselves."""
@@ -162,9 +180,12 @@ def _check_complete(given: set[str]) -> None:
         )
 
 
-def _check_drawable(layer: Layer, given: dict[str, Tensor]) -> None:
+def _check_drawable(layer: Layer) -> None:
+    given = [(SYMBOLS[name], getattr(layer, "input" if name == "x" else name)) for name in SYMBOLS]
     steps = [(step.symbol, tensor) for step, tensor in layer if step.name != "masked_scores"]  # its −∞ are meant
-    for symbol, tensor in [*((SYMBOLS[name], tensor) for name, tensor in given.items()), *steps]:
+    for symbol, tensor in [*given, *steps]:
+        if tensor is None:
+            continue
         largest = float(tensor.abs().max())
         if not largest <= _LARGEST:  # NaN too: the product of infinities
             raise MatrixError(

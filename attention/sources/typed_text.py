@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from attention.config import AttentionConfig, check_size
+from attention.config import AttentionConfig, check_size, map_bytes
 from attention.errors import ConfigError, TextError
 from attention.tokens import tokenize
 from attention.trace import Trace
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from attention.sources import Snippet
 
 PAD = ""  # no typed token is empty
+WHOLE_UP_TO = 1024  # tokens; of a longer text a page shows one head at a time
 
 
 def _lines(text: str) -> list[str]:
@@ -42,6 +43,7 @@ class TypedText:
         pad: fill shorter lines with empty tokens up to the longest, and hide those keys; the mask
             "padding" does the same and hides nothing else.
         max_bytes: of all steps of all heads together; more is refused before it is worked out.
+        only: the one head whose query × key matrices are kept; None keeps all. See `showing`.
     """
 
     text: str
@@ -52,34 +54,57 @@ class TypedText:
     sequence: int = 0
     pad: bool = False
     max_bytes: int = 2**33
+    only: int | None = None
 
     @property
     def n_sequences(self) -> int:
         """How many sequences the text holds: its lines that are not blank."""
         return max(1, len(_lines(self.text)))
 
-    def trace(self) -> Trace:
-        """Every step from embedding to output, in float32.
+    def showing(self, head: int) -> TypedText:
+        """The source to show one head of: itself, or one that keeps this head alone.
+
+        That is so for more than `WHOLE_UP_TO` tokens, and where all heads together would take more than `max_bytes`.
+        A head that is not there is the first.
+
+        Raises:
+            TextError, ConfigError: as for `trace`.
+        """
+        n_queries = len(self._tokens(self.text, "text", []))
+        n_keys = len(self._tokens(self.text2, "second text", [])) if self.text2.strip() else n_queries
+        n_heads = self.config.sizes.n_heads
+        large = map_bytes(n_heads, n_queries, n_keys, bool(self.config.dropout), 4) > self.max_bytes
+        if max(n_queries, n_keys) <= WHOLE_UP_TO and not large:
+            return self
+        return replace(self, only=head if 0 <= head < n_heads else 0)
+
+    @property
+    def unturned(self) -> TypedText:
+        """The source that has the same scores, whatever mask, scaling, temperature and dropout are."""
+        config = AttentionConfig()
+        turned = {
+            name: getattr(config, name)
+            for name in ("mask", "window", "prefix", "cells", "temperature", "scaled", "dropout")
+        }
+        return replace(self, config=replace(self.config, **turned), pad=self.pad or self.config.mask == "padding")
+
+    def scores(self) -> Trace:
+        """The steps from embedding to scores, in float32.
 
         Raises:
             TextError: `text` has no words or punctuation marks.
-            ConfigError: the steps would take more than `max_bytes`.
+            ConfigError: the steps would take more than `max_bytes`, or there is no head `only`.
         """
         # Imported at first use: torch takes more than a second, and a page opens before that.
-        import torch
-
-        from attention import masks
-        from attention.attend import attend, project
-        from attention.seeds import generator
+        from attention.attend import project, scores_layer
 
         notes: list[str] = []
         tokens = self._tokens(self.text, "text", notes)
         crossed = bool(self.text2.strip())
         key_tokens = self._tokens(self.text2, "second text", notes) if crossed else tokens
-        real = None if PAD not in key_tokens else torch.tensor([token != PAD for token in key_tokens])
+        self._check_size(tokens, key_tokens)
 
         config, (n_heads, d_k, d_v) = self.config, self.config.sizes
-        check_size(n_heads, len(tokens), len(key_tokens), bool(config.dropout), 4, self.max_bytes)
         embedding, position, x = self._input(tokens)
         memory = self._input(key_tokens)[2] if crossed else None
         x2 = x if memory is None else memory
@@ -93,34 +118,56 @@ class TypedText:
             w_o = self._drawn("w_o", n_heads * d_v, config.d_model).reshape(n_heads, d_v, config.d_model)
             query, key, value = project(x, w_q), project(x2, w_k), project(x2, w_v)
 
-        mask = masks.build(config, len(tokens), len(key_tokens), real)
-        layer = attend(
-            query,
-            key,
-            value,
-            mask,
-            scaled=config.scaled,
-            temperature=config.temperature,
-            w_o=w_o,
-            dropout=config.dropout,
-            generator=generator(config.seed, "dropout"),
-        )
+        layer = scores_layer(query, key, value, w_o=w_o, only=self.only)
         layer = replace(
             layer, embedding=embedding, position=position, input=x, memory=memory, w_q=w_q, w_k=w_k, w_v=w_v
         )
-        return Trace(
-            tokens,
-            (layer,),
-            key_tokens,
-            random=True,
-            notes=(*notes, *masks.notes(config, len(tokens), len(key_tokens))),
+        return Trace(tokens, (layer,), key_tokens, random=True, notes=tuple(notes))
+
+    def trace(self, scores: Trace | None = None) -> Trace:
+        """Every step from embedding to output, in float32.
+
+        Args:
+            scores: the `scores` of `unturned`, if somebody has kept them.
+
+        Raises:
+            TextError: `text` has no words or punctuation marks.
+            ConfigError: the steps would take more than `max_bytes`.
+        """
+        import torch
+
+        from attention import masks
+        from attention.attend import finish
+        from attention.seeds import generator
+
+        config, before = self.config, scores or self.scores()
+        tokens, key_tokens = before.tokens, before.key_tokens
+        self._check_size(tokens, key_tokens)
+        real = None if PAD not in key_tokens else torch.tensor([token != PAD for token in key_tokens])
+        layer = finish(
+            before.layers[0],
+            masks.build(config, len(tokens), len(key_tokens), real),
+            scaled=config.scaled,
+            temperature=config.temperature,
+            dropout=config.dropout,
+            generator=generator(config.seed, "dropout"),
         )
+        of_mask = masks.notes(config, len(tokens), len(key_tokens))
+        return replace(before, layers=(layer,), notes=(*before.notes, *of_mask))
 
     def snippet(self, trace: Trace) -> Snippet:
         """How the Python begins that makes the trace again: the same draws from the same seeds."""
         from attention.sources import snippets
 
         return snippets.typed_text(self.config, trace, PAD)
+
+    def _check_size(self, tokens: tuple[str, ...], key_tokens: tuple[str, ...]) -> None:
+        n_heads = self.config.sizes.n_heads
+        if self.only is not None:
+            if not 0 <= self.only < n_heads:
+                raise ConfigError(f"only counts heads from 0 to {n_heads - 1}; got {self.only}: choose one of these.")
+            n_heads = 1
+        check_size(n_heads, len(tokens), len(key_tokens), bool(self.config.dropout), 4, self.max_bytes)
 
     def _tokens(self, text: str, name: str, notes: list[str]) -> tuple[str, ...]:
         """The tokens of the chosen line, padded if asked for."""

@@ -127,7 +127,7 @@ def chosen_cell(notes: Notes, layer: Layer) -> Cell:
         with st.container(width=84):
             head = knobs.select("Head", "head", range(layer.n_heads), help="Heads count from zero.")
         step = find_step(name)
-        rows, columns = layer.matrix(name, head).shape
+        rows, columns = layer[name].shape[-2:]
         with st.container(width=132):
             row = knobs.whole(f"q: {step.row_axis}", "q", 0, rows - 1, help="The row of the cell, from zero.")
         with st.container(width=132):
@@ -144,7 +144,7 @@ def choose(cell: Cell, layer: Layer | None = None) -> None:
     """
     row, column = cell.row, cell.column
     if layer is not None:
-        rows, columns = layer.matrix(cell.step, cell.head).shape
+        rows, columns = layer[cell.step].shape[-2:]
         row, column = min(row, rows - 1), min(column, columns - 1)
     st.session_state.update({"step": cell.step, "head": cell.head, "q": row, "k": column})
 

@@ -22,11 +22,11 @@ def _limit(name: str, default: int, low: int, high: int) -> int:
     return number
 
 
-MAX_TOKENS = _limit("MAX_TOKENS", 512, 1, 4096)  # of a text; a longer one is cut, and the page says so
+MAX_TOKENS = _limit("MAX_TOKENS", 2048, 1, 4096)  # of a text; a longer one is cut, and the page says so
 MAX_CHARACTERS = _limit("MAX_CHARACTERS", 20_000, 10, 200_000)  # of a text
 MAX_D_MODEL = _limit("MAX_D_MODEL", 1024, 1, 4096)  # and of d_k and d_v
 MAX_HEADS = _limit("MAX_HEADS", 32, 1, 128)
-MAX_TRACE_MB = _limit("MAX_TRACE_MB", 64, 1, 65_536)  # all steps of one text; larger ones are refused in words
+MAX_TRACE_MB = _limit("MAX_TRACE_MB", 128, 1, 65_536)  # all steps of one text; larger ones are refused in words
 CACHE_MB = _limit("CACHE_MB", 256, 1, 65_536)  # of the traces kept for everybody
 if CACHE_MB < 2 * MAX_TRACE_MB:
     raise ConfigError(

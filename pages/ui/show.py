@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import streamlit as st
 
 from attention import Cell, Explanation, Layer, Step, frames, glossary
 from pages.ui import figure
+from pages.ui.figure import Figure
 from pages.ui.knobs import locked
 from pages.ui.notes import plain
 from pages.ui.takeaway import takeaway
@@ -52,18 +52,20 @@ def styles(sidebar: bool = True) -> None:
 
 
 def figures(
-    drawn: list[go.Figure],
+    drawn: Sequence[Figure],
     key: str,
     on_click: Callable[[str, int, int], None] | None = None,
     live: dict[str, Any] | None = None,
     hand: dict[str, Any] | None = None,
     on_hand: Callable[[dict[str, Any]], None] | None = None,
+    files: Callable[[], Sequence[Figure]] | None = None,
 ) -> None:
     """Draws figures side by side, one under the other where the screen is narrow.
 
     A click calls `on_click(step, x, y)` with the place on the map, before the page runs again. A figure
     without panels takes no clicks. With `live` and `hand` (see `figure.pack`) the page has knobs of its
-    own above the figures; the one that was let go, and its value, go to `on_hand`.
+    own above the figures; the one that was let go, and its value, go to `on_hand`. `files` gives the
+    figures to save, where they are others than those on the screen.
     """
 
     def clicked() -> None:
@@ -76,11 +78,22 @@ def figures(
         if knob and on_hand:
             on_hand(dict(knob))
 
+    def zoomed() -> None:
+        cut = st.session_state[key].cut or {}
+        window = cut.get("window")
+        if isinstance(window, list) and len(window) == 4 and all(isinstance(place, int) for place in window):
+            st.session_state[f"{key}_windows"] = {**(windows or {}), str(cut.get("map"))[:80]: window}
+
+    windows = {name: st.session_state.get(f"{key}_windows", {}).get(name) for name in _revisions(drawn)}
     bare = locked() or bool(st.context.is_embedded)
-    message = figure.pack(drawn, live, None if locked() else hand)
-    figure.component()(key=key, data=message, on_cell_change=clicked, on_knob_change=let_go)
+    message = figure.pack(drawn, live, None if locked() else hand, windows)
+    figure.component()(key=key, data=message, on_cell_change=clicked, on_knob_change=let_go, on_cut_change=zoomed)
     if not bare:
-        takeaway(drawn, key)
+        takeaway(files or (lambda: drawn), key)
+
+
+def _revisions(drawn: Sequence[Figure]) -> list[str]:
+    return [str(one["layout"]["uirevision"]) for one in drawn]
 
 
 def strip(layer: Layer, chosen: str, on_click: Callable[[str], None]) -> None:

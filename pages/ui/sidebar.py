@@ -122,7 +122,9 @@ def _typed_text(knobs: Knobs) -> TypedText:
         dropout=dropout,
         **details,
     )
-    return TypedText(text, config, text2, lowercase, MAX_TOKENS, sequence, pad, MAX_TRACE_MB * 2**20)
+    source = TypedText(text, config, text2, lowercase, MAX_TOKENS, sequence, pad, MAX_TRACE_MB * 2**20)
+    head = peek("head")
+    return source.showing(int(head) if head.isdecimal() and head.isascii() else 0)
 
 
 def _sequence(knobs: Knobs, n_sequences: int) -> int:

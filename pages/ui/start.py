@@ -25,6 +25,7 @@ MENU = {
     "pages/reference.py": "Reference",
 }
 
+LONGEST_IN_A_LINK = 500  # characters of one knob
 FOLLOWING = ("none", "causal", "window")  # the masks that follow the hand
 
 
@@ -99,9 +100,11 @@ def start(title: str, intro: str, pick: bool = True) -> Page:
     # After the knobs, so that the links carry what they say now. A page that is run by itself, as AppTest
     # does, has no other pages to link to.
     if not (embedded or locked()):
+        # A long text would travel in each of them with every run; link.js puts it in when a link is about to be used.
+        state = {key: text for key, text in inputs.state().items() if len(text) <= LONGEST_IN_A_LINK}
         with menu, suppress(StreamlitPageNotFoundError):
             for path, name in MENU.items():
-                st.page_link(path, label=name, query_params=inputs.state())
+                st.page_link(path, label=name, query_params=state)
     if source is None or trace is None:
         with tools:
             link.watch()

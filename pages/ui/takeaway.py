@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import plotly.graph_objects as go
 import streamlit as st
 
 from attention import paper
+from attention.drawing import drawn as as_plotly
+from pages.ui.figure import Figure
 
 MIME = {"png": "image/png", "svg": "image/svg+xml", "pdf": "application/pdf"}
 
 
-def takeaway(drawn: list[go.Figure], key: str) -> None:
+def takeaway(files: Callable[[], Sequence[Figure]], key: str) -> None:
     """A button under figures that offers to save one of them; each file is made when it is asked for."""
     with st.popover("Save as a picture", key=f"{key}_save", type="tertiary", on_change="rerun") as opened:
         if not opened.open:
             return
+        drawn = [one if isinstance(one, go.Figure) else as_plotly(one) for one in files()]
         names = [_name(figure) for figure in drawn]
         name = names[0]
         if len(names) > 1:

@@ -7,24 +7,44 @@ source and come back here: whoever kept a trace would keep it as long as a brows
 from __future__ import annotations
 
 import gc
+from collections.abc import Hashable
+from functools import cache
 from threading import Lock
 
 from cachetools import LRUCache, cached
 
 from attention import Source, Trace
+from attention.sources import Turnable
 from pages.ui.limits import CACHE_MB
 
 _LARGE = 16 * 2**20  # bytes
 
 
-@cached(LRUCache(CACHE_MB * 2**20, getsizeof=lambda trace: trace.nbytes), lock=Lock())
+_KEPT: LRUCache[Hashable, Trace] = LRUCache(CACHE_MB * 2**20, getsizeof=lambda trace: trace.nbytes)
+_LOCK = Lock()
+
+
+@cached(_KEPT, lock=_LOCK)
 def trace_of(source: Source) -> Trace:
-    """The trace of a source, made once as long as it is kept.
+    """The trace of a source, made once as long as it is kept; from its scores, if only a later knob was turned.
 
     Raises:
         AttentionError: the source gives none.
     """
-    trace = source.trace()
+    trace = source.trace(_scores_of(source.unturned)) if isinstance(source, Turnable) else source.trace()
     if trace.nbytes > _LARGE:
+        _freeze()
         gc.collect()  # finished runs are cycles, and may hold large figures; Streamlit's own collection is off
     return trace
+
+
+@cache
+def _freeze() -> None:
+    """Takes what the imports have made out of every later collection, which otherwise walks through all of torch."""
+    gc.collect()
+    gc.freeze()
+
+
+@cached(_KEPT, key=lambda source: (source, "scores"), lock=_LOCK)
+def _scores_of(unturned: Turnable) -> Trace:
+    return unturned.scores()

@@ -5,21 +5,15 @@ from __future__ import annotations
 import json
 import struct
 from base64 import b64decode
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import plotly.graph_objects as go
 
+from attention.drawing import Spec
+from attention.screen import on_screen
 from pages.ui import served
-
-_CONFIG = {
-    "displaylogo": False,
-    "responsive": False,
-    "showSendToCloud": False,
-    "scrollZoom": False,
-    "typesetMath": False,
-    "modeBarButtonsToRemove": ["select2d", "lasso2d"],
-}
 
 _STYLE = """
 .figures { display: grid; gap: 0.5rem 1rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 265px), 1fr)); }
@@ -35,12 +29,18 @@ _STYLE = """
   border: 1px solid var(--st-border-color); border-radius: var(--st-button-radius, 0.5rem); }
 .hand :focus-visible { outline: 2px solid var(--st-primary-color); outline-offset: 2px; }
 """
-MADE_IN_PAGE = ("scores", "scaled_scores", "masked_scores", "weights")  # what is made from queries and keys alone
-MADE_FROM_ALL = (*MADE_IN_PAGE, "head_output", "output")  # and these where the values of all heads were sent
+Figure: TypeAlias = "go.Figure | Spec"
+"""What can be drawn: Plotly's object, or its JSON."""
+
 SENT_CELLS = 112 * 112  # three maps of so many cells are 150 kB
 
 
-def pack(figures: list[go.Figure], live: dict[str, Any] | None = None, hand: dict[str, Any] | None = None) -> bytes:
+def pack(
+    figures: Sequence[Figure],
+    live: dict[str, Any] | None = None,
+    hand: dict[str, Any] | None = None,
+    windows: Mapping[str, Sequence[int] | None] | None = None,
+) -> bytes:
     """The figures as one message: length of the header, header (JSON), arrays as raw bytes.
 
     Plotly's own JSON carries arrays as base64 with their dtype and shape; here they leave the JSON.
@@ -50,12 +50,16 @@ def pack(figures: list[go.Figure], live: dict[str, Any] | None = None, hand: dic
         live: what the page makes scores and weights from by itself, see `attention.live`; a map of more
             than `SENT_CELLS` cells of such a step is sent without its numbers.
         hand: the controls that stand above the figures.
+        windows: by ``layout.uirevision``, the cells that the page has zoomed to, see `attention.screen`.
     """
     arrays: list[bytes] = []
+    names: list[dict[str, str]] = []
     size = 0
 
     def lift(value: Any) -> Any:
         nonlocal size
+        if isinstance(value, bytes):  # whole numbers of two bytes each
+            value = {"raw": value, "dtype": "u2"}
         if getattr(value, "ndim", 0):
             wide = {"i8": "i4", "u8": "u4", "b1": "u1"}.get(value.dtype.str[1:])  # what no typed array holds
             value = value.astype(wide) if wide else value
@@ -69,29 +73,58 @@ def pack(figures: list[go.Figure], live: dict[str, Any] | None = None, hand: dic
             arrays.append(padded)
             size += len(padded)
             return place
+        if isinstance(value, dict) and "labelalias" in value:
+            value = {**value, "labelalias": once(value["labelalias"])}
         if isinstance(value, dict):
             return {name: lift(inner) for name, inner in value.items()}
         if isinstance(value, list | tuple):
             return [lift(inner) for inner in value]
         return value
 
-    drawn = [{**lift(_sent(figure, live is not None)), "config": _CONFIG} for figure in figures]
-    message = {"plotly": served.script("plotly"), "figures": drawn, "live": lift(live), "hand": lift(hand)}
-    header = json.dumps(message, allow_nan=False).encode()
+    def once(alias: dict[str, str]) -> int:
+        """The names along an axis are the longest texts of all, and most axes have the same."""
+        if alias not in names:
+            names.append(alias)
+        return names.index(alias)
+
+    made = live["made"] if live else ()
+    drawn = [lift(_sent(figure, made, windows or {})) for figure in figures]
+    message = {
+        "plotly": served.script("plotly"),
+        "figures": drawn,
+        "names": [lift(_counted(alias)) for alias in names],
+        "live": lift(live),
+        "hand": lift(hand),
+    }
+    header = json.dumps(message, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
     header += b" " * (-(4 + len(header)) % 8)  # typed arrays must start on a multiple of their size
     return struct.pack("<I", len(header)) + header + b"".join(arrays)
 
 
-def _sent(figure: go.Figure, live: bool) -> dict[str, Any]:
+def _sent(figure: Figure, made: tuple[str, ...], windows: Mapping[str, Sequence[int] | None]) -> dict[str, Any]:
     """A figure as it is sent: a map that the page can make by itself says so, and a large one has no numbers."""
-    step = figure.layout.meta["step"]
-    data = [trace.to_plotly_json() for trace in figure.data]
-    if live and step in MADE_FROM_ALL:
+    if isinstance(figure, go.Figure):
+        layout = figure.layout.to_plotly_json()
+        data = [
+            {**trace.to_plotly_json(), **({"z": trace.z} if trace.type == "heatmap" else {})} for trace in figure.data
+        ]
+    else:
+        data, layout = [dict(trace) for trace in figure["data"]], figure["layout"]
+    if (step := layout["meta"]["step"]) in made:
         data[0]["live"] = step
-        panel = figure.layout.meta["panels"][0]
-        if step in MADE_IN_PAGE and panel["rows"] * panel["columns"] > SENT_CELLS:
+        panel = layout["meta"]["panels"][0]
+        if panel["rows"] * panel["columns"] > SENT_CELLS:
             del data[1:], data[0]["z"]
-    return {"data": data, "layout": figure.layout.to_plotly_json()}
+    return on_screen({"data": data, "layout": layout}, windows.get(layout.get("uirevision", "")))
+
+
+def _counted(alias: dict[str, str]) -> dict[str, Any]:
+    """Names that begin with their numbers, from zero, without them, and each once: {"0": "0 the"} has the word "the"."""
+    if not all(place == str(i) and f"{name} ".startswith(f"{i} ") for i, (place, name) in enumerate(alias.items())):
+        return {"all": alias}
+    words: dict[str, int] = {}
+    index = [words.setdefault(name[len(place) + 1 :], len(words)) for place, name in alias.items()]
+    return {"words": list(words), "index": struct.pack(f"<{len(index)}H", *index)}
 
 
 @cache

@@ -18,6 +18,17 @@ export function dotScores(query, key, width) {
   return scores;
 }
 
+// X W, summed and rounded in the same way; `rows` and `columns` are lists of rows.
+export function product(rows, columns) {
+  const width = columns[0].length, out = rows.map(() => new rows[0].constructor(width)), sums = new Float64Array(width);
+  rows.forEach((row, i) => {
+    sums.fill(0);
+    for (let k = 0; k < row.length; k += 1) for (let j = 0, line = columns[k]; j < width; j += 1) sums[j] += row[k] * line[j];
+    out[i].set(sums);
+  });
+  return out;
+}
+
 // The keys that a query may see: a span, without those that are hidden for everybody.
 // `mask` is {kind, window, prefix, real, bits}: `real` (by key) is 0 for padding; `bits` (by cell) says it all by itself.
 export function span(mask, q, columns) {
@@ -49,17 +60,17 @@ export function softmaxRow(scores, at, q, columns, mask, divisor, out) {
   const by = round(divisor);
   let highest = -Infinity;
   for (let k = from; k < to; k += 1) if (scores[at + k] > highest && !(sparse && hides(mask, q, k, columns))) highest = scores[at + k];
-  out.fill(0, at, at + columns);
+  if (to - from < columns || sparse || highest === -Infinity) out.fill(0, at, at + columns);
   if (highest === -Infinity) return;
   const top = by === 0 ? highest : round(highest / by);
   let total = 0;
-  for (let k = from; k < to; k += 1) {
-    if (sparse && hides(mask, q, k, columns)) continue;
-    const share = by === 0 ? Number(scores[at + k] === highest) : Math.exp(round(scores[at + k] / by) - top);
-    out[at + k] = share;
+  for (let k = at + from; k < at + to; k += 1) {
+    if (sparse && hides(mask, q, k - at, columns)) continue;
+    const share = by === 0 ? Number(scores[k] === highest) : Math.exp(round(scores[k] / by) - top);
+    out[k] = share;
     total += share;
   }
-  for (let k = from; k < to; k += 1) out[at + k] /= total;
+  for (let k = at + from; k < at + to; k += 1) out[k] /= total;
 }
 
 export function softmax(scores, columns, mask, divisor, out = new scores.constructor(scores.length)) {
@@ -87,9 +98,13 @@ export function pooled(matrix, columns, block, [top, bottom], [left, right]) {
   const out = Array.from({ length: high }, () => new matrix.constructor(wide).fill(NaN));
   for (let row = top; row < bottom; row += 1) {
     const line = out[Math.floor((row - top) / block)];
-    for (let column = left; column < right; column += 1) {
-      const number = matrix[row * columns + column], cell = Math.floor((column - left) / block);
-      if (number === number && !(Math.abs(line[cell]) >= Math.abs(number))) line[cell] = number;
+    for (let cell = 0, at = row * columns + left, end = row * columns + right; cell < wide; cell += 1) {
+      let most = line[cell];
+      for (const stop = Math.min(at + block, end); at < stop; at += 1) {
+        const number = matrix[at];
+        if (number === number && !(Math.abs(most) >= Math.abs(number))) most = number;
+      }
+      line[cell] = most;
     }
   }
   return out;

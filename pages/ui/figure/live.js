@@ -1,34 +1,50 @@
 // One head's matrices in the page: made from what Python sent, cut to what is on the screen, and made
 // again while a hand turns a knob. See kernel.js for the formula.
 
-import { covered, dotScores, hidden, mixValues, pooled, softmax } from "./kernel.js";
+import { covered, dotScores, hidden, mixValues, pooled, product, softmax } from "./kernel.js";
 
 export const MOST_CELLS = 256; // rows or columns of a map that are drawn; beyond, block maxima
 
-// The rows of a matrix, one after the other; rows that repeat were sent once.
+// The rows of a matrix, one after the other; rows that repeat were sent once, and stay in `unique` at `index`.
 function spread({ rows, index }) {
-  const width = rows[0].length, count = index ? index.length : rows.length;
-  const flat = new rows[0].constructor(count * width);
-  for (let i = 0; i < count; i += 1) flat.set(rows[index ? index[i] : i], i * width);
-  return { flat, width, count };
+  const width = rows[0].length, unique = new rows[0].constructor(rows.length * width);
+  rows.forEach((row, i) => unique.set(row, i * width));
+  if (!index) return { flat: unique, unique, width, count: rows.length };
+  const flat = new rows[0].constructor(index.length * width);
+  index.forEach((row, i) => flat.set(rows[row], i * width));
+  return { flat, unique, index, width, count: index.length };
+}
+
+// Q K^T of the different rows only, then every row and column at its place: a word that repeats costs nothing.
+function scoresOf(query, key) {
+  const once = dotScores(query.unique, key.unique, query.width);
+  if (!query.index && !key.index) return once;
+  const wide = key.unique.length / key.width, scores = new once.constructor(query.count * key.count);
+  for (let q = 0, at = 0; q < query.count; q += 1) {
+    const from = (query.index ? query.index[q] : q) * wide;
+    for (let k = 0; k < key.count; k += 1, at += 1) scores[at] = once[from + (key.index ? key.index[k] : k)];
+  }
+  return scores;
 }
 
 const same = (one, other) => one.length === other.length && one.every((number, i) => number === other[i]);
 
 // A head's numbers as Python sent them, and its scores, made when they are asked for.
 class Head {
-  constructor(sent, before) {
-    for (const [name, matrix] of Object.entries(sent)) this[name] = spread(matrix);
+  constructor(sent, inputs, before) {
+    for (const [name, { from, w, ...matrix }] of Object.entries(sent)) {
+      this[name] = spread(from ? { rows: product(inputs[from].rows, w), index: inputs[from].index } : matrix);
+    }
     Object.assign(this, { rows: this.query.count, columns: this.key.count });
     if (before && same(before.query.flat, this.query.flat) && same(before.key.flat, this.key.flat)) this.made = before.made;
   }
 
-  get scores() { return (this.made ??= dotScores(this.query.flat, this.key.flat, this.query.width)); }
+  get scores() { return (this.made ??= scoresOf(this.query, this.key)); }
 }
 
 export class Exact {
   constructor(sent, before) {
-    this.heads = Object.fromEntries(Object.entries(sent.heads).map(([head, one]) => [head, new Head(one, before?.heads[head])]));
+    this.heads = Object.fromEntries(Object.entries(sent.heads).map(([head, one]) => [head, new Head(one, sent.inputs, before?.heads[head])]));
     this.sent = sent;
     this.turn({ mask: sent.mask, temperature: sent.temperature, head: sent.head });
     this.turned = false; // what Python sent is still what is so
@@ -48,8 +64,14 @@ export class Exact {
   get divisor() { return this.sent.divisor * this.temperature; }
 
   // Whether the page can make this step by itself.
-  knows(name) {
-    return !["head_output", "output"].includes(name) || (this.one.value && (name === "head_output" || this.sent.w_o));
+  knows(name) { return this.sent.made.includes(name); }
+
+  // The ends of a map's colours: those that Python gave, but the outputs of another temperature need others.
+  colors({ live, zmin, zmax, colorbar }) {
+    if (!this.turned || !live.endsWith("output")) return { zmin, zmax, colorbar };
+    const largest = this.step(live).reduce((most, number) => Math.max(most, Math.abs(number)), 0) || 1;
+    const ends = [-largest, 0, largest];
+    return { zmin: -largest, zmax: largest, colorbar: { ...colorbar, tickvals: ends, ticktext: ends.map((end) => String(Number(end.toPrecision(3)))) } };
   }
 
   columnsOf(name) {
@@ -94,7 +116,8 @@ export class Exact {
 
   // What is drawn of a step between `rows` and `columns` [from, to): the cells, where they lie, how large they are.
   view(name, rows, columns) {
-    const across = this.columnsOf(name), [top, bottom] = clipped(rows, this.rows), [left, right] = clipped(columns, across);
+    const across = this.columnsOf(name), small = Math.max(this.rows, across) <= MOST_CELLS;
+    const [top, bottom] = small ? [0, this.rows] : clipped(rows, this.rows), [left, right] = small ? [0, across] : clipped(columns, across);
     const block = Math.ceil(Math.max(bottom - top, right - left) / MOST_CELLS);
     const place = { x0: left + (block - 1) / 2, dx: block, y0: top + (block - 1) / 2, dy: block };
     const masked = this.masks && ["masked_scores", "weights"].includes(name);
@@ -117,7 +140,8 @@ export class Exact {
   }
 }
 
-function clipped([from, to], size) {
+// The cells [from, to) that lie between the two ends of an axis.
+export function clipped([from, to], size) {
   const low = Math.max(0, Math.floor(Math.min(from, to) + 0.5)), high = Math.min(size, Math.ceil(Math.max(from, to) + 0.5));
   return low < high ? [low, high] : [0, size];
 }

@@ -54,8 +54,21 @@ function watchConnection(root, again) {
   root.watch.observe(app, { attributes: true, attributeFilter: ["data-test-connection-state"] });
 }
 
+// The links of the menu carry the state without what is long; whoever opens one in a new tab gets it all.
+function completeLinks(app) {
+  if (app.completes) return;
+  app.completes = true;
+  for (const about of ["pointerdown", "focusin"]) {
+    app.addEventListener(about, ({ target }) => {
+      const link = target.closest("[data-testid=stPageLink-NavLink]");
+      if (link) link.search = new URL(address()).search;
+    }, { capture: true });
+  }
+}
+
 export default function render({ data, parentElement, setTriggerValue }) {
   const root = parentElement.querySelector(".links");
+  if (data.watch) completeLinks(root.closest("[data-testid=stApp]"));
   if (data.watch) watchConnection(root, () => setTriggerValue("again", Date.now()));
   const status = root.querySelector("[role=status]");
   if (root.dataset.drawn !== JSON.stringify(data.buttons)) {

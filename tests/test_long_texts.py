@@ -1,0 +1,177 @@
+"""Long texts: one head kept, scores kept while later knobs turn, and maps cut for a screen."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from attention import AttentionConfig, Cell, Matrices, MissingError, Notebook, TypedText, plots
+from attention.attend import head_alone
+from attention.mosaic import heads_json
+from attention.screen import SENT_NUMBERS, on_screen
+from attention.sources import Turnable
+from attention.sources.typed_text import WHOLE_UP_TO
+from pages.ui.traces import trace_of
+
+WORDS = " ".join(f"w{i % 190}" for i in range(300))
+KNOBS = [
+    {},
+    {"mask": "causal", "temperature": 0.05},
+    {"mask": "window", "window": 3, "scaled": False},
+    {"mask": "padding", "dropout": 0.3},
+    {"init": "identity", "mask": "prefix", "prefix": 4, "temperature": 10.0},
+]
+MAPS = ("scores", "scaled_scores", "masked_scores", "weights")
+
+
+def long_text(**knobs):
+    return TypedText(f"a b c\n{WORDS}", AttentionConfig(**knobs), sequence=1)
+
+
+@pytest.mark.parametrize("knobs", KNOBS)
+def test_one_kept_head_has_the_numbers_that_it_has_among_all(knobs):
+    source = long_text(**knobs)
+    whole = source.trace().layers[0]
+    for head in range(whole.n_heads):
+        layer = replace(source, only=head).trace().layers[0]
+        assert (layer.only, layer.n_heads, layer.weights.shape[0]) == (head, whole.n_heads, 1)
+        for name in MAPS:
+            assert torch.equal(layer.matrix(name, head), whole.matrix(name, head))
+        if whole.dropped_weights is not None:
+            assert torch.equal(layer.matrix("dropped_weights", head), whole.dropped_weights[head])
+        torch.testing.assert_close(layer.head_output, whole.head_output, rtol=0, atol=1e-6)
+        if whole.output is not None:
+            torch.testing.assert_close(layer.output, whole.output, rtol=0, atol=1e-5)
+
+
+def test_a_head_that_is_not_kept_is_refused_in_words_and_made_by_itself():
+    layer = replace(long_text(mask="causal"), only=1).trace().layers[0]
+    with pytest.raises(MissingError, match="only head 1 has its weights in full; got head 2"):
+        layer.matrix("weights", 2)
+    alone = head_alone(layer, 2)
+    assert torch.equal(alone.weights[0], long_text(mask="causal").trace().layers[0].weights[2])
+
+
+def test_a_source_keeps_one_head_above_1024_tokens_or_where_all_are_too_large():
+    short, long = TypedText("w " * WHOLE_UP_TO), TypedText("w " * (WHOLE_UP_TO + 1), max_tokens=2048)
+    crossed = TypedText("a b", text2="w " * (WHOLE_UP_TO + 1), max_tokens=2048)
+    assert replace(short, max_tokens=2048).showing(2).only is None
+    assert long.showing(2).only == crossed.showing(2).only == 2
+    assert long.showing(4).only == long.showing(-1).only == 0
+    assert TypedText("w w w", max_bytes=4 * 4 * 9 * 4).showing(3).only is None
+    assert TypedText("w w w", max_bytes=4 * 4 * 9 * 4 - 1).showing(3).only == 3
+
+
+@pytest.mark.parametrize("knobs", KNOBS)
+def test_from_kept_scores_come_the_same_steps(knobs):
+    config = {name: value for name, value in knobs.items() if name not in ("dropout", "init")}
+    matrices = Matrices(query=((1.0, 2.0),), key=((3.0, 4.0),), value=((5.0, 6.0),), config=AttentionConfig(**config))
+    for source in (long_text(**knobs), matrices):
+        assert isinstance(source, Turnable)
+        one, other = source.trace(), source.trace(source.unturned.scores())
+        assert one.notes == other.notes
+        for (step, mine), (same_step, kept) in zip(one.layers[0], other.layers[0], strict=True):
+            assert (step, mine.tolist()) == (same_step, kept.tolist())
+
+
+def test_a_turn_of_temperature_mask_or_scaling_takes_the_scores_there_are():
+    text = "this text is asked for once only"
+    traces = [
+        trace_of(TypedText(text, AttentionConfig(**knobs)))
+        for knobs in ({}, {"temperature": 2.0}, {"mask": "causal"}, {"scaled": False})
+    ]
+    assert len({trace.layers[0].scores.data_ptr() for trace in traces}) == 1
+    assert trace_of(TypedText(text, AttentionConfig(seed=1))).layers[0].scores is not traces[0].layers[0].scores
+    assert not isinstance(Notebook("numpy"), Turnable)
+
+
+def map_of(rows, columns, hidden=False):
+    matrices = Matrices(
+        query=tuple(map(tuple, np.random.default_rng(0).normal(size=(rows, 3)).tolist())),
+        key=tuple(map(tuple, np.random.default_rng(1).normal(size=(columns, 3)).tolist())),
+        value=((1.0,),) * columns,
+        config=AttentionConfig(mask="causal" if hidden else "none"),
+    )
+    trace = matrices.trace()
+    return plots.heatmap_json(trace, "masked_scores"), trace.layers[0].matrix("masked_scores").numpy()
+
+
+def places_of(spec):
+    """Row and column of every number on the screen, from the blocks and the places in them."""
+    blocks, at = spec["layout"]["meta"]["blocks"], spec["layout"]["meta"]["at"].astype(int)
+    rows, columns = np.indices(at.shape)
+    return (
+        blocks["top"] + rows * blocks["down"] + at // blocks["across"],
+        blocks["left"] + columns * blocks["across"] + at % blocks["across"],
+    )
+
+
+def test_up_to_256_rows_and_columns_a_screen_draws_every_cell():
+    spec, _ = map_of(256, 256)
+    assert on_screen(spec) is spec
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(257, 40), (40, 300), (600, 513)])
+def test_more_are_drawn_as_the_largest_of_each_block_which_says_where_it_stands(rows, columns):
+    spec, matrix = map_of(rows, columns)
+    seen = on_screen(spec)
+    z, blocks = seen["data"][0]["z"], seen["layout"]["meta"]["blocks"]
+    assert max(z.shape) <= 256
+    assert z.size <= SENT_NUMBERS or rows <= 256
+    assert np.array_equal(z, matrix[places_of(seen)])
+    for row, column in ((0, 0), (z.shape[0] - 1, z.shape[1] - 1)):
+        block = matrix[row * blocks["down"] :, column * blocks["across"] :][: blocks["down"], : blocks["across"]]
+        assert abs(z[row, column]) == np.abs(block).max()
+    assert (
+        f"each cell the largest of {blocks['down']} × {blocks['across']}" in seen["layout"]["title"]["subtitle"]["text"]
+    )
+    heat = seen["data"][0]
+    assert (heat["x0"], heat["dx"]) == ((blocks["across"] - 1) / 2, blocks["across"])
+    assert (heat["y0"], heat["dy"]) == ((blocks["down"] - 1) / 2, blocks["down"])
+
+
+def test_a_window_is_cut_anew_until_cells_are_exact():
+    spec, matrix = map_of(600, 513)
+    seen = on_screen(spec, [100, 190, 40, 120])
+    assert np.array_equal(seen["data"][0]["z"], matrix[100:190, 40:120])
+    assert seen["layout"]["meta"]["blocks"]["window"] == [100, 190, 40, 120]
+    assert (seen["data"][0]["x0"], seen["data"][0]["y0"]) == (40, 100)
+
+
+@pytest.mark.parametrize("window", [[0, 0, 0, 0], [50, 10, 0, 5], [900, 950, 0, 5], [-40, 10_000, -3, 10_000]])
+def test_a_window_that_is_none_is_the_whole_map(window):
+    spec, _ = map_of(600, 40)
+    assert on_screen(spec, window)["layout"]["meta"]["blocks"]["window"] == [0, 600, 0, 40]
+
+
+def test_a_block_is_hidden_where_all_of_it_is():
+    spec, matrix = map_of(600, 600, hidden=True)
+    seen = on_screen(spec)
+    z, ground = (trace["z"] for trace in seen["data"])
+    assert np.array_equal(np.isnan(z), ground == 1)
+    rows, columns = places_of(seen)
+    there = ~np.isnan(z)
+    assert np.array_equal(z[there], matrix[rows[there], columns[there]])
+
+
+def test_a_click_on_a_block_of_a_mosaic_is_its_largest_number():
+    trace = long_text().trace()
+    figure = heads_json(trace, "weights", cells=256 * 256)
+    z, panel = figure["data"][0]["z"], figure["layout"]["meta"]["panels"][2]
+    assert z.size <= 1.3 * 256 * 256
+    assert panel["block"] > 1
+    cell = plots.cell_at(figure, panel["x"] + 5, panel["y"] + 7)
+    assert cell.head == panel["head"]
+    assert trace.layers[0].weights[cell.head, cell.row, cell.column] == z[panel["y"] + 7, panel["x"] + 5]
+    names = figure["layout"]["meta"]["columns"]["labelalias"]
+    assert names[str(cell.column)] == f"{cell.column} {trace.tokens[cell.column]}"
+
+
+def test_all_heads_of_a_long_text_are_drawn_from_a_layer_that_keeps_one():
+    source = long_text(mask="causal")
+    whole, kept = (
+        heads_json(one.trace(), "scores", chosen=Cell("scores", 0, 3, 3)) for one in (source, replace(source, only=3))
+    )
+    assert np.array_equal(whole["data"][0]["z"], kept["data"][0]["z"], equal_nan=True)
+    assert whole["data"][0]["zmax"] == pytest.approx(kept["data"][0]["zmax"])
