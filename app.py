@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from attention import Cell, explain, frames, plots
-from attention.drawing import Spec
+from attention import AttentionError, Cell, explain, frames, plots
 from attention.live import live
 from pages.ui import inputs, show
 from pages.ui.knobs import Knobs
@@ -24,35 +23,42 @@ def pick_step(step: str) -> None:
 
 
 def pick_cell(step: str, x: int, y: int) -> None:
-    inputs.choose(Cell(step, cell.head, y, x), page.layer)
+    inputs.choose(Cell(step, inputs.cell_now(page.layer).head, y, x), page.layer)
 
 
 with page.above:
     show.strip(page.layer, cell.step, pick_step)
 
-maps = st.container()
+
+@st.fragment
+def maps() -> None:
+    """The maps. What is turned or clicked here is painted before the rest of the page has run."""
+    try:
+        now = page.now()
+    except AttentionError:  # a d_model that the heads do not divide: the sidebar knows what to do
+        st.rerun(scope="app")
+    figures = [plots.heatmap_json(now.trace, step, index, now.cell.head, now.cell, stretch) for step in drawn]
+    show.figures(figures, "lab_maps", pick_cell, live(now.layer, now.cell.head), now.hand, inputs.turn)
+
+
+place = st.container()
 stretch = Knobs(page.notes, {"lab_stretch": False}).toggle(
     "Stretch the colours of the weights", "lab_stretch", help="Off: colours run from 0 to 1, so that maps compare."
 )
-
-
-def draw(step: str) -> Spec:
-    return plots.heatmap_json(page.trace, step, index, cell.head, cell, stretch)
-
-
 recorded = [step.name for step, _ in page.layer]
 drawn = [step for step in MAIN_STEPS if step in recorded] or recorded[-1:]
 if drawn[-1] != "output" and "head_output" in recorded:
     drawn.append("head_output")  # a source without W_O
-with maps:
-    show.figures(
-        [draw(step) for step in drawn], "lab_maps", pick_cell, live(page.layer, cell.head), page.hand, inputs.turn
-    )
+with place:
+    maps()
 
 arithmetic, own_map = (st.container(), None) if cell.step in drawn else st.columns([3, 2])
 if own_map:
     with own_map:
-        show.figures([draw(cell.step)], "lab_chosen", pick_cell)
+        # No name for the figure: a fragment keeps the names of its page, and a figure keeps its trace.
+        show.figures(
+            [plots.heatmap_json(page.trace, cell.step, index, cell.head, cell, stretch)], "lab_chosen", pick_cell
+        )
 with arithmetic:
     st.markdown("#### How this number came about")
     explanation = explain(page.trace, cell.step, index, cell.head, cell.row, cell.column)

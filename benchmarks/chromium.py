@@ -34,7 +34,7 @@ STOPWATCH = """(() => {
   bench.arm = (ready) => {
     let began;
     window.addEventListener("keydown", () => { began = performance.now(); }, { capture: true, once: true });
-    bench.step = bench.until(() => began && ready()).then((ended) => ended - began);
+    bench.step = bench.until(() => began && ready()).then((ended) => { bench.seen = bench.received; return ended - began; });
   };
   bench.drag = async (name, share) => {
     const root = document.querySelector(".figures"), control = document.querySelector(`.hand [name=${name}]`), frames = root.frames ?? 0;
@@ -91,6 +91,10 @@ class Tab:
         """The bytes that went over the websocket so far, both ways."""
         return int(self.page.evaluate("bench.received + bench.sent"))
 
+    def received(self, until_painted: bool = False) -> int:
+        """The bytes that came from the server so far, or until the last step was painted."""
+        return int(self.page.evaluate("bench.seen" if until_painted else "bench.received"))
+
     def press(self, key: str) -> float:
         """Milliseconds from a key pressed on the control that has the focus to the painted picture."""
         self.page.bring_to_front()
@@ -123,12 +127,13 @@ class Ours(Tab):
         """Also until every figure is painted."""
         super().settle()
         self.page.wait_for_function(
-            "() => [...document.querySelectorAll('.figures')].every((root) => root.painted === root.figures)"
+            "() => [...document.querySelectorAll('.figures')].every((root) => root.painted === root.figures && !root.owes)"
         )
 
     def step(self, key: str, value: Any) -> float:
-        """A new number in the sidebar, entered."""
-        field = self.page.locator(f".st-key-{key} input")
+        """A new number entered: above the maps where there is a field for it, otherwise in the sidebar."""
+        above, beside = self.page.locator(f".hand [name={key}]"), self.page.locator(f".st-key-{key} input")
+        field = above if above.count() else beside
         field.fill(str(value))
         field.focus()
         return self.press("Enter")

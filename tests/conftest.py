@@ -190,7 +190,8 @@ def settled(page: Page) -> None:
     page.wait_for_selector("[data-testid=stApp][data-test-script-state=notRunning]", timeout=60_000)
     page.wait_for_function(
         """() => { const all = [...document.querySelectorAll('.figures')];
-            return all.length && all.every((root) => root.painted && root.painted === root.figures)
+            return all.length && all.every((root) => root.painted && root.painted === root.figures
+                && !root.owes && performance.now() - (root.asked ?? -1000) > 150)
               && !document.querySelector('[data-stale=true]'); }""",
         timeout=60_000,
     )

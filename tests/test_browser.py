@@ -259,11 +259,11 @@ def test_on_a_wide_screen_the_three_maps_stand_side_by_side(open_page: Open, ser
     assert len(tops) == 1
 
 
-def test_512_tokens_and_an_endless_word_are_painted(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?{urlencode({'text': 'a ' * 513})}")
-    assert painted(page, 1).shape == (256, 256)  # the largest of each 2 × 2
-    assert page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].data[0].dx") == 2
-    expect(page.get_by_text("513 tokens")).to_be_visible()
+def test_2048_tokens_and_an_endless_word_are_painted(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{urlencode({'text': 'a ' * 2049})}")
+    assert painted(page, 1).shape == (256, 256)  # the largest of each 8 × 8
+    assert page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].data[0].dx") == 8
+    expect(page.get_by_text("2,049 tokens")).to_be_visible()
     page = open_page(f"{server}/?{urlencode({'text': 'a' * 10_000})}")
     assert painted(page, 1).shape == (1, 1)
     assert page.evaluate(

@@ -13,6 +13,7 @@ from attention import Cell, Layer, Trace, find_step
 from attention.config import MASKS
 from attention.sources.matrices import SYMBOLS
 from pages.ui.knobs import Knobs, asked_for, in_url
+from pages.ui.limits import MAX_D_MODEL, MAX_HEADS
 from pages.ui.matrices import too_long, whole_text
 from pages.ui.notes import Notes
 
@@ -55,6 +56,9 @@ DEFAULTS: dict[str, Any] = {
     "q": 0,
     "k": 0,
 }
+
+IN_HAND = ("temperature", "mask", "d_model", "seed")
+"""The knobs that have a control above the figure too."""
 
 
 def state(whole: bool = False) -> dict[str, str]:
@@ -146,17 +150,51 @@ def choose(cell: Cell, layer: Layer | None = None) -> None:
     if layer is not None:
         rows, columns = layer[cell.step].shape[-2:]
         row, column = min(row, rows - 1), min(column, columns - 1)
-    st.session_state.update({"step": cell.step, "head": cell.head, "q": row, "k": column})
+    _set({"step": cell.step, "head": cell.head, "q": row, "k": column})
 
 
 def turn(knob: dict[str, Any]) -> None:
     """Takes over what the figure's own controls were let go at. Only in a callback."""
+    taken: dict[str, Any] = {}
     if isinstance(value := knob.get("temperature"), int | float) and 0.05 <= value <= 10:
-        st.session_state["temperature"] = float(value)
+        taken["temperature"] = float(value)
     if (value := knob.get("mask")) in MASKS:
-        st.session_state["mask"] = value
-    if isinstance(value := knob.get("head"), int):
-        st.session_state["head"] = value  # a head that is not there becomes the first
+        taken["mask"] = value
+    for key, low, high in (("d_model", 1, MAX_D_MODEL), ("seed", 0, 2**32 - 1), ("head", 0, MAX_HEADS)):
+        if isinstance(value := knob.get(key), int) and low <= value <= high:
+            taken[key] = value  # a head that is not there becomes the first
+    _set(taken)
+
+
+def _set(values: dict[str, Any]) -> None:
+    """Sets knobs from a callback. Until the page as a whole has run, the browser goes on sending what their widgets show."""
+    st.session_state.setdefault("turned", {}).update(values)
+    st.session_state.update(values)
+
+
+def take_over() -> None:
+    """Gives the widgets what was turned and clicked since the page last ran as a whole. Called before any is drawn."""
+    st.session_state.update(st.session_state.pop("turned", {}))
+
+
+def now(key: str) -> Any:
+    """What a knob stands at, by the last hand that turned it."""
+    return st.session_state.get("turned", {}).get(key, st.session_state.get(key, DEFAULTS[key]))
+
+
+def in_hand(random: bool) -> dict[str, Any]:
+    """What stands in the knobs that the figure has controls for; where weights are drawn at `random`, in those of the draw too."""
+    keys = IN_HAND if random else IN_HAND[:2]
+    return {key: now(key) for key in keys if key in st.session_state}
+
+
+def cell_now(layer: Layer) -> Cell:
+    """The chosen cell by what stands in its pickers, before they are drawn again."""
+    names = [one.name for one, _ in layer]
+    step = now("step") if now("step") in names else names[-1]
+    head = now("head") if now("head") in range(layer.n_heads) else 0
+    rows, columns = layer[step].shape[-2:]
+    return Cell(step, head, min(now("q"), rows - 1), min(now("k"), columns - 1))
 
 
 def choose_mask(cells: str) -> None:

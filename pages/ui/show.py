@@ -64,7 +64,8 @@ def figures(
 
     A click calls `on_click(step, x, y)` with the place on the map, before the page runs again. A figure
     without panels takes no clicks. With `live` and `hand` (see `figure.pack`) the page has knobs of its
-    own above the figures; the one that was let go, and its value, go to `on_hand`. `files` gives the
+    own above the figures; the one that was let go, and its value, go to `on_hand`; then only the fragment
+    runs that this stands in, and the page as a whole when that is painted. `files` gives the
     figures to save, where they are others than those on the screen.
     """
 
@@ -84,10 +85,22 @@ def figures(
         if isinstance(window, list) and len(window) == 4 and all(isinstance(place, int) for place in window):
             st.session_state[f"{key}_windows"] = {**(windows or {}), str(cut.get("map"))[:80]: window}
 
+    def painted() -> None:
+        st.session_state[f"{key}_painted"] = True
+
+    if st.session_state.pop(f"{key}_painted", False):
+        st.rerun(scope="app")
     windows = {name: st.session_state.get(f"{key}_windows", {}).get(name) for name in _revisions(drawn)}
     bare = locked() or bool(st.context.is_embedded)
-    message = figure.pack(drawn, live, None if locked() else hand, windows)
-    figure.component()(key=key, data=message, on_cell_change=clicked, on_knob_change=let_go, on_cut_change=zoomed)
+    message = figure.pack(drawn, live, None if locked() else hand, windows, rest=bool(on_hand))
+    figure.component()(
+        key=key,
+        data=message,
+        on_cell_change=clicked,
+        on_knob_change=let_go,
+        on_cut_change=zoomed,
+        on_rest_change=painted,
+    )
     if not bare:
         takeaway(files or (lambda: drawn), key)
 

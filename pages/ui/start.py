@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from weakref import ReferenceType, ref
 
@@ -11,7 +11,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 from streamlit.errors import StreamlitAPIException, StreamlitPageNotFoundError
 
-from attention import AttentionConfig, AttentionError, Cell, Layer, Source, Trace
+from attention import AttentionConfig, AttentionError, Cell, Layer, Source, Trace, TypedText
 from pages.ui import inputs, link, process, share, show, sidebar, state_file  # noqa: F401  # process: once per server
 from pages.ui.knobs import locked
 from pages.ui.notes import Notes
@@ -52,16 +52,32 @@ class Page:
 
     @property
     def hand(self) -> dict[str, Any]:
-        """The controls above the figures: what follows the hand without the server, as far as the source has it."""
-        config = getattr(self.source, "config", None) if self.mask_is_a_knob else None
+        """The controls above the figures, as far as the source has their knobs."""
+        now = inputs.in_hand(self.trace.random) if self.mask_is_a_knob else {}
+        mask = now.get("mask")
         return {
-            "temperature": config and config.temperature,
-            "mask": config and config.mask,
-            "masks": config and FOLLOWING + (config.mask,) * (config.mask not in FOLLOWING),
-            "window": config and config.window,
+            **dict.fromkeys(inputs.IN_HAND),
+            **now,
+            "masks": mask and FOLLOWING + (mask,) * (mask not in FOLLOWING),
+            "window": mask and inputs.now("window"),
             "head": self.cell.head,
             "heads": self.layer.n_heads,
         }
+
+    def now(self) -> Page:
+        """The page as the figure's own controls have left it, before the sidebar has run again.
+
+        Raises:
+            AttentionError: the sidebar must change another knob first.
+        """
+        source = self.source
+        if self.mask_is_a_knob:
+            source = replace(source, config=replace(source.config, **inputs.in_hand(self.trace.random)))  # type: ignore[type-var, attr-defined]
+        if isinstance(source, TypedText):
+            source = replace(source, only=None).showing(inputs.now("head"))
+        seen = trace_of(source)
+        layer = seen.layers[self.index]
+        return replace(self, source=source, cell=inputs.cell_now(layer), seen=ref(seen))
 
     @property
     def layer(self) -> Layer:
@@ -84,6 +100,7 @@ def start(title: str, intro: str, pick: bool = True) -> Page:
     about = st.container(gap=None)
     about.caption(intro)
     inputs.carry_over(title)
+    inputs.take_over()
     notes = Notes()
     wide = st.container()
     with st.expander("Knobs") if embedded and not locked() else st.sidebar:

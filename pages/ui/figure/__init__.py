@@ -25,7 +25,8 @@ _STYLE = """
 .hand label { display: flex; gap: 0.6rem; align-items: center; }
 .hand input[type=range] { width: min(15rem, 45vw); accent-color: var(--st-primary-color); touch-action: pan-y; }
 .hand output { min-width: 2.6rem; font-variant-numeric: tabular-nums; color: var(--st-primary-color); }
-.hand select { font: inherit; color: inherit; padding: 0.25rem 0.4rem; background: var(--st-secondary-background-color);
+.hand input[type=number] { width: 4.6rem; }
+.hand :is(select, input[type=number]) { font: inherit; color: inherit; padding: 0.25rem 0.4rem; background: var(--st-secondary-background-color);
   border: 1px solid var(--st-border-color); border-radius: var(--st-button-radius, 0.5rem); }
 .hand :focus-visible { outline: 2px solid var(--st-primary-color); outline-offset: 2px; }
 """
@@ -40,6 +41,7 @@ def pack(
     live: dict[str, Any] | None = None,
     hand: dict[str, Any] | None = None,
     windows: Mapping[str, Sequence[int] | None] | None = None,
+    rest: bool = False,
 ) -> bytes:
     """The figures as one message: length of the header, header (JSON), arrays as raw bytes.
 
@@ -50,6 +52,7 @@ def pack(
         live: what the page makes scores and weights from by itself, see `attention.live`; a map of more
             than `SENT_CELLS` cells of such a step is sent without its numbers.
         hand: the controls that stand above the figures.
+        rest: after a turn or a click, ask for the rest of the page when the figures are painted.
         windows: by ``layout.uirevision``, the cells that the page has zoomed to, see `attention.screen`.
     """
     arrays: list[bytes] = []
@@ -95,6 +98,7 @@ def pack(
         "names": [lift(_counted(alias)) for alias in names],
         "live": lift(live),
         "hand": lift(hand),
+        "rest": rest,
     }
     header = json.dumps(message, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
     header += b" " * (-(4 + len(header)) % 8)  # typed arrays must start on a multiple of their size

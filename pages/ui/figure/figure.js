@@ -10,6 +10,7 @@ import { cellUnder, cutAnew, fitTexts, paint } from "./map.js";
 import { loadPlotly, unpack } from "./message.js";
 
 console.assert(installed);
+const REST = 120; // milliseconds in which another turn would only be slowed down by the rest of the page
 
 // Where the block under the pointer has its number, said as a hover says it.
 function tell(element, root, point) {
@@ -73,7 +74,7 @@ async function follow(root, turned) {
 
 export default function render({ data, parentElement, setTriggerValue }) {
   const root = parentElement.querySelector(".figures");
-  const { plotly: url, figures, live, hand } = unpack(data);
+  const { plotly: url, figures, live, hand, rest } = unpack(data);
   while (root.children.length < figures.length) root.append(document.createElement("div"));
   while (root.children.length > figures.length) {
     const last = root.lastElementChild;
@@ -84,7 +85,11 @@ export default function render({ data, parentElement, setTriggerValue }) {
   figures.forEach((figure, i) => { root.children[i].style.minHeight = `${figure.layout.height}px`; });
   root.figures = figures;
   root.exact = live ? new Exact(live, root.exact) : null;
-  const send = (name, value) => setTriggerValue(name, { ...value, at: Date.now() }); // `at`: the same twice is two acts
+  const send = (name, value) => {
+    setTriggerValue(name, { ...value, at: Date.now() }); // `at`: the same twice is two acts
+    clearTimeout(root.rest);
+    root.owes = rest && name !== "cut";
+  };
   controls(parentElement.querySelector(".hand"), hand, {
     follow: (turned) => root.exact && follow(root, turned),
     release: (knob) => send("knob", knob),
@@ -95,5 +100,8 @@ export default function render({ data, parentElement, setTriggerValue }) {
       await draw(root.children[i], figure, root, send);
     }
     root.painted = figures;
+    // Python has answered with these figures alone; now that they are painted, and the hand rests, the page follows.
+    clearTimeout(root.rest);
+    if (root.owes) root.rest = setTimeout(() => { Object.assign(root, { owes: false, asked: performance.now() }); setTriggerValue("rest", Date.now()); }, REST);
   }).catch((error) => { root.textContent = `The picture could not be drawn: ${error.message}. The table below has the numbers; reload the page to try again.`; });
 }

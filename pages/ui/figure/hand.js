@@ -11,40 +11,54 @@ function made(tag, more, ...children) {
   return element;
 }
 
-function slider(place, now, { follow, release }) {
-  const input = made("input", { type: "range", name: "temperature", min: 0, max: PLACES, step: 1, value: placeOf(now) });
-  const output = made("output", { textContent: now.toFixed(2) });
+function slider(place) {
+  const input = made("input", { type: "range", name: "temperature", min: 0, max: PLACES, step: 1 }), output = made("output");
   const turned = () => temperatureAt(Number(input.value));
-  const said = () => { output.textContent = turned().toFixed(2); input.setAttribute("aria-valuetext", output.textContent); };
-  input.addEventListener("input", () => { said(); place.acts.follow({ temperature: turned() }); });
-  input.addEventListener("change", () => { said(); place.acts.release({ temperature: turned() }); });
-  said();
-  output.textContent = now.toFixed(2);
+  const say = (temperature) => { output.textContent = temperature.toFixed(2); input.setAttribute("aria-valuetext", output.textContent); };
+  input.addEventListener("input", () => { say(turned()); place.acts.follow({ temperature: turned() }); });
+  input.addEventListener("change", () => { say(turned()); place.acts.release({ temperature: turned() }); });
+  input.show = (temperature) => { input.value = placeOf(temperature); say(temperature); };
   return made("label", {}, "Temperature ", input, output);
 }
 
-function choice(place, name, label, now, options) {
+function choice(place, name, label, options) {
   const select = made("select", { name }, ...options.map((option) => made("option", { value: option, textContent: option })));
-  select.value = now;
   select.addEventListener("change", () => {
-    if (name === "mask") place.acts.follow({ mask: { kind: select.value, window: place.sent.window } });
-    if (name === "head") place.acts.follow({ head: Number(select.value) });
-    place.acts.release({ [name]: name === "head" ? Number(select.value) : select.value });
+    const value = name === "head" ? Number(select.value) : select.value;
+    place.acts.follow(name === "mask" ? { mask: { kind: value, window: place.sent.window } } : { [name]: value });
+    place.acts.release({ [name]: value });
   });
+  select.show = (value) => { select.value = value; };
   return made("label", {}, `${label} `, select);
 }
 
-// Draws the controls that Python names in `sent`; while one of them is in a hand, nothing is drawn over it.
+function whole(place, name, label, least) {
+  const input = made("input", { type: "number", name, min: least, step: 1, required: true });
+  input.addEventListener("change", () => {
+    if (!input.checkValidity()) input.value = place.sent[name];
+    else place.acts.release({ [name]: Number(input.value) });
+  });
+  // What somebody is typing is theirs.
+  input.show = (value) => { if (document.activeElement !== input || input.value === input.shown) input.value = input.shown = String(value); };
+  return made("label", {}, `${label} `, input);
+}
+
+// Draws the controls that Python names in `sent`, once; from then on they only show what is so. While one of
+// them is in a hand, nothing is changed.
 export function controls(place, sent, acts) {
   Object.assign(place, { acts, sent });
-  const wanted = JSON.stringify(sent ?? null);
-  if (place.dataset.drawn === wanted || place.matches(":active")) return;
-  place.dataset.drawn = wanted;
-  const held = document.activeElement?.closest(".hand") === place ? document.activeElement.name : null;
-  place.replaceChildren();
-  if (!sent) return;
-  if (sent.temperature !== null) place.append(slider(place, sent.temperature, acts));
-  if (sent.masks) place.append(choice(place, "mask", "Mask", sent.mask, sent.masks));
-  if (sent.heads > 1) place.append(choice(place, "head", "Head", String(sent.head), Array.from({ length: sent.heads }, (_, i) => String(i))));
-  if (held) place.querySelector(`[name=${held}]`)?.focus();
+  const there = sent && [["temperature", "mask", "d_model", "seed"].map((name) => sent[name] !== null), sent.masks, sent.heads];
+  const wanted = JSON.stringify(there ?? null);
+  if (place.matches(":active")) return;
+  if (place.dataset.drawn !== wanted) {
+    place.dataset.drawn = wanted;
+    place.replaceChildren();
+    if (!sent) return;
+    if (sent.temperature !== null) place.append(slider(place));
+    if (sent.masks) place.append(choice(place, "mask", "Mask", sent.masks));
+    if (sent.heads > 1) place.append(choice(place, "head", "Head", Array.from({ length: sent.heads }, (_, i) => i)));
+    if (sent.d_model !== null) place.append(whole(place, "d_model", "d_model", 1));
+    if (sent.seed !== null) place.append(whole(place, "seed", "Seed", 0));
+  }
+  for (const control of place.querySelectorAll("[name]")) control.show(sent[control.name]);
 }

@@ -94,6 +94,7 @@ export function mixValues(weights, { flat, width, count }, out, across, shift) {
 
 // The number of largest size in each block x block square; NaN where a square has none.
 export function pooled(matrix, columns, block, [top, bottom], [left, right]) {
+  if (block === 1) return Array.from({ length: bottom - top }, (_, row) => matrix.subarray((top + row) * columns + left, (top + row) * columns + right));
   const high = Math.ceil((bottom - top) / block), wide = Math.ceil((right - left) / block);
   const out = Array.from({ length: high }, () => new matrix.constructor(wide).fill(NaN));
   for (let row = top; row < bottom; row += 1) {

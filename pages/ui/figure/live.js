@@ -15,16 +15,24 @@ function spread({ rows, index }) {
   return { flat, unique, index, width, count: index.length };
 }
 
-// Q K^T of the different rows only, then every row and column at its place: a word that repeats costs nothing.
-function scoresOf(query, key) {
-  const once = dotScores(query.unique, key.unique, query.width);
-  if (!query.index && !key.index) return once;
-  const wide = key.unique.length / key.width, scores = new once.constructor(query.count * key.count);
-  for (let q = 0, at = 0; q < query.count; q += 1) {
-    const from = (query.index ? query.index[q] : q) * wide;
+// Q K^T of the different rows only, then every column at its place and, unless `words`, every row: what repeats costs little.
+function scoresOf(query, key, words) {
+  const once = dotScores(query.unique, key.unique, query.width), wide = key.unique.length / key.width;
+  const index = words ? null : query.index, rows = index ? query.count : once.length / wide;
+  if (!index && !key.index) return once;
+  const scores = new once.constructor(rows * key.count);
+  for (let q = 0, at = 0; q < rows; q += 1) {
+    const from = (index ? index[q] : q) * wide;
     for (let k = 0; k < key.count; k += 1, at += 1) scores[at] = once[from + (key.index ? key.index[k] : k)];
   }
   return scores;
+}
+
+// A row for every query, from a row for every different one.
+function everyRow(matrix, index, width) {
+  const out = new matrix.constructor(index.length * width);
+  index.forEach((row, i) => out.set(matrix.subarray(row * width, (row + 1) * width), i * width));
+  return out;
 }
 
 const same = (one, other) => one.length === other.length && one.every((number, i) => number === other[i]);
@@ -36,16 +44,19 @@ class Head {
       this[name] = spread(from ? { rows: product(inputs[from].rows, w), index: inputs[from].index } : matrix);
     }
     Object.assign(this, { rows: this.query.count, columns: this.key.count });
-    if (before && same(before.query.flat, this.query.flat) && same(before.key.flat, this.key.flat)) this.made = before.made;
+    this.made = before && same(before.query.flat, this.query.flat) && same(before.key.flat, this.key.flat) ? before.made : {};
   }
 
-  get scores() { return (this.made ??= scoresOf(this.query, this.key)); }
+  get scores() { return (this.made.all ??= scoresOf(this.query, this.key, false)); }
+  get scoresByWord() { return (this.made.byWord ??= scoresOf(this.query, this.key, true)); }
 }
 
 export class Exact {
   constructor(sent, before) {
     this.heads = Object.fromEntries(Object.entries(sent.heads).map(([head, one]) => [head, new Head(one, sent.inputs, before?.heads[head])]));
     this.sent = sent;
+    const all = Object.values(this.heads), { index } = all[0].query;
+    this.index = index && all.every(({ query }) => query.index && same(query.index, index)) ? index : null;
     this.turn({ mask: sent.mask, temperature: sent.temperature, head: sent.head });
     this.turned = false; // what Python sent is still what is so
   }
@@ -55,7 +66,7 @@ export class Exact {
   turn({ mask, temperature = this.temperature, head = this.head }) {
     this.mask = mask ? { real: this.sent.mask.real, ...mask } : this.mask;
     this.head = this.heads[head] ? head : this.head;
-    Object.assign(this, { turned: true, temperature, made: {} });
+    Object.assign(this, { turned: true, temperature, made: {}, shares: new Map() });
   }
 
   get one() { return this.heads[this.head]; }
@@ -84,26 +95,35 @@ export class Exact {
     return (this.made[name] ??= this.make(name));
   }
 
+  // Without a mask, queries of the same word have the same row in every step: each is made once.
   make(name) {
-    const { scores, mask, one: { rows, columns } } = this;
-    if (name === "scores") return scores;
-    if (name === "weights") return softmax(scores, columns, mask, this.divisor, new scores.constructor(scores.length));
-    if (name === "head_output") return mixValues(this.step("weights"), this.one.value, new scores.constructor(rows * this.one.value.width), this.one.value.width, 0);
-    if (name === "output") return this.output();
-    const round = scores instanceof Float32Array ? Math.fround : Number;
-    const by = round(this.temperature === 0 ? this.sent.divisor : this.divisor);
+    if (name === "scores") return this.scores;
+    const words = this.masks || name.endsWith("scores") ? null : this.index;
+    const made = this.from((head) => (words ? head.scoresByWord : head.scores), name);
+    return words ? everyRow(made, words, this.columnsOf(name)) : made;
+  }
+
+  from(scoresOfHead, name) {
+    const { mask, one, divisor } = this, scores = scoresOfHead(one), { columns } = one, rows = scores.length / columns;
+    const shares = (head) => { // of the shown head for its own map, and of all for the output
+      if (!this.shares.has(head)) this.shares.set(head, softmax(scoresOfHead(head), columns, mask, divisor));
+      return this.shares.get(head);
+    };
+    if (name === "weights") return shares(one);
+    if (name === "head_output") return mixValues(shares(one), one.value, new scores.constructor(rows * one.value.width), one.value.width, 0);
+    if (name === "output") return this.output(rows, shares);
+    const round = scores instanceof Float32Array ? Math.fround : Number, by = round(this.temperature === 0 ? this.sent.divisor : divisor);
     const scaled = scores.map((score) => score / by);
-    if (name === "scaled_scores") return scaled;
-    return scaled.map((score, i) => (hidden(mask, Math.floor(i / columns), i % columns, columns) ? NaN : score));
+    return name === "scaled_scores" ? scaled : scaled.map((score, i) => (hidden(mask, Math.floor(i / columns), i % columns, columns) ? NaN : score));
   }
 
   // The heads side by side, times W_O.
-  output() {
+  output(rows, shares) {
     const heads = Object.values(this.heads), { width } = heads[0].value, across = heads.length * width;
-    const beside = new Float64Array(this.rows * across);
-    heads.forEach((head, i) => mixValues(softmax(head.scores, head.columns, this.mask, this.divisor, new Float64Array(head.scores.length)), head.value, beside, across, i * width));
-    const wide = this.columnsOf("output"), out = new this.scores.constructor(this.rows * wide);
-    for (let q = 0; q < this.rows; q += 1) {
+    const beside = new Float64Array(rows * across);
+    heads.forEach((head, i) => mixValues(shares(head), head.value, beside, across, i * width));
+    const wide = this.columnsOf("output"), out = new this.scores.constructor(rows * wide);
+    for (let q = 0; q < rows; q += 1) {
       for (let i = 0; i < across; i += 1) {
         const part = beside[q * across + i], line = this.sent.w_o[i];
         for (let j = 0; j < wide; j += 1) out[q * wide + j] += part * line[j];
