@@ -16,7 +16,8 @@ run: $(VENV)/.run
 	$(BIN)/streamlit run app.py
 
 test: $(VENV)/.dev browser
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not browser" -n auto
+	$(BIN)/python -m pytest -m browser
 
 check: lint types test
 
