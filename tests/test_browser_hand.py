@@ -209,3 +209,52 @@ def test_a_long_text_goes_along_to_another_page_and_into_a_new_tab(open_page: Op
         "location.pathname.includes('heads') && location.search.includes('word199') && location.search.includes('seed=7')"
     )
     settled(page)
+
+
+WATCH = """() => { window.shift = 0; window.empty = 0; window.frames = 0;
+    new PerformanceObserver((list) => list.getEntries().forEach((entry) => { window.shift += entry.value; })).observe({ type: 'layout-shift' });
+    const look = () => { window.frames += 1;
+      window.empty += [...document.querySelectorAll('.js-plotly-plot')].filter((plot) => !plot.querySelector('.hm image')?.getAttribute('href')).length;
+      requestAnimationFrame(look); };
+    look(); }"""
+
+
+@pytest.mark.parametrize(
+    "viewport", [{"width": 1440, "height": 900}, {"width": 390, "height": 844}], ids=["wide", "phone"]
+)
+def test_nothing_jumps_and_no_map_is_empty_while_knobs_turn(
+    open_page: Open, server: str, viewport: dict[str, int]
+) -> None:
+    page = open_page(f"{server}/?{urlencode({'text': TEXT})}", viewport=viewport)
+    page.locator(".hand [name=temperature]").scroll_into_view_if_needed()
+    box = page.locator(".hand [name=temperature]").bounding_box()
+    assert box
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= viewport["width"]
+    page.evaluate(WATCH)
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + 0.55 * box["width"], middle)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.9 * box["width"], middle, steps=25)
+    acted(page, page.mouse.up)
+    acted(page, lambda: page.locator(".hand [name=mask]").select_option("causal"))
+    page.locator(".hand [name=seed]").fill("5")
+    acted(page, lambda: page.keyboard.press("Enter"))
+    np.testing.assert_array_equal(
+        painted(page, 1), layer(mask="causal", temperature=temperature(page), seed=5).weights[0].numpy()
+    )
+    assert page.evaluate("[window.empty, window.frames > 20]") == [0, True]
+    assert page.evaluate("window.shift") < 0.01
+
+
+def test_a_d_model_that_the_heads_do_not_divide_is_the_sidebars_to_settle(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{urlencode({'text': TEXT})}")
+    page.locator(".hand [name=d_model]").fill("30")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("4 heads do not divide d_model 30")).to_be_visible()
+    page.wait_for_function("location.search.includes('d_model=30')")
+    settled(page)
+    np.testing.assert_array_equal(painted(page, 0), layer(d_model=30, n_heads=3).scores[0].numpy())
+    page.locator(".hand [name=d_model]").fill("")
+    page.keyboard.press("Enter")
+    expect(page.locator(".hand [name=d_model]")).to_have_value("30")

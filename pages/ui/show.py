@@ -80,8 +80,8 @@ def figures(
             on_hand(dict(knob))
 
     def zoomed() -> None:
-        cut = st.session_state[key].cut or {}
-        window = cut.get("window")
+        cut = st.session_state[key].cut
+        window = cut.get("window") if isinstance(cut, dict) else None
         if isinstance(window, list) and len(window) == 4 and all(isinstance(place, int) for place in window):
             st.session_state[f"{key}_windows"] = {**(windows or {}), str(cut.get("map"))[:80]: window}
 
