@@ -17,7 +17,7 @@ from torch import Tensor
 from attention.errors import ShapeError
 from attention.trace import Layer
 
-_ROWS = 256  # queries whose weights are made at once, where they are not kept: they stay in the processor's cache
+_ROWS = 256  # rows of a large product that are made at once: they stay in the processor's cache
 
 
 def sinusoidal(n_positions: int, d_model: int) -> Tensor:
@@ -102,7 +102,11 @@ def _times(left: Tensor, right: Tensor) -> Tensor:
     In single precision BLAS sums the last rows and columns in another order, so that the same word
     twice would have two scores, and the argmax of temperature 0 would miss the tie.
     """
-    return (left.double() @ right.double()).to(left.dtype)
+    # Some rows at a time: the doubles of a whole large product would go through memory twice.
+    whole, right = left.new_empty(*left.shape[:-1], right.shape[-1]), right.double()
+    for at in range(0, left.shape[-2], _ROWS):
+        whole[..., at : at + _ROWS, :] = left[..., at : at + _ROWS, :].double() @ right
+    return whole
 
 
 def attend(
