@@ -193,6 +193,7 @@ def laid_out(
         "showline": False,
         "ticks": "",
         "tickmode": "array",
+        "ticklabeloverflow": "allow",
         "hoverformat": "d",
     }
     row_axis, column_axis = axes
