@@ -21,7 +21,7 @@ _STATIC = Path(__file__).parents[2] / "static"
 _SCRIPTS = {
     **{
         name: Path(__file__).parent / "figure" / f"{name}.js"
-        for name in ("message", "kernel", "live", "cells", "map", "hand", "history", "figure")
+        for name in ("message", "kernel", "live", "cells", "map", "hand", "history", "figure", "warm")
     },
     "link": Path(__file__).parent / "link" / "link.js",
     "plotly": Path(plotly.__file__).parent / "package_data" / "plotly.min.js",

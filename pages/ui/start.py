@@ -12,7 +12,7 @@ from streamlit.delta_generator import DeltaGenerator
 from streamlit.errors import StreamlitAPIException, StreamlitPageNotFoundError
 
 from attention import AttentionConfig, AttentionError, Cell, Layer, Source, Trace, TypedText
-from pages.ui import inputs, link, process, share, show, sidebar, state_file  # noqa: F401  # process: once per server
+from pages.ui import figure, inputs, link, process, share, show, sidebar, state_file  # noqa: F401  # process: once per server
 from pages.ui.knobs import locked
 from pages.ui.notes import Notes
 from pages.ui.traces import trace_of
@@ -98,6 +98,8 @@ def start(title: str, intro: str, pick: bool = True) -> Page:
         st.title("Attention Lab" if title == "Lab" else title, anchor=False)
         tools = st.container(horizontal=True, width="content", vertical_alignment="center")
     about = st.container(gap=None)
+    with about:
+        figure.warm()
     about.caption(intro)
     inputs.carry_over(title)
     inputs.take_over()

@@ -32,15 +32,15 @@ def trace_of(source: Source) -> Trace:
         AttentionError: the source gives none.
     """
     trace = source.trace(_scores_of(source.unturned)) if isinstance(source, Turnable) else source.trace()
+    _freeze()
     if trace.nbytes > _LARGE:
-        _freeze()
         gc.collect()  # finished runs are cycles, and may hold large figures; Streamlit's own collection is off
     return trace
 
 
 @cache
 def _freeze() -> None:
-    """Takes what the imports have made out of every later collection, which otherwise walks through all of torch."""
+    """Takes what the imports have made, torch among them, out of every later collection, which otherwise walks through it."""
     gc.collect()
     gc.freeze()
 

@@ -135,3 +135,13 @@ def _counted(alias: dict[str, str]) -> dict[str, Any]:
 def component() -> Any:
     """The mounting command, registered once per process."""
     return served.component("figure", "attention_figure", "<div class='hand'></div><div class='figures'></div>", _STYLE)
+
+
+@cache
+def _warm() -> Any:
+    return served.component("warm", "attention_warm", "<i hidden></i>", "")
+
+
+def warm() -> None:
+    """Makes the browser fetch Plotly now. A page does that first of all."""
+    _warm()(key="warm", data=served.script("plotly"), height="content")
