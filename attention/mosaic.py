@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 from attention.arithmetic import Cell
 from attention.config import divisors
 from attention.drawing import Panel, Spec, drawn, figure_of, hidden_cells, names_of, note, outline
+from attention.errors import MissingError
 from attention.pooling import MOST_CELLS, places, pooled
 from attention.trace import MAP_AXES, Layer, Trace, find_step
 
@@ -114,6 +115,10 @@ def _of_head(layer: Layer, step: str, head: int) -> NDArray[Any]:
     """One head's matrix, made now where the layer has kept another head's only."""
     if layer.only in (None, head) or find_step(step).axes != MAP_AXES:
         return layer.matrix(step, head).numpy()
+    if step == "dropped_weights":  # which ones are dropped depends on the heads before it
+        raise MissingError(
+            f"of so long a text only head {layer.only} has its dropped weights; got all heads: choose another step, or open one head in the Lab."
+        )
     from attention.attend import head_alone
 
     return head_alone(layer, head).matrix(step).numpy()

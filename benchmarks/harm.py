@@ -76,7 +76,7 @@ async def _one(server: Server, one: Hostile, verdict: Verdict) -> str:
                     ended = "refused"
                 else:
                     run, problem = after, _wrong(after)
-    except Exception as error:
+    except Exception as error:  # whatever it is, the input has brought it about
         return f"{type(error).__name__} {error}"
     seconds = time.monotonic() - began
     if seconds > verdict.slowest:

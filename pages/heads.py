@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from attention import plots
+from attention import AttentionError, plots
 from attention.drawing import Spec
 from attention.mosaic import MOSAIC_CELLS, SCREEN_CELLS
 from pages.ui import inputs, show
@@ -17,7 +17,11 @@ def mosaic(cells: int) -> Spec:
     return plots.heads_json(page.trace, page.cell.step, page.index, chosen=page.cell, cells=cells)
 
 
-figure = mosaic(SCREEN_CELLS)
+try:
+    figure = mosaic(SCREEN_CELLS)
+except AttentionError as error:
+    show.problem(str(error))
+    st.stop()
 
 
 def open_head(step: str, x: int, y: int) -> None:

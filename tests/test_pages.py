@@ -341,3 +341,9 @@ def test_a_name_from_elsewhere_finds_its_step() -> None:
     assert "No step is called" in app.error[0].value
     assert "<b>" not in app.error[0].value
     assert not app.latex
+
+
+def test_dropped_weights_of_all_heads_of_a_long_text_are_a_sentence() -> None:
+    app = opened("pages/heads.py", text=texts.natural(1100), dropout="0.5", step="dropped_weights", head="1")
+    assert not app.exception
+    assert "only head 1 has its dropped weights" in said(app)

@@ -59,6 +59,8 @@ DEFAULTS: dict[str, Any] = {
 
 IN_HAND = ("temperature", "mask", "d_model", "seed")
 """The knobs that have a control above the figure too."""
+MOST = {"d_model": MAX_D_MODEL, "seed": 2**32 - 1}
+"""The largest whole numbers that those take."""
 
 
 def state(whole: bool = False) -> dict[str, str]:
@@ -160,7 +162,7 @@ def turn(knob: dict[str, Any]) -> None:
         taken["temperature"] = float(value)
     if (value := knob.get("mask")) in MASKS:
         taken["mask"] = value
-    for key, low, high in (("d_model", 1, MAX_D_MODEL), ("seed", 0, 2**32 - 1), ("head", 0, MAX_HEADS)):
+    for key, low, high in (("d_model", 1, MOST["d_model"]), ("seed", 0, MOST["seed"]), ("head", 0, MAX_HEADS)):
         if isinstance(value := knob.get(key), int) and low <= value <= high:
             taken[key] = value  # a head that is not there becomes the first
     _set(taken)
@@ -194,7 +196,8 @@ def cell_now(layer: Layer) -> Cell:
     step = now("step") if now("step") in names else names[-1]
     head = now("head") if now("head") in range(layer.n_heads) else 0
     rows, columns = layer[step].shape[-2:]
-    return Cell(step, head, min(now("q"), rows - 1), min(now("k"), columns - 1))
+    row, column = (max(0, min(now(key), size - 1)) for key, size in (("q", rows), ("k", columns)))
+    return Cell(step, head, row, column)
 
 
 def choose_mask(cells: str) -> None:

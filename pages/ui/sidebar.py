@@ -9,7 +9,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from attention import NOTEBOOKS, AttentionConfig, Matrices, Notebook, Source, TypedText
 from attention.config import INITS, MASKS, POSITIONS, divisors
-from pages.ui.inputs import DEFAULTS, chosen_of
+from pages.ui.inputs import DEFAULTS, MOST, chosen_of
 from pages.ui.knobs import Knobs, asked_for, peek
 from pages.ui.limits import MAX_CHARACTERS, MAX_D_MODEL, MAX_HEADS, MAX_TOKENS, MAX_TRACE_MB
 from pages.ui.matrices import forget_uploads, matrices
@@ -54,7 +54,7 @@ def _typed_text(knobs: Knobs) -> TypedText:
     )
     sequence = _sequence(knobs, TypedText(text).n_sequences)
     mask, temperature = _mask(knobs), _temperature(knobs)
-    d_model = knobs.whole("d_model", "d_model", 1, MAX_D_MODEL, help="How many numbers stand for one token.")
+    d_model = knobs.whole("d_model", "d_model", 1, MOST["d_model"], help="How many numbers stand for one token.")
     # Drawn below, but the heads must know it now.
     identity = peek("init") == "identity"
     heads = _heads(knobs, d_model, disabled=identity)
@@ -97,7 +97,7 @@ def _typed_text(knobs: Knobs) -> TypedText:
             "Seed",
             "seed",
             0,
-            2**32 - 1,
+            MOST["seed"],
             help="Another seed draws other random weights; the same seed always the same ones.",
         )
         lowercase = knobs.toggle(

@@ -60,6 +60,7 @@ class Page:
             **now,
             "masks": mask and FOLLOWING + (mask,) * (mask not in FOLLOWING),
             "window": mask and inputs.now("window"),
+            "most": inputs.MOST,
             "head": self.cell.head,
             "heads": self.layer.n_heads,
         }
@@ -72,7 +73,7 @@ class Page:
         """
         source = self.source
         if self.mask_is_a_knob:
-            source = replace(source, config=replace(source.config, **inputs.in_hand(self.trace.random)))  # type: ignore[type-var, attr-defined]
+            source = replace(source, config=replace(source.config, **inputs.in_hand(self.trace.random)))  # type: ignore[type-var, attr-defined]  # `mask_is_a_knob` has looked
         if isinstance(source, TypedText):
             source = replace(source, only=None).showing(inputs.now("head"))
         seen = trace_of(source)

@@ -40,11 +40,13 @@ export function repaint(element, { z, zmin, zmax, colorbar }) {
   if (canvas.width !== columns || canvas.height !== rows) Object.assign(canvas, { width: columns, height: rows });
   const context = canvas.getContext("2d", { willReadFrequently: true }), picture = context.createImageData(columns, rows);
   const pixels = new Uint32Array(picture.data.buffer);
+  let gaps = false;
   for (let row = 0; row < rows; row += 1) {
     const line = z[row];
     for (let column = 0; column < columns; column += 1) {
       const number = line[column]; // a gap stays without colour
       if (number === number) pixels[row * columns + column] = shades[shadeOf(number, zmin, zmax)];
+      else gaps = true;
     }
   }
   context.putImageData(picture, 0, 0);
@@ -56,7 +58,8 @@ export function repaint(element, { z, zmin, zmax, colorbar }) {
   element.querySelectorAll(".colorbar .cbaxis text").forEach((text, i) => { text.textContent = colorbar.ticktext[i]; });
   // What Plotly's hover, and its next drawing after a zoom, read.
   const [{ trace }] = element.calcdata[0];
-  element.calcdata[0][0].z = z;
+  // There a gap is undefined: Plotly would draw a NaN in a colour, and say it.
+  element.calcdata[0][0].z = gaps ? z.map((row) => Array.from(row, (number) => (number === number ? number : undefined))) : z;
   for (const known of [heat, trace]) {
     Object.assign(known, { z, zmin, zmax });
     Object.assign(known.colorbar, { tickvals: colorbar.tickvals, ticktext: colorbar.ticktext });

@@ -87,8 +87,9 @@ export default function render({ data, parentElement, setTriggerValue }) {
   root.exact = live ? new Exact(live, root.exact) : null;
   const send = (name, value) => {
     setTriggerValue(name, { ...value, at: Date.now() }); // `at`: the same twice is two acts
+    if (name === "cut") return; // only this map is cut anew; what else is owed stays owed
     clearTimeout(root.rest);
-    root.owes = rest && name !== "cut";
+    root.owes = rest;
   };
   controls(parentElement.querySelector(".hand"), hand, {
     follow: (turned) => root.exact && follow(root, turned),

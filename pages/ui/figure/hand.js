@@ -33,11 +33,13 @@ function choice(place, name, label, options) {
 }
 
 function whole(place, name, label, least) {
-  const input = made("input", { type: "number", name, min: least, step: 1, required: true });
+  const input = made("input", { type: "number", name, min: least, max: place.sent.most[name], step: 1, required: true });
   input.addEventListener("change", () => {
-    if (!input.checkValidity()) input.value = place.sent[name];
-    else place.acts.release({ [name]: Number(input.value) });
+    if (!input.reportValidity()) return; // the browser says what it must be
+    input.shown = input.value;
+    place.acts.release({ [name]: Number(input.value) });
   });
+  input.addEventListener("blur", () => { if (!input.checkValidity()) input.value = input.shown; });
   // What somebody is typing is theirs.
   input.show = (value) => { if (document.activeElement !== input || input.value === input.shown) input.value = input.shown = String(value); };
   return made("label", {}, `${label} `, input);
