@@ -62,8 +62,8 @@ class Session:
         self.xsrf = await asyncio.to_thread(xsrf_token, self.base)
         self._socket: ClientConnection = await connect(
             self.base.replace("http", "ws", 1) + "/_stcore/stream",
-            subprotocols=["streamlit", self.xsrf],  # type: ignore[list-item]
-            origin=self.base,  # type: ignore[arg-type]
+            subprotocols=["streamlit", self.xsrf],  # type: ignore[list-item]  # a new type of str
+            origin=self.base,  # type: ignore[arg-type]  # the same
             additional_headers={"Cookie": f"_streamlit_xsrf={self.xsrf}"},
             max_size=2**28,
             open_timeout=self.timeout,
@@ -162,7 +162,7 @@ class Session:
         async with asyncio.timeout(max(0.01, until - time.monotonic())):
             raw = await self._socket.recv()
         message = ForwardMsg()
-        message.ParseFromString(raw)  # type: ignore[arg-type]
+        message.ParseFromString(raw)  # type: ignore[arg-type]  # Streamlit sends bytes only
         return message
 
 

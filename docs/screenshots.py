@@ -21,7 +21,7 @@ def main(address: str) -> None:
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         for name, (path, width, height, scheme) in SHOTS.items():
-            page = chromium.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)  # type: ignore[arg-type]
+            page = chromium.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)  # type: ignore[arg-type]  # light or dark
             page.goto(address + path)
             page.wait_for_selector(".js-plotly-plot .main-svg", timeout=60_000)
             page.wait_for_timeout(2000)

@@ -101,7 +101,7 @@ def test_every_page_works_under_the_policy(replicas: Replicas, visit: Visit) -> 
 
 
 class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name in http.server
         pass
 
 

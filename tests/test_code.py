@@ -158,7 +158,7 @@ def test_every_temperature_with_queries_that_see_nothing(temperature: float) -> 
         nothing = torch.ones(6, 6, dtype=torch.bool)
         nothing[[1, 4]] = False
         knobs = {"mask": mask, "scaled": scaled, "cells": masks.encode(nothing)}
-        check(TypedText(CAT, AttentionConfig(temperature=temperature, **knobs)))  # type: ignore[arg-type]
+        check(TypedText(CAT, AttentionConfig(temperature=temperature, **knobs)))  # type: ignore[arg-type]  # mixed knobs
 
 
 def test_a_query_that_sees_no_key_takes_nothing() -> None:
@@ -499,7 +499,7 @@ def test_the_notebook_file_is_valid_and_runs(source: Source) -> None:
     assert book.cells[2].source.endswith("\nfigure")
     figure, layer = made["figure"], trace.layers[0]
     shown = layer.scores if layer.weights is None else layer.weights
-    np.testing.assert_array_equal(np.array(figure.data[0].z, dtype=np.float32), shown[0].float())  # type: ignore[index]
+    np.testing.assert_array_equal(np.array(figure.data[0].z, dtype=np.float32), shown[0].float())  # type: ignore[index]  # it is there
     assert figure.layout.xaxis.ticktext == labels(trace.key_tokens)
     assert figure.layout.yaxis.ticktext == labels(trace.tokens)
     assert figure.layout.xaxis.tickvals == tuple(range(len(trace.key_tokens)))
