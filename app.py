@@ -26,10 +26,6 @@ def pick_cell(step: str, x: int, y: int) -> None:
     inputs.choose(Cell(step, inputs.cell_now(page.layer).head, y, x), page.layer)
 
 
-with page.above:
-    show.strip(page.layer, cell.step, pick_step)
-
-
 @st.fragment
 def maps() -> None:
     """The maps. What is turned or clicked here is painted before the rest of the page has run."""
@@ -51,6 +47,8 @@ if drawn[-1] != "output" and "head_output" in recorded:
     drawn.append("head_output")  # a source without W_O
 with place:
     maps()
+with page.above:  # after the maps: they are what a turned knob is waited for
+    show.strip(page.layer, cell.step, pick_step)
 
 arithmetic, own_map = (st.container(), None) if cell.step in drawn else st.columns([3, 2])
 if own_map:

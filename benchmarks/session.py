@@ -34,6 +34,7 @@ class Run:
     """What one run of the script sent, and how long it took.
 
     Attributes:
+        drawn: the seconds until its last picture had arrived.
         figures: how many messages to the figure component there were, and how many `tables`.
         sentences: the texts of errors, warnings and infos.
         exceptions: what a person would see as a traceback, or as "This app has encountered an error".
@@ -41,6 +42,7 @@ class Run:
     """
 
     seconds: float = 0.0
+    drawn: float = 0.0
     bytes: int = 0
     figures: int = 0
     tables: int = 0
@@ -131,6 +133,8 @@ class Session:
                     run.figures, run.tables, run.sentences, run.widgets = 0, 0, [], {}
                 case "delta" if message.delta.WhichOneof("type") == "new_element":
                     self._read(message.delta.new_element, run)
+                    if _is_picture(message.delta.new_element):
+                        run.drawn = time.monotonic() - began
                 case "script_finished" if message.script_finished != ForwardMsg.FINISHED_EARLY_FOR_RERUN:
                     if message.script_finished == ForwardMsg.FINISHED_WITH_COMPILE_ERROR:
                         run.exceptions.append("the script does not compile")
@@ -147,7 +151,7 @@ class Session:
             run.exceptions.append(f"{drawn.type}: {drawn.message}")
         elif kind == "alert":
             run.sentences.append(f"{Alert.Format.Name(drawn.format).lower()}: {drawn.body}")
-        elif kind == "bidi_component" and drawn.component_name == "attention_figure":
+        elif _is_picture(element):
             run.figures += 1
         elif kind == "dataframe":
             run.tables += 1
@@ -164,6 +168,14 @@ class Session:
         message = ForwardMsg()
         message.ParseFromString(raw)  # type: ignore[arg-type]  # Streamlit sends bytes only
         return message
+
+
+def _is_picture(element: Any) -> bool:
+    """Whether it is our figure component, or a chart of Streamlit's own."""
+    kind = element.WhichOneof("type")
+    return kind == "plotly_chart" or (
+        kind == "bidi_component" and element.bidi_component.component_name == "attention_figure"
+    )
 
 
 def _value(kind: str, element: Any) -> Any:

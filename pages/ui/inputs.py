@@ -12,7 +12,7 @@ import streamlit as st
 from attention import Cell, Layer, Trace, find_step
 from attention.config import MASKS
 from attention.sources.matrices import SYMBOLS
-from pages.ui.knobs import Knobs, asked_for, in_url
+from pages.ui.knobs import Knobs, asked_for, in_url, standing
 from pages.ui.limits import MAX_D_MODEL, MAX_HEADS
 from pages.ui.matrices import too_long, whole_text
 from pages.ui.notes import Notes
@@ -68,7 +68,7 @@ def state(whole: bool = False) -> dict[str, str]:
 
     With `whole` also the matrices that are too long for a URL.
     """
-    values = {key: in_url(st.session_state.get(key, st.query_params.get(key))) for key in DEFAULTS}
+    values = {key: standing(key) for key in DEFAULTS}
     for name in SYMBOLS:
         if whole:
             values[name] = whole_text(name) or ""
@@ -121,25 +121,22 @@ def chosen_cell(notes: Notes, layer: Layer) -> Cell:
     knobs = Knobs(notes, DEFAULTS)
     names = [step.name for step, _ in layer]
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        with st.container(width=170):
-            default = DEFAULTS["step"] if DEFAULTS["step"] in names else names[-1]
-            name = knobs.select(
-                "Step",
-                "step",
-                names,
-                default=default,
-                help="The step of the formula that the inspector and the table show.",
-            )
-        with st.container(width=84):
-            head = knobs.select("Head", "head", range(layer.n_heads), help="Heads count from zero.")
+        default = DEFAULTS["step"] if DEFAULTS["step"] in names else names[-1]
+        name = knobs.select(
+            "Step",
+            "step",
+            names,
+            default=default,
+            width=170,
+            help="The step of the formula that the inspector and the table show.",
+        )
+        head = knobs.select("Head", "head", range(layer.n_heads), width=84, help="Heads count from zero.")
         step = find_step(name)
         rows, columns = layer[name].shape[-2:]
-        with st.container(width=132):
-            row = knobs.whole(f"q: {step.row_axis}", "q", 0, rows - 1, help="The row of the cell, from zero.")
-        with st.container(width=132):
-            column = knobs.whole(
-                f"k: {step.column_axis}", "k", 0, columns - 1, help="The column of the cell, from zero."
-            )
+        row = knobs.whole(f"q: {step.row_axis}", "q", 0, rows - 1, width=132, help="The row of the cell, from zero.")
+        column = knobs.whole(
+            f"k: {step.column_axis}", "k", 0, columns - 1, width=132, help="The column of the cell, from zero."
+        )
     return Cell(name, head, row, column)
 
 

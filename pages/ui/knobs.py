@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import streamlit as st
@@ -31,9 +31,12 @@ def asked_for() -> dict[str, str]:
 
 def peek(key: str) -> str:
     """What a knob will be, as in the URL, before its widget is drawn."""
-    if key in asked_for():
-        return asked_for()[key]
-    return in_url(st.session_state.get(key, st.query_params.get(key)))
+    return asked_for()[key] if key in asked_for() else standing(key)
+
+
+def standing(key: str) -> str:
+    """What a knob stands at, as in the URL; before its widget was ever drawn, what the URL says."""
+    return in_url(st.session_state[key] if key in st.session_state else st.query_params.get(key))
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,10 @@ class Knobs:
 
     notes: Notes
     defaults: Mapping[str, Any]
+    # Looked up once for all knobs: each look costs as much as drawing a line of text.
+    locked: bool = field(default_factory=locked)
+    asked: dict[str, str] = field(default_factory=asked_for)
+    drawn: dict[str, str] = field(default_factory=lambda: st.session_state.setdefault("knobs_drawn", {}))
 
     def select(
         self, label: str, key: str, options: Iterable[Any], expected: str = "", default: Any = None, **more: Any
@@ -136,11 +143,11 @@ class Knobs:
 
         `read` turns a text of the URL into a value, and raises ValueError where the widget could not take it.
         """
-        st.session_state.setdefault("knobs_drawn", {})[key] = in_url(default)
-        if key in asked_for():
-            st.session_state[key] = self._read(key, asked_for().pop(key), default, read, expected)
+        self.drawn[key] = in_url(default)
+        if key in self.asked:
+            st.session_state[key] = self._read(key, self.asked.pop(key), default, read, expected)
         asked = _asked(key)
-        if locked():
+        if self.locked:
             if asked is not None:
                 st.session_state[key] = self._read(key, asked, default, read, expected)
             return st.session_state.setdefault(key, default)

@@ -7,6 +7,8 @@ import os
 import threading
 import time
 
+from pages.ui.turns import take_turns
+
 # Read when torch is imported, which is at the first trace. Matrices are small here and people are many: a
 # thread per request is faster for everybody, and up to 20 times where the processors are busy.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -27,3 +29,4 @@ def _let_runs_end() -> None:
 
 
 atexit.register(_let_runs_end)
+take_turns()

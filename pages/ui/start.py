@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 from weakref import ReferenceType, ref
@@ -110,7 +111,7 @@ def start(title: str, intro: str, pick: bool = True) -> Page:
         menu = st.container(gap=None)
         try:
             source = sidebar.source(notes, wide)
-            with st.spinner("Working out every step …"):
+            with _waiting(about):
                 trace = trace_of(source)
         except AttentionError as error:
             source, trace = None, None
@@ -142,6 +143,17 @@ def start(title: str, intro: str, pick: bool = True) -> Page:
         else:
             share.bar(title, source, index, cell)
     return Page(source, index, cell, above, notes, ref(trace))
+
+
+@contextmanager
+def _waiting(place: DeltaGenerator) -> Iterator[None]:
+    """Says what a person waits for while there is nothing to see; later the last picture stands until the next."""
+    if "waited" in st.session_state:
+        yield
+        return
+    with place, st.spinner("Working out every step …"):
+        yield
+    st.session_state["waited"] = True
 
 
 def _open_page(title: str) -> None:

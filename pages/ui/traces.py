@@ -15,6 +15,7 @@ from cachetools import LRUCache, cached
 
 from attention import Source, Trace
 from attention.sources import Turnable
+from pages.ui import turns
 from pages.ui.limits import CACHE_MB
 
 _LARGE = 16 * 2**20  # bytes
@@ -31,10 +32,11 @@ def trace_of(source: Source) -> Trace:
     Raises:
         AttentionError: the source gives none.
     """
-    trace = source.trace(_scores_of(source.unturned)) if isinstance(source, Turnable) else source.trace()
-    _freeze()
-    if trace.nbytes > _LARGE:
-        gc.collect()  # finished runs are cycles, and may hold large figures; Streamlit's own collection is off
+    with turns.aside():
+        trace = source.trace(_scores_of(source.unturned)) if isinstance(source, Turnable) else source.trace()
+        _freeze()
+        if trace.nbytes > _LARGE:
+            gc.collect()  # finished runs are cycles, and may hold large figures; Streamlit's own collection is off
     return trace
 
 

@@ -1,0 +1,94 @@
+"""One script at a time, and what works without Python steps aside."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from pages.ui import turns
+
+
+def in_threads(*works: Callable[[], None]) -> None:
+    threads = [threading.Thread(target=work) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def pass_by() -> None:
+    with turns.turn():
+        pass
+
+
+def test_runs_of_scripts_do_not_mix() -> None:
+    inside, most = [0], [0]
+
+    def run() -> None:
+        for _ in range(20):
+            with turns.turn():
+                inside[0] += 1
+                most[0] = max(most[0], inside[0])
+                threading.Event().wait(0.001)
+                inside[0] -= 1
+
+    in_threads(*[run] * 8)
+    assert most == [1]
+
+
+def test_who_steps_aside_lets_another_have_the_turn_and_gets_it_back() -> None:
+    said, stepped, done = [], threading.Event(), threading.Event()
+
+    def long_work() -> None:
+        with turns.turn():
+            said.append("begins")
+            with turns.aside():
+                stepped.set()
+                assert done.wait(10)
+            said.append("goes on")
+
+    def short_work() -> None:
+        assert stepped.wait(10)
+        with turns.turn():
+            said.append("another")
+        done.set()
+
+    in_threads(long_work, short_work)
+    assert said == ["begins", "another", "goes on"]
+
+
+def test_a_turn_ends_with_its_error_also_one_from_aside() -> None:
+    with pytest.raises(KeyError, match="text2"), turns.turn(), turns.aside():
+        raise KeyError("text2")
+    in_threads(pass_by)
+
+
+def test_outside_of_any_turn_stepping_aside_is_nothing() -> None:
+    with turns.aside(), turns.turn():
+        pass
+
+
+def in_a_script() -> None:
+    import threading
+
+    import streamlit as st
+
+    from pages.ui import process, turns  # noqa: F401  # what the first run of a server imports
+
+    def another() -> None:
+        with turns.turn():
+            came.set()
+
+    came = threading.Event()
+    threading.Thread(target=another).start()
+    st.text(f"another came in: {came.wait(0.3)}")
+
+
+def test_streamlit_runs_its_scripts_in_turns() -> None:
+    app = AppTest.from_function(in_a_script, default_timeout=60)
+    assert app.run().run().text[0].value == "another came in: False"
+    in_threads(pass_by)  # nobody has it when the script has ended
