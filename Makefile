@@ -10,7 +10,7 @@ BIN = $(VENV)/bin
 TORCH_INDEX ?=
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run test check lint types format browser bench lock clean
+.PHONY: run test check lint types format browser bench lock plotly clean
 
 run: $(VENV)/.run
 	$(BIN)/streamlit run app.py
@@ -53,6 +53,14 @@ bench: $(VENV)/.dev browser
 lock: $(VENV)/.dev
 	@{ echo "# Exact versions of everything, also of what our requirements require. Made by \`make lock\`."; \
 	  $(BIN)/python -m pip freeze --all | grep -v -e '^#' -e '^pip==' | sed 's/+cpu//' | sort -f; } > constraints.txt
+
+# Plotly's script for the page, in the version that the Python package has. Needs npm.
+plotly: $(VENV)/.run
+	@version=$$($(BIN)/python -c "from plotly.offline import get_plotlyjs_version; print(get_plotlyjs_version())"); \
+	folder=$$(mktemp -d); \
+	npm pack --silent --pack-destination $$folder plotly.js-cartesian-dist-min@$$version && \
+	tar -xzf $$folder/*.tgz -C pages/ui/figure/vendor --strip-components=1 package/plotly-cartesian.min.js package/LICENSE; \
+	rm -rf $$folder
 
 clean:
 	rm -rf $(VENV) static .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pandas as pd
-
 from attention.arithmetic import Cell
 from attention.tokens import label
 from attention.trace import Trace, find_step
 
 if TYPE_CHECKING:
+    import pandas as pd
     from torch import Tensor
 
 ROUNDING = 1e-4  # what single precision may leave of a sum of 4096 shares
@@ -24,6 +23,8 @@ def frame(trace: Trace, step: str, layer: int = 0, head: int = 0) -> pd.DataFram
     Raises:
         MissingError: the trace has no such layer, step or head.
     """
+    import pandas as pd  # half a second, which the first picture need not wait for
+
     found = find_step(step)
     matrix = trace.layer(layer).matrix(step, head)
     table = pd.DataFrame(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from attention.trace import AXES, PARAMETERS, STEPS, Axis, Layer, Names, Parameter, Step
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _NOTEBOOK = "notebook "
 KINDS = {"signed": "signed: lies around 0", "probability": "probability: 0 … 1, rows sum to 1"}
@@ -40,7 +42,7 @@ def frame(layer: Layer) -> pd.DataFrame:
     """Every step and parameter in a line: symbol, shape in this layer, formula, kind, and who calls it what."""
     entries: list[tuple[Step | Parameter, str, str]] = [(step, step.formula, KINDS[step.kind]) for step in STEPS]
     entries += [(parameter, parameter.meaning, "parameter") for parameter in PARAMETERS]
-    return pd.DataFrame(
+    return _table(
         [
             {
                 "name": entry.name,
@@ -57,7 +59,7 @@ def frame(layer: Layer) -> pd.DataFrame:
 
 def parameters(layer: Layer) -> pd.DataFrame:
     """What a layer keeps beside its steps: the mask and the projections."""
-    return pd.DataFrame(
+    return _table(
         [
             {
                 "name": p.name,
@@ -73,7 +75,7 @@ def parameters(layer: Layer) -> pd.DataFrame:
 
 def axes(layer: Layer) -> pd.DataFrame:
     """Every axis: its size in this layer, its meaning, and who calls it what."""
-    return pd.DataFrame(
+    return _table(
         [
             {
                 "name": axis.name,
@@ -84,6 +86,12 @@ def axes(layer: Layer) -> pd.DataFrame:
             for axis in AXES
         ]
     )
+
+
+def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    import pandas as pd  # every page knows the glossary, few show its tables
+
+    return pd.DataFrame(rows)
 
 
 def _columns(entry: Step | Parameter | Axis, among: Iterable[Step | Parameter | Axis]) -> dict[str, str]:

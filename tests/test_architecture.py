@@ -190,6 +190,19 @@ def test_importing_attention_imports_neither_torch_nor_streamlit():
     assert run.stdout.strip() == "[]"
 
 
+def test_the_first_picture_waits_for_no_pandas():
+    code = """
+import sys
+from streamlit.testing.v1 import AppTest
+sys.modules["pandas"] = None  # importing it fails
+app = AppTest.from_file(sys.argv[1], default_timeout=60).run()
+print([element.proto.component_name for element in app.get("bidi_component")][-1], len(app.dataframe))
+"""
+    command = [sys.executable, "-c", code, str(ROOT / "app.py")]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+    assert run.stdout.split() == ["attention_figure", "0"]
+
+
 def test_every_public_name_is_there():
     import attention
 

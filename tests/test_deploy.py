@@ -14,8 +14,10 @@ import pytest
 import streamlit
 import yaml
 from conftest import ROOT
+from plotly.offline import get_plotlyjs_version
 
 from attention.paper import page
+from pages.ui import served
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 NGINX = (ROOT / "deploy" / "nginx.conf").read_text()
@@ -200,3 +202,8 @@ def test_a_picture_finds_the_fonts_that_the_image_has() -> None:
     assert set(packages) == set(
         found(r"printf '%s\\n' (.*) > packages.txt", (ROOT / "deploy" / "README.md").read_text()).split()
     )
+
+
+def test_the_page_has_plotlys_script_in_the_version_of_its_package() -> None:
+    script = ROOT / "static" / Path(served.script("plotly")).name
+    assert f"plotly.js (cartesian - minified) v{get_plotlyjs_version()}\n" in script.read_text()[:200], "make plotly"

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-import pandas as pd
 import streamlit as st
 
 from attention import AttentionError, MatrixError
@@ -137,6 +136,8 @@ def _one(knobs: Knobs, name: str, optional: bool) -> Matrix:
 
 def _grid(name: str, matrix: Matrix) -> None:
     """The matrix as a grid; an edit becomes the text, and everything begins anew from that."""
+    import pandas as pd  # where nobody edits a grid, nobody waits for it
+
     text = write(matrix)
     key = f"matrices_grid_{name}_{abs(hash(text))}"
     edited = st.data_editor(pd.DataFrame(matrix), key=key, num_rows="dynamic", width="stretch", hide_index=True)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import streamlit as st
 
 from attention import Cell, Explanation, Layer, Step, frames, glossary
@@ -15,6 +14,9 @@ from pages.ui.figure import Figure
 from pages.ui.knobs import locked
 from pages.ui.notes import plain
 from pages.ui.takeaway import takeaway
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TABLE_CELLS = 64 * 64  # a table of more is not made unasked
 _STYLES = """

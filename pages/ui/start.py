@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 from weakref import ReferenceType, ref
@@ -13,7 +12,7 @@ from streamlit.delta_generator import DeltaGenerator
 from streamlit.errors import StreamlitAPIException, StreamlitPageNotFoundError
 
 from attention import AttentionConfig, AttentionError, Cell, Layer, Source, Trace, TypedText
-from pages.ui import figure, inputs, link, process, share, show, sidebar, state_file  # noqa: F401  # process: once per server
+from pages.ui import figure, inputs, link, process, share, show, sidebar, state_file
 from pages.ui.knobs import locked
 from pages.ui.notes import Notes
 from pages.ui.traces import trace_of
@@ -109,12 +108,10 @@ def start(title: str, intro: str, pick: bool = True) -> Page:
     wide = st.container()
     with st.expander("Knobs") if embedded and not locked() else st.sidebar:
         menu = st.container(gap=None)
+        source = None
         try:
             source = sidebar.source(notes, wide)
-            with _waiting(about):
-                trace = trace_of(source)
         except AttentionError as error:
-            source, trace = None, None
             notes.error(str(error))
         if not (embedded or locked()):
             state_file.opener()
@@ -126,6 +123,7 @@ def start(title: str, intro: str, pick: bool = True) -> Page:
         with menu, suppress(StreamlitPageNotFoundError):
             for path, name in MENU.items():
                 st.page_link(path, label=name, query_params=state)
+    trace = _worked_out(source, notes, about) if source else None
     if source is None or trace is None:
         with tools:
             link.watch()
@@ -145,15 +143,19 @@ def start(title: str, intro: str, pick: bool = True) -> Page:
     return Page(source, index, cell, above, notes, ref(trace))
 
 
-@contextmanager
-def _waiting(place: DeltaGenerator) -> Iterator[None]:
-    """Says what a person waits for while there is nothing to see; later the last picture stands until the next."""
-    if "waited" in st.session_state:
-        yield
-        return
-    with place, st.spinner("Working out every step …"):
-        yield
-    st.session_state["waited"] = True
+def _worked_out(source: Source, notes: Notes, place: DeltaGenerator) -> Trace | None:
+    """The trace; where there is none, the notes say why."""
+    # What a person waits for while there is nothing to see. Later the last picture stands until the next.
+    said = nullcontext() if "waited" in st.session_state else st.spinner("Working out every step …")
+    try:
+        with place, said:
+            return trace_of(source)
+    except AttentionError as error:
+        notes.error(str(error))
+        return None
+    finally:
+        st.session_state["waited"] = True
+        process.imported()
 
 
 def _open_page(title: str) -> None:

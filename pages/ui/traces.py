@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Hashable
-from functools import cache
 from threading import Lock
 
 from cachetools import LRUCache, cached
@@ -34,17 +33,9 @@ def trace_of(source: Source) -> Trace:
     """
     with turns.aside():
         trace = source.trace(_scores_of(source.unturned)) if isinstance(source, Turnable) else source.trace()
-        _freeze()
         if trace.nbytes > _LARGE:
             gc.collect()  # finished runs are cycles, and may hold large figures; Streamlit's own collection is off
     return trace
-
-
-@cache
-def _freeze() -> None:
-    """Takes what the imports have made, torch among them, out of every later collection, which otherwise walks through it."""
-    gc.collect()
-    gc.freeze()
 
 
 @cached(_KEPT, key=lambda source: (source, "scores"), lock=_LOCK)

@@ -143,5 +143,5 @@ def _warm() -> Any:
 
 
 def warm() -> None:
-    """Makes the browser fetch Plotly now. A page does that first of all."""
-    _warm()(key="warm", data=served.script("plotly"), height="content")
+    """Makes the browser fetch what draws figures now. A page does that first of all."""
+    _warm()(key="warm", data={name: served.script(name) for name in ("plotly", "figure")}, height="content")

@@ -40,7 +40,8 @@ def buttons(*kinds: str, missing: str = "", key: str, watch: bool = False) -> No
         key: of the component.
         watch: run the page again when a lost connection is back; once on a page.
     """
-    drawn = [[kind, *BUTTONS[kind]] for kind in kinds]
+    # Streamlit asks of every list whether it is a table, and imports pandas to know; a tuple is none.
+    drawn = tuple((kind, *BUTTONS[kind]) for kind in kinds)
     _component()(
         key=key,
         data={"buttons": drawn, "missing": missing, "watch": watch},
