@@ -59,8 +59,12 @@ def color_range(trace: Trace, step: str, layer: int = 0, stretch: bool = False) 
     A probability lies in 0 … 1 (with `stretch`: 0 … the largest there is); signed numbers lie
     symmetrically about 0.
     """
-    low, high = ends(trace.layer(layer)[step]) or (0.0, 0.0)
-    return _range(find_step(step), max(-low, high), stretch)
+    return _colors(find_step(step), ends(trace.layer(layer)[step]), stretch)
+
+
+def _colors(step: Step, span: tuple[float, float] | None, stretch: bool) -> tuple[float, float]:
+    low, high = span or (0.0, 0.0)
+    return _range(step, max(-low, high), stretch)
 
 
 def _range(step: Step, largest: float, stretch: bool) -> tuple[float, float]:
@@ -94,10 +98,11 @@ def figure_of(
     What is in `heat` is added to the heatmap, and what is in `layout` to the layout.
     """
     finite = np.isfinite(matrix)
+    span = ends(trace.layer(layer)[step.name])
     if trace.layer(layer).only is not None and len(panels) > 1:  # the layer has one head only, the picture has all
         low, high = _range(step, float(np.abs(matrix[finite]).max()) if finite.any() else 0.0, stretch)
     else:
-        low, high = color_range(trace, step.name, layer, stretch)
+        low, high = _colors(step, span, stretch)
     shape = " × ".join(map(str, trace.layer(layer)[step.name].shape[-2:]))
     where = f"L{layer}" + (
         f" H{panels[0].head}"
@@ -151,7 +156,7 @@ def figure_of(
     }
     if hidden is not None and hidden.any():
         data.append({**ground, "z": np.where(hidden, np.float32(1), np.float32(np.nan)), **own})
-    meta = {"alt": _alt(trace, step, layer, where, shape, blind), "step": step.name, "ground": ground}
+    meta = {"alt": _alt(trace, step, layer, where, shape, blind, span), "step": step.name, "ground": ground}
     meta["axes"] = [_short(step.row_axis), _short(step.column_axis)]
     heading = f"<b>{step.symbol}</b>  {step.name}"
     laid = laid_out(trace, (step.row_axis, step.column_axis), panels, heading, facts, meta, (rows, columns))
@@ -292,10 +297,11 @@ def _short(axis: str) -> str:
     return axis.removesuffix("_pos")
 
 
-def _alt(trace: Trace, step: Step, layer: int, where: str, shape: str, blind: int) -> str:
+def _alt(
+    trace: Trace, step: Step, layer: int, where: str, shape: str, blind: int, span: tuple[float, float] | None
+) -> str:
     """A sentence that says what the map shows, for who cannot see it."""
     tensor = trace.layer(layer)[step.name]
-    span = ends(tensor)
     numbers = f"numbers from {span[0]:.4g} to {span[1]:.4g}" if span else "every number hidden"
     sums = (
         f", {blind} {'row sees' if blind == 1 else 'rows see'} no key"

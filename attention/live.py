@@ -64,13 +64,18 @@ def _matrices(layer: Layer, heads: list[int], names: tuple[str, ...]) -> tuple[d
     made_from = {"query": ("input", layer.w_q), "key": (other, layer.w_k), "value": (other, layer.w_v)}
     projected = bool(inputs) and all(w is not None for _, w in made_from.values())
 
+    # Rows of the same word are the same in every matrix made of them.
+    firsts = {
+        name: np.unique(matrix["index"], return_index=True)[1] for name, matrix in inputs.items() if "index" in matrix
+    }
+
     def rows(name: str, head: int) -> dict[str, Any]:
-        matrix = layer[name][head].numpy()
-        first = inputs[made_from[name][0]].get("index") if projected else None
-        if first is None:
-            return {"rows": matrix} if projected else _once(matrix)
-        # Rows of the same word are the same in every matrix made of them.
-        return {"rows": matrix[np.unique(first, return_index=True)[1]], "index": first}
+        matrix, source = layer[name][head].numpy(), made_from[name][0]
+        if not projected:
+            return _once(matrix)
+        if source not in firsts:
+            return {"rows": matrix}
+        return {"rows": matrix[firsts[source]], "index": inputs[source]["index"]}
 
     def product(name: str, head: int) -> dict[str, Any]:
         source, w = made_from[name]

@@ -95,9 +95,14 @@ class Tab:
         """The bytes that came from the server so far, or until the last step was painted."""
         return int(self.page.evaluate("bench.seen" if until_painted else "bench.received"))
 
+    def _to_front(self) -> None:
+        """As it stands before a person: the tab that was behind another one is painted first."""
+        self.page.bring_to_front()
+        self.page.wait_for_timeout(200)
+
     def press(self, key: str) -> float:
         """Milliseconds from a key pressed on the control that has the focus to the painted picture."""
-        self.page.bring_to_front()
+        self._to_front()
         self.page.evaluate(f"() => {{ bench.arm({self.ready}); }}")
         self.page.keyboard.press(key)
         took = float(self.page.evaluate("() => bench.step"))
@@ -140,7 +145,7 @@ class Ours(Tab):
 
     def drag(self, name: str, share: float) -> float:
         """A slider of the figure moved to that share of its way, as while it is dragged."""
-        self.page.bring_to_front()
+        self._to_front()
         return float(self.page.evaluate("([name, share]) => bench.drag(name, share)", [name, share]))
 
     def release(self, name: str) -> None:

@@ -166,9 +166,8 @@ def turn(knob: dict[str, Any]) -> None:
 
 
 def _set(values: dict[str, Any]) -> None:
-    """Sets knobs from a callback. Until the page as a whole has run, the browser goes on sending what their widgets show."""
+    """Sets knobs from a callback. Their widgets, and the address, take it over when the page next runs as a whole."""
     st.session_state.setdefault("turned", {}).update(values)
-    st.session_state.update(values)
 
 
 def take_over() -> None:

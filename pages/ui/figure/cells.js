@@ -1,6 +1,8 @@
 // Paints the cells of a map anew without asking Plotly for the rest: where only numbers have changed, axes, titles
 // and notes need not be laid out again, which is nine tenths of what Plotly.react costs.
 
+import { png } from "./png.js";
+
 const SHADES = 1023;
 const palettes = new Map(); // by colour scale: RGBA of every shade, as the bytes of an image
 
@@ -36,10 +38,7 @@ export function repaint(element, { z, zmin, zmax, colorbar }) {
   const numbers = texts.length ? z.flatMap((row) => Array.from(row).filter(Number.isFinite)) : [];
   if (numbers.length !== texts.length) return false;
 
-  const canvas = (element.canvas ??= document.createElement("canvas"));
-  if (canvas.width !== columns || canvas.height !== rows) Object.assign(canvas, { width: columns, height: rows });
-  const context = canvas.getContext("2d", { willReadFrequently: true }), picture = context.createImageData(columns, rows);
-  const pixels = new Uint32Array(picture.data.buffer);
+  const pixels = new Uint32Array(rows * columns);
   let gaps = false;
   for (let row = 0; row < rows; row += 1) {
     const line = z[row];
@@ -49,8 +48,7 @@ export function repaint(element, { z, zmin, zmax, colorbar }) {
       else gaps = true;
     }
   }
-  context.putImageData(picture, 0, 0);
-  image.setAttribute("href", canvas.toDataURL());
+  image.setAttribute("href", png(new Uint8Array(pixels.buffer), columns, rows));
   texts.forEach((text, i) => {
     text.textContent = numbers[i].toFixed(2);
     text.style.fill = ink(shades[shadeOf(numbers[i], zmin, zmax)]);

@@ -100,10 +100,10 @@ export function pooled(matrix, columns, block, [top, bottom], [left, right]) {
   for (let row = top; row < bottom; row += 1) {
     const line = out[Math.floor((row - top) / block)];
     for (let cell = 0, at = row * columns + left, end = row * columns + right; cell < wide; cell += 1) {
-      let most = line[cell];
+      let most = line[cell], size = most === most ? Math.abs(most) : -1;
       for (const stop = Math.min(at + block, end); at < stop; at += 1) {
-        const number = matrix[at];
-        if (number === number && !(Math.abs(most) >= Math.abs(number))) most = number;
+        const number = Math.abs(matrix[at]);
+        if (number > size) { most = matrix[at]; size = number; } // never for NaN
       }
       line[cell] = most;
     }

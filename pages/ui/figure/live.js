@@ -15,15 +15,13 @@ function spread({ rows, index }) {
   return { flat, unique, index, width, count: index.length };
 }
 
-// Q K^T of the different rows only, then every column at its place and, unless `words`, every row: what repeats costs little.
-function scoresOf(query, key, words) {
+// Q K^T of the different queries and keys only, then every key at its place: what repeats costs little.
+function scoresByWord(query, key) {
   const once = dotScores(query.unique, key.unique, query.width), wide = key.unique.length / key.width;
-  const index = words ? null : query.index, rows = index ? query.count : once.length / wide;
-  if (!index && !key.index) return once;
-  const scores = new once.constructor(rows * key.count);
-  for (let q = 0, at = 0; q < rows; q += 1) {
-    const from = (index ? index[q] : q) * wide;
-    for (let k = 0; k < key.count; k += 1, at += 1) scores[at] = once[from + (key.index ? key.index[k] : k)];
+  if (!key.index) return once;
+  const rows = once.length / wide, scores = new once.constructor(rows * key.count);
+  for (let q = 0, at = 0, from = 0; q < rows; q += 1, from += wide) {
+    for (let k = 0; k < key.count; k += 1, at += 1) scores[at] = once[from + key.index[k]];
   }
   return scores;
 }
@@ -47,8 +45,8 @@ class Head {
     this.made = before && same(before.query.flat, this.query.flat) && same(before.key.flat, this.key.flat) ? before.made : {};
   }
 
-  get scores() { return (this.made.all ??= scoresOf(this.query, this.key, false)); }
-  get scoresByWord() { return (this.made.byWord ??= scoresOf(this.query, this.key, true)); }
+  get scores() { return (this.made.all ??= this.query.index ? everyRow(this.scoresByWord, this.query.index, this.columns) : this.scoresByWord); }
+  get scoresByWord() { return (this.made.byWord ??= scoresByWord(this.query, this.key)); }
 }
 
 export class Exact {
