@@ -1,6 +1,7 @@
 # make run    sets everything up and opens the Lab
 # make test   sets everything up, the browser included, and runs all tests
 # make check  format, lint, types, tests: what CI runs
+# make plotly fetches Plotly's script for the page anew, for another version of the package
 # make bench  how fast it is, against others, in half an hour; with ARGS=--quick in some minutes
 
 PYTHON ?= python3

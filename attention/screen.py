@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 SENT_NUMBERS = 8_192  # of a map that is drawn pooled: 40 kB with their places
 
 
-def on_screen(figure: dict[str, Any], window: Sequence[int] | None = None) -> dict[str, Any]:
+def on_screen(
+    figure: dict[str, Any], window: Sequence[int] | None = None, numbers: int = SENT_NUMBERS
+) -> dict[str, Any]:
     """A map of one matrix as a screen draws it: beyond `MOST_CELLS` rows or columns as block maxima.
 
     ``layout.meta["blocks"]`` then says how large the blocks are and where they begin, and ``layout.meta["at"]`` where
@@ -25,6 +27,7 @@ def on_screen(figure: dict[str, Any], window: Sequence[int] | None = None) -> di
     Args:
         figure: a map of `heatmap`, as JSON.
         window: the rows and columns to draw, [top, bottom, left, right), after a zoom; all of them by default.
+        numbers: how many blocks may be sent of a map that has more than `MOST_CELLS` rows.
     """
     heat, layout = figure["data"][0], figure["layout"]
     matrix = heat.get("z")
@@ -36,10 +39,10 @@ def on_screen(figure: dict[str, Any], window: Sequence[int] | None = None) -> di
     part = np.s_[max(0, top) : min(rows, bottom), max(0, left) : min(columns, right)]
     top, left, (rows, columns) = part[0].start, part[1].start, matrix[part].shape
     if not rows * columns:
-        return on_screen(figure)
+        return on_screen(figure, None, numbers)
     across = -(-columns // MOST_CELLS)
     wide = -(-columns // across)
-    down = max(-(-rows // MOST_CELLS), -(-rows * wide // SENT_NUMBERS) if rows > MOST_CELLS else 1)
+    down = max(-(-rows // MOST_CELLS), -(-rows * wide // numbers) if rows > MOST_CELLS else 1)
     place = {"x0": left + (across - 1) / 2, "dx": across, "y0": top + (down - 1) / 2, "dy": down}
     data = [{**heat, **place, "z": _gaps(pooled(matrix[part], down, across))}]
     for ground in figure["data"][1:]:

@@ -149,9 +149,10 @@ def test_a_long_text_is_cut_and_said() -> None:
     assert (weights["layout"]["meta"]["panels"][0]["rows"], weights["data"][0]["live"]) == (2048, "weights")
 
 
+@pytest.mark.parametrize("d_model", ["64", "104"])
 @pytest.mark.parametrize("length", [22, 256, 512, 1024, 2048])
-def test_three_maps_of_a_text_travel_in_150_kb(length: int) -> None:
-    app = opened("app.py", text=texts.natural(length))
+def test_three_maps_of_a_text_travel_in_150_kb(length: int, d_model: str) -> None:
+    app = opened("app.py", text=texts.natural(length), d_model=d_model)
     assert not app.exception
     assert [figure["layout"]["meta"]["step"] for figure in drawn(app)] == ["scores", "weights", "output"]
     assert sum(len(element.proto.bytes) for element in app.get("bidi_component")) < 150_000

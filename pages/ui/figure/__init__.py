@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import plotly.graph_objects as go
 
 from attention.drawing import Spec
-from attention.screen import on_screen
+from attention.screen import SENT_NUMBERS, on_screen
 from pages.ui import served
 
 _STYLE = """
@@ -34,6 +34,7 @@ Figure: TypeAlias = "go.Figure | Spec"
 """What can be drawn: Plotly's object, or its JSON."""
 
 SENT_CELLS = 112 * 112  # three maps of so many cells are 150 kB
+_ROOM = 130_000  # bytes that arrays may take, so that they are 150 kB with names, titles and axes
 
 
 def pack(
@@ -91,12 +92,16 @@ def pack(
         return names.index(alias)
 
     made = live["made"] if live else ()
-    drawn = [lift(_sent(figure, made, windows or {})) for figure in figures]
+    sent_live = lift(live)
+    # What is left for the maps that the page cannot make: five bytes a number, with its place in its block.
+    others = sum(figure["layout"]["meta"]["step"] not in made for figure in figures)
+    numbers = max(SENT_NUMBERS // 4, min(SENT_NUMBERS, (_ROOM - size) // 5 // max(1, others)))
+    drawn = [lift(_sent(figure, made, windows or {}, numbers)) for figure in figures]
     message = {
         "plotly": served.script("plotly"),
         "figures": drawn,
         "names": [lift(_counted(alias)) for alias in names],
-        "live": lift(live),
+        "live": sent_live,
         "hand": lift(hand),
         "rest": rest,
     }
@@ -105,7 +110,9 @@ def pack(
     return struct.pack("<I", len(header)) + header + b"".join(arrays)
 
 
-def _sent(figure: Figure, made: tuple[str, ...], windows: Mapping[str, Sequence[int] | None]) -> dict[str, Any]:
+def _sent(
+    figure: Figure, made: tuple[str, ...], windows: Mapping[str, Sequence[int] | None], numbers: int
+) -> dict[str, Any]:
     """A figure as it is sent: a map that the page can make by itself says so, and a large one has no numbers."""
     if isinstance(figure, go.Figure):
         layout = figure.layout.to_plotly_json()
@@ -119,7 +126,7 @@ def _sent(figure: Figure, made: tuple[str, ...], windows: Mapping[str, Sequence[
         panel = layout["meta"]["panels"][0]
         if panel["rows"] * panel["columns"] > SENT_CELLS:
             del data[1:], data[0]["z"]
-    return on_screen({"data": data, "layout": layout}, windows.get(layout.get("uirevision", "")))
+    return on_screen({"data": data, "layout": layout}, windows.get(layout.get("uirevision", "")), numbers)
 
 
 def _counted(alias: dict[str, str]) -> dict[str, Any]:

@@ -1,11 +1,12 @@
-// A picture as the address of a PNG. A canvas takes ten times as long, since it squeezes every picture small;
-// this one stays in the page, so its bytes are stored as they are.
+// Cells as the address of a PNG picture. A canvas takes ten times as long, since it squeezes every picture small;
+// this one stays in the page, so its bytes are stored as they are, one for each cell.
 
 const CRCS = Int32Array.from({ length: 256 }, (_, byte) => {
   for (let bit = 0; bit < 8; bit += 1) byte = byte & 1 ? (byte >>> 1) ^ 0xedb88320 : byte >>> 1;
   return byte;
 });
 const STORED = 65535; // bytes that one block of a zlib stream holds at most
+const SUMMED = 3800; // bytes after which a checksum could overflow 32 bits
 
 function crc(bytes, from, to) {
   let sum = -1;
@@ -13,57 +14,56 @@ function crc(bytes, from, to) {
   return ~sum;
 }
 
-// `add(kind, size)` begins a chunk and gives where its content stands; `end` closes it with its check.
-function chunks(bytes, view) {
-  let at = 8;
-  bytes.set([137, 80, 78, 71, 13, 10, 26, 10]);
-  return (kind, size, fill) => {
-    view.setUint32(at, size);
-    for (let i = 0; i < 4; i += 1) bytes[at + 4 + i] = kind.charCodeAt(i);
-    fill(at + 8);
-    view.setInt32(at + 8 + size, crc(bytes, at + 4, at + 8 + size));
-    at += 12 + size;
-  };
+// A chunk of a PNG: its length, its kind, its content, its check.
+function chunk(kind, content) {
+  const bytes = new Uint8Array(12 + content.length), view = new DataView(bytes.buffer);
+  view.setUint32(0, content.length);
+  for (let i = 0; i < 4; i += 1) bytes[4 + i] = kind.charCodeAt(i);
+  bytes.set(content, 8);
+  view.setInt32(8 + content.length, crc(bytes, 4, 8 + content.length));
+  return bytes;
 }
 
-const base64 = (bytes) => {
+// A zlib stream that holds `raw` as it is.
+function stored(raw) {
+  const bytes = new Uint8Array(2 + 5 * Math.ceil(raw.length / STORED) + raw.length + 4), view = new DataView(bytes.buffer);
+  bytes.set([0x78, 1]);
+  let at = 2, a = 1, b = 0;
+  for (let from = 0; from < raw.length; from += STORED) {
+    const part = raw.subarray(from, from + STORED);
+    bytes[at] = Number(from + STORED >= raw.length); // the last one
+    view.setUint16(at + 1, part.length, true);
+    view.setUint16(at + 3, ~part.length, true);
+    bytes.set(part, at + 5);
+    at += 5 + part.length;
+  }
+  for (let from = 0; from < raw.length; from += SUMMED) {
+    for (let i = from, until = Math.min(from + SUMMED, raw.length); i < until; i += 1) { a += raw[i]; b += a; }
+    a %= 65521;
+    b %= 65521;
+  }
+  view.setUint16(at, b);
+  view.setUint16(at + 2, a);
+  return bytes;
+}
+
+function base64(bytes) {
   if (bytes.toBase64) return bytes.toBase64();
   let text = "";
   for (let at = 0; at < bytes.length; at += 8192) text += String.fromCharCode(...bytes.subarray(at, at + 8192));
   return btoa(text);
-};
+}
 
-// `pixels` are the bytes red, green, blue, opacity of one cell after the other.
-export function png(pixels, columns, rows) {
-  const line = 4 * columns, raw = new Uint8Array(rows * (line + 1)); // a 0 before each line: nothing is filtered
-  for (let row = 0; row < rows; row += 1) raw.set(pixels.subarray(row * line, (row + 1) * line), row * (line + 1) + 1);
-  const blocks = Math.ceil(raw.length / STORED), size = 2 + 5 * blocks + raw.length + 4;
-  const bytes = new Uint8Array(8 + 25 + 12 + size + 12), view = new DataView(bytes.buffer), chunk = chunks(bytes, view);
-  chunk("IHDR", 13, (at) => {
-    view.setUint32(at, columns);
-    view.setUint32(at + 4, rows);
-    bytes.set([8, 6, 0, 0, 0], at + 8); // eight bits of red, green, blue and opacity
-  });
-  chunk("IDAT", size, (at) => {
-    bytes.set([0x78, 1], at);
-    let place = at + 2, a = 1, b = 0;
-    for (let from = 0; from < raw.length; from += STORED) {
-      const part = raw.subarray(from, from + STORED);
-      bytes[place] = Number(from + STORED >= raw.length);
-      view.setUint16(place + 1, part.length, true);
-      view.setUint16(place + 3, ~part.length, true);
-      bytes.set(part, place + 5);
-      place += 5 + part.length;
-    }
-    for (let from = 0; from < raw.length; from += 3800) { // more bytes could overflow 32 bits
-      const until = Math.min(from + 3800, raw.length);
-      for (let i = from; i < until; i += 1) { a += raw[i]; b += a; }
-      a %= 65521;
-      b %= 65521;
-    }
-    view.setUint16(place, b);
-    view.setUint16(place + 2, a);
-  });
-  chunk("IEND", 0, () => {});
+// `shades` has a number for each cell, row by row: its place among the `colors` (red, green, blue), of which the first is nothing.
+export function png(shades, columns, colors) {
+  const rows = shades.length / columns, head = new Uint8Array([0, 0, 0, 0, 0, 0, 0, 0, 8, 3, 0, 0, 0]), view = new DataView(head.buffer);
+  view.setUint32(0, columns);
+  view.setUint32(4, rows);
+  const raw = new Uint8Array(rows * (columns + 1)); // a 0 before each row: nothing is filtered
+  for (let row = 0; row < rows; row += 1) raw.set(shades.subarray(row * columns, (row + 1) * columns), row * (columns + 1) + 1);
+  const parts = [[137, 80, 78, 71, 13, 10, 26, 10], chunk("IHDR", head), chunk("PLTE", colors), chunk("tRNS", [0]), chunk("IDAT", stored(raw)), chunk("IEND", [])];
+  const bytes = new Uint8Array(parts.reduce((size, part) => size + part.length, 0));
+  let at = 0;
+  for (const part of parts) { bytes.set(part, at); at += part.length; }
   return `data:image/png;base64,${base64(bytes)}`;
 }

@@ -1,0 +1,38 @@
+"""A picture of stored bytes is the picture that went in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pages.ui import served
+
+pytestmark = pytest.mark.browser
+
+MADE = """async ([path, columns, rows, native]) => {
+  if (!native) delete Uint8Array.prototype.toBase64;  // as in an older browser
+  const { png } = await import(path);
+  const colors = Uint8Array.from({ length: 3 * 256 }, (_, i) => (i * 31) & 255), shades = Uint8Array.from({ length: columns * rows }, (_, i) => (i * 17) & 255);
+  const image = new Image();
+  image.src = png(shades, columns, colors);
+  await image.decode();
+  const canvas = Object.assign(document.createElement("canvas"), { width: columns, height: rows }), context = canvas.getContext("2d");
+  context.drawImage(image, 0, 0);
+  const seen = context.getImageData(0, 0, columns, rows).data;
+  const wanted = (shade, channel) => (shade === 0 ? 0 : channel === 3 ? 255 : colors[3 * shade + channel]);
+  return [image.naturalWidth, image.naturalHeight, seen.findIndex((byte, i) => byte !== wanted(shades[i >> 2], i & 3))];
+}"""
+
+
+@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize(("columns", "rows"), [(1, 1), (3, 2), (256, 256), (64, 255), (65, 252), (7, 2000)])
+def test_every_cell_has_its_colour_and_a_gap_has_none(
+    browser: Any, server: str, columns: int, rows: int, native: bool
+) -> None:
+    page = browser.new_page()
+    page.goto(f"{server}/_stcore/health")
+    try:
+        assert page.evaluate(MADE, [served.script("png"), columns, rows, native]) == [columns, rows, -1]
+    finally:
+        page.close()
