@@ -96,9 +96,9 @@ class Tab:
         return int(self.page.evaluate("bench.seen" if until_painted else "bench.received"))
 
     def _to_front(self) -> None:
-        """As it stands before a person: the tab that was behind another one is painted first."""
+        """As it stands before a person: the tab that was behind another one is painted, and looked at."""
         self.page.bring_to_front()
-        self.page.wait_for_timeout(200)
+        self.page.wait_for_timeout(700)
 
     def press(self, key: str) -> float:
         """Milliseconds from a key pressed on the control that has the focus to the painted picture."""
