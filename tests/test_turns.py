@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable
 
 import pytest
+from conftest import ROOT
 from streamlit.testing.v1 import AppTest
 
-from pages.ui import turns
+from pages.ui import process, turns
 
 
 def in_threads(*works: Callable[[], None]) -> None:
@@ -67,9 +69,42 @@ def test_a_turn_ends_with_its_error_also_one_from_aside() -> None:
     in_threads(pass_by)
 
 
+def test_who_takes_too_long_keeps_nobody_waiting() -> None:
+    entered, done, said = threading.Event(), threading.Event(), []
+
+    def endless() -> None:
+        with turns.turn():
+            entered.set()
+            assert done.wait(10)
+            with turns.aside():
+                said.append("its turn is another's, and stays so")
+
+    def short_work() -> None:
+        assert entered.wait(10)
+        with turns.turn():
+            done.set()
+            threading.Event().wait(0.05)
+            said.append("short work")
+
+    in_threads(endless, short_work, short_work)
+    assert said.count("short work") == 2
+    in_threads(pass_by)
+    assert not turns._whose
+
+
 def test_outside_of_any_turn_stepping_aside_is_nothing() -> None:
     with turns.aside(), turns.turn():
         pass
+
+
+def test_the_first_page_switches_the_collector_on_again() -> None:
+    for address in ({}, {"mask": "window", "d_model": "7", "heads": "2"}, {"text": "?"}):
+        process.imported.cache_clear()
+        gc.disable()
+        app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=60)
+        app.query_params.update(address)
+        assert not app.run().exception
+        assert gc.isenabled()
 
 
 def in_a_script() -> None:

@@ -123,7 +123,7 @@ def start(title: str, intro: str, pick: bool = True) -> Page:
         with menu, suppress(StreamlitPageNotFoundError):
             for path, name in MENU.items():
                 st.page_link(path, label=name, query_params=state)
-    trace = _worked_out(source, notes, about) if source else None
+    trace = _worked_out(source, notes, about)
     if source is None or trace is None:
         with tools:
             link.watch()
@@ -143,13 +143,13 @@ def start(title: str, intro: str, pick: bool = True) -> Page:
     return Page(source, index, cell, above, notes, ref(trace))
 
 
-def _worked_out(source: Source, notes: Notes, place: DeltaGenerator) -> Trace | None:
-    """The trace; where there is none, the notes say why."""
+def _worked_out(source: Source | None, notes: Notes, place: DeltaGenerator) -> Trace | None:
+    """The trace of a source, if there is one; where it gives none, the notes say why."""
     # What a person waits for while there is nothing to see. Later the last picture stands until the next.
     said = nullcontext() if "waited" in st.session_state else st.spinner("Working out every step …")
     try:
         with place, said:
-            return trace_of(source)
+            return trace_of(source) if source else None
     except AttentionError as error:
         notes.error(str(error))
         return None

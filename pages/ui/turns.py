@@ -16,34 +16,53 @@ from typing import Any
 
 from streamlit.runtime.scriptrunner.script_runner import ScriptRunner
 
-_door, _turn = threading.Lock(), threading.Lock()
-_mine = threading.local()  # .turn: whether this thread has the turn
+LONGEST = 0.3  # seconds; a run of ours takes a sixth of it. What takes longer keeps nobody else waiting
+
+_door = threading.Lock()  # newcomers wait here, one behind the other
+_change = threading.Condition()
+_whose: list[object] = []  # whose turn it is: nobody's or one's
+_mine = threading.local()  # .turn: this thread's, also while another has it
+
+
+def _take(me: object) -> None:
+    with _change:
+        _change.wait_for(lambda: not _whose, timeout=LONGEST)
+        _whose[:] = [me]
+
+
+def _give(me: object) -> None:
+    with _change:
+        if _whose == [me]:  # otherwise it took too long, and the turn is another's already
+            _whose.clear()
+            _change.notify_all()
 
 
 @contextmanager
 def turn() -> Iterator[None]:
-    """Waits until it is this thread's turn, and keeps it."""
+    """Waits until it is this thread's turn, and keeps it; for `LONGEST`, if somebody waits."""
+    me = object()
     with _door:  # whoever comes back from aside does not queue up here, and waits for one other at most
-        _turn.acquire()
-    _mine.turn = True
+        _take(me)
+    _mine.turn = me
     try:
         yield
     finally:
-        _mine.turn = False
-        _turn.release()
+        _mine.turn = None
+        _give(me)
 
 
 @contextmanager
 def aside() -> Iterator[None]:
     """Lets others have the turn meanwhile; without a turn it does nothing."""
-    if not getattr(_mine, "turn", False):
+    me = getattr(_mine, "turn", None)
+    if me is None:
         yield
         return
-    _turn.release()
+    _give(me)
     try:
         yield
     finally:
-        _turn.acquire()
+        _take(me)
 
 
 def take_turns() -> None:
