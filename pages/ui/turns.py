@@ -74,4 +74,4 @@ def take_turns() -> None:
         with turn():
             run(self, *given)
 
-    ScriptRunner._run_script = in_turn  # type: ignore[assignment, method-assign]
+    ScriptRunner._run_script = in_turn  # type: ignore[assignment, method-assign]  # wrapped on purpose, see above
