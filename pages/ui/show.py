@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 TABLE_CELLS = 64 * 64  # a table of more is not made unasked
 _STYLES = """
 <style>
+  /* Streamlit lets what is stale fade, beginning after half a second. Even a fade that only waits makes a layer of every
+     element, to be painted anew; without it a turned knob is seen a fifth sooner. That a run takes long, "Running" says. */
+  :is([data-stale=true], summary) { opacity: 1 !important; transition: none !important; }
   .stMain .block-container { padding: 1.5rem 2rem 3rem; gap: 0.75rem; }
   .stMain h1 { font-size: 1.9rem; padding: 0; }
   .stMain h4 { padding: 0.25rem 0 0; }
