@@ -151,9 +151,9 @@ def test_cells_painted_over_are_the_cells_that_plotly_paints(open_page: Open, se
                 )
             pictures = [np.array(page.evaluate(PIXELS, i)) for i in (1, 2)]
             texts = page.locator(".js-plotly-plot").nth(1).locator(".heatmap-label text")
-            bar = page.locator(".js-plotly-plot").nth(2).locator(".cbaxis text").all_inner_texts()
+            bar = page.locator(".js-plotly-plot").nth(2).locator(".cbaxis text").all_text_contents()
             inks = [text.evaluate("(text) => getComputedStyle(text).fill") for text in texts.all()]
-            mine[redrawn] = (pictures, texts.all_inner_texts(), inks, bar)
+            mine[redrawn] = (pictures, texts.all_text_contents(), inks, bar)
         for over, plotlys in zip(mine[False][0], mine[True][0], strict=True):
             assert over.shape == plotlys.shape
             assert np.abs(over - plotlys).max() <= 2  # of 255: a thousand shades

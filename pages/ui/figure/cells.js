@@ -28,14 +28,31 @@ function ink(colors, shade) {
   return (red * 299 + green * 587 + blue * 114) / 1000 < 128 ? "#fff" : "#444";
 }
 
+// As Plotly writes a text without tags.
+export function say(label, text) {
+  label.textContent = text;
+  label.setAttribute("data-unformatted", text);
+}
+
+const edges = (first, size, count) => Array.from({ length: count + 1 }, (_, edge) => first + (edge - 0.5) * size);
+
+// Where the cells lie: what Plotly's hover looks up, and the image on the screen.
+function move(element, image, { x0, dx, y0, dy }, rows, columns) {
+  const [cells] = element.calcdata[0], { xaxis, yaxis } = element._fullLayout;
+  Object.assign(cells, { x: edges(x0, dx, columns), y: edges(y0, dy, rows) });
+  const across = [cells.x[0], cells.x[columns]].map(xaxis.c2p), down = [cells.y[0], cells.y[rows]].map(yaxis.c2p);
+  const box = { x: across[0], y: down[0], width: Math.round(across[1] - across[0]), height: Math.round(down[1] - down[0]) };
+  for (const [name, pixels] of Object.entries(box)) image.setAttribute(name, pixels);
+}
+
 // Whether the map could be painted so; otherwise nothing has happened, and Plotly must do it.
-export function repaint(element, { z, zmin, zmax, colorbar }) {
+export function repaint(element, { z, zmin, zmax, colorbar, x0 = 0, dx = 1, y0 = 0, dy = 1 }) {
   const heat = element.data[0], group = element.querySelector(".heatmaplayer .hm"), image = group?.querySelector("image");
-  if (!image?.style.imageRendering || heat.z.length !== z.length || heat.z[0].length !== z[0].length) return false;
+  if (!image?.style.imageRendering) return false;
   const colors = palette(heat.colorscale), rows = z.length, columns = z[0].length;
   const texts = heat.texttemplate ? group.querySelectorAll(".heatmap-label text") : [];
   const numbers = texts.length ? z.flatMap((row) => Array.from(row).filter(Number.isFinite)) : [];
-  if (numbers.length !== texts.length) return false;
+  if (numbers.length !== texts.length || (heat.texttemplate && heat.z[0].length !== columns)) return false;
 
   const shades = new Uint8Array(rows * columns);
   let gaps = false;
@@ -52,13 +69,14 @@ export function repaint(element, { z, zmin, zmax, colorbar }) {
     text.textContent = numbers[i].toFixed(2);
     text.style.fill = ink(colors, shadeOf(numbers[i], zmin, zmax));
   });
-  element.querySelectorAll(".colorbar .cbaxis text").forEach((text, i) => { text.textContent = colorbar.ticktext[i]; });
+  element.querySelectorAll(".colorbar .cbaxis text").forEach((text, i) => say(text, colorbar.ticktext[i]));
   // What Plotly's hover, and its next drawing after a zoom, read.
-  const [{ trace }] = element.calcdata[0];
+  const [{ trace }] = element.calcdata[0], cells = { x0, dx, y0, dy };
   // There a gap is undefined: Plotly would draw a NaN in a colour, and say it.
   element.calcdata[0][0].z = gaps ? z.map((row) => Array.from(row, (number) => (number === number ? number : undefined))) : z;
+  if (heat.z.length !== rows || heat.z[0].length !== columns || Object.entries(cells).some(([name, at]) => trace[name] !== at)) move(element, image, cells, rows, columns);
   for (const known of [heat, trace]) {
-    Object.assign(known, { z, zmin, zmax });
+    Object.assign(known, { z, zmin, zmax, ...cells });
     Object.assign(known.colorbar, { tickvals: colorbar.tickvals, ticktext: colorbar.ticktext });
   }
   return true;

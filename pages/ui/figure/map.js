@@ -1,6 +1,7 @@
 // One map on the screen: its theme, what is drawn of it at this zoom, and which cell stands under the pointer.
 
 import { repaint } from "./cells.js";
+import { apart, unzoomed, widen } from "./columns.js";
 import { MOST_CELLS, clipped } from "./live.js";
 
 const CONFIG = { displaylogo: false, responsive: false, showSendToCloud: false, scrollZoom: false, typesetMath: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
@@ -61,11 +62,11 @@ function noted(layout, view) {
   return { ...layout, title: { ...title, subtitle: { ...title.subtitle, text: facts } } };
 }
 
-// All of a figure but the numbers of its first trace, as a text to compare.
+// All of a figure but the cells of its first trace, as texts to compare; apart, what their columns bring with them.
 function frameOf(data, layout) {
-  const [{ z, zmin, zmax, colorbar, ...heat }, ...more] = data, { meta, ...rest } = layout;
+  const [{ z, zmin, zmax, colorbar, live, x0, dx, y0, dy, ...heat }, ...more] = data, { meta, ...shown } = layout, [rest, across] = apart(shown);
   const length = (_, value) => (ArrayBuffer.isView(value) ? value.length : value);
-  return JSON.stringify([heat, more.map(({ z: _, ...one }) => one), rest], length);
+  return { frame: JSON.stringify([heat, more.map(({ z: _, ...one }) => one), rest], length), across: JSON.stringify(across) };
 }
 
 const sameRows = (one, other) => one.length === other.length && one.every((row, i) => row.length === other[i].length && row.every((cell, k) => Object.is(cell, other[i][k])));
@@ -88,12 +89,13 @@ export async function paint(element, root) {
   // Where a cell is a block, `tell` says which cell of it is shown.
   if (element.view?.block > 1 || figure.layout.meta.at) Object.assign(more, { hoverinfo: "none", hovertemplate: undefined });
   data = [{ ...data[0], ...more }, ...data.slice(1)];
-  const drawn = { frame: frameOf(data, layout), ground: data[1]?.z, width: element.clientWidth };
+  const drawn = { ...frameOf(data, layout), ground: data[1]?.z, width: element.clientWidth };
   const before = element.drawn;
   element.drawn = drawn;
-  const numbersOnly = data[0].type === "heatmap" && before?.frame === drawn.frame && before.width === drawn.width && sameGround(before.ground, drawn.ground);
-  if (numbersOnly && repaint(element, data[0])) return;
+  const cellsOnly = data[0].type === "heatmap" && before?.frame === drawn.frame && before.width === drawn.width && sameGround(before.ground, drawn.ground);
+  if (cellsOnly && (before.across === drawn.across || widen(element, layout)) && repaint(element, data[0])) return;
   await window.Plotly.react(element, data, layout, CONFIG);
+  for (const axis of ["xaxis", "yaxis"]) if (layout[axis]?.range) unzoomed(element._fullLayout[axis], layout[axis].range);
 }
 
 // After a zoom: the same map, cut anew, here or by Python. Blocks become smaller until a cell is one number again.
