@@ -13,10 +13,10 @@ from playwright.sync_api import TimeoutError as TooLong
 
 # Runs before the page's own scripts. A step ends in the frame in which `ready` is seen, after that frame was painted.
 STOPWATCH = """(() => {
-  const bench = window.bench = { received: 0, sent: 0 };
+  const bench = window.bench = { received: 0, sent: 0, arrived: [] };
   const size = (data) => data.byteLength ?? data.size ?? data.length;
   window.WebSocket = class extends WebSocket {
-    constructor(...given) { super(...given); this.addEventListener("message", ({ data }) => { bench.received += size(data); }); }
+    constructor(...given) { super(...given); this.addEventListener("message", ({ data }) => { bench.received += size(data); bench.arrived.push([performance.now(), bench.received]); }); }
     send(data) { bench.sent += size(data); super.send(data); }
   };
   const frame = () => new Promise(requestAnimationFrame);
@@ -34,7 +34,12 @@ STOPWATCH = """(() => {
   bench.arm = (ready) => {
     let began;
     window.addEventListener("keydown", () => { began = performance.now(); }, { capture: true, once: true });
-    bench.step = bench.until(() => began && ready()).then((ended) => { bench.seen = bench.received; return ended - began; });
+    // What the picture took: all that came until it was seen, but for what the page asked for as soon as it was painted.
+    const asked = () => [...document.querySelectorAll(".figures")].map((root) => root.asked ?? 0).filter((time) => time > began);
+    bench.step = bench.until(() => began && ready()).then((ended) => {
+      bench.seen = bench.arrived.findLast(([time]) => time <= Math.min(ended, ...asked()))[1];
+      return ended - began;
+    });
   };
   bench.drag = async (name, share) => {
     const root = document.querySelector(".figures"), control = document.querySelector(`.hand [name=${name}]`), frames = root.frames ?? 0;

@@ -92,23 +92,37 @@ export function mixValues(weights, { flat, width, count }, out, across, shift) {
   return out;
 }
 
-// The number of largest size in each block x block square; NaN where a square has none.
-export function pooled(matrix, columns, block, [top, bottom], [left, right]) {
-  if (block === 1) return Array.from({ length: bottom - top }, (_, row) => matrix.subarray((top + row) * columns + left, (top + row) * columns + right));
-  const high = Math.ceil((bottom - top) / block), wide = Math.ceil((right - left) / block);
+// The number of largest size in each block x block square; NaN where a square has none. Where rows repeat, `matrix` has each
+// once, and `index` says which one every row is.
+export function pooled(matrix, columns, block, [top, bottom], [left, right], index = null) {
+  const rowAt = (row) => (index ? index[row] : row);
+  if (block === 1) return Array.from({ length: bottom - top }, (_, i) => matrix.subarray(rowAt(top + i) * columns + left, rowAt(top + i) * columns + right));
+  const high = Math.ceil((bottom - top) / block), wide = Math.ceil((right - left) / block), count = matrix.length / columns;
+  const narrow = new matrix.constructor(count * wide), known = new Uint8Array(count); // every row, pooled along itself
   const out = Array.from({ length: high }, () => new matrix.constructor(wide).fill(NaN));
-  for (let row = top; row < bottom; row += 1) {
-    const line = out[Math.floor((row - top) / block)];
-    for (let cell = 0, at = row * columns + left, end = row * columns + right; cell < wide; cell += 1) {
-      let most = line[cell], size = most === most ? Math.abs(most) : -1;
-      for (const stop = Math.min(at + block, end); at < stop; at += 1) {
-        const number = Math.abs(matrix[at]);
-        if (number > size) { most = matrix[at]; size = number; } // never for NaN
-      }
-      line[cell] = most;
+  for (let i = 0; i < bottom - top; i += 1) {
+    const row = rowAt(top + i), line = out[Math.floor(i / block)];
+    if (!known[row]) {
+      narrowed(matrix, row * columns + left, row * columns + right, block, narrow, row * wide);
+      known[row] = 1;
+    }
+    for (let cell = 0, at = row * wide; cell < wide; cell += 1, at += 1) {
+      if (!(Math.abs(narrow[at]) <= Math.abs(line[cell])) && narrow[at] === narrow[at]) line[cell] = narrow[at];
     }
   }
   return out;
+}
+
+// The number of largest size in each `block` cells of [from, to), into `out` from `into` on.
+function narrowed(matrix, from, to, block, out, into) {
+  for (let at = from, cell = into; at < to; cell += 1) {
+    let most = NaN, size = -1;
+    for (const stop = Math.min(at + block, to); at < stop; at += 1) {
+      const number = Math.abs(matrix[at]);
+      if (number > size) { most = matrix[at]; size = number; } // never for NaN
+    }
+    out[cell] = most;
+  }
 }
 
 // Which blocks the mask hides altogether: 1, and NaN where a block has a visible cell.

@@ -69,7 +69,6 @@ export class Exact {
 
   get one() { return this.heads[this.head]; }
   get rows() { return this.one.rows; }
-  get scores() { return this.one.scores; }
   get divisor() { return this.sent.divisor * this.temperature; }
 
   // Whether the page can make this step by itself.
@@ -78,7 +77,7 @@ export class Exact {
   // The ends of a map's colours: those that Python gave, but the outputs of another temperature need others.
   colors({ live, zmin, zmax, colorbar }) {
     if (!this.turned || !live.endsWith("output")) return { zmin, zmax, colorbar };
-    const largest = this.step(live).reduce((most, number) => Math.max(most, Math.abs(number)), 0) || 1;
+    const largest = this.step(live).flat.reduce((most, number) => Math.max(most, Math.abs(number)), 0) || 1;
     const ends = [-largest, 0, largest];
     return { zmin: -largest, zmax: largest, colorbar: { ...colorbar, tickvals: ends, ticktext: ends.map((end) => String(Number(end.toPrecision(3)))) } };
   }
@@ -88,17 +87,16 @@ export class Exact {
     return name === "head_output" ? this.one.value.width : this.one.columns;
   }
 
-  // A step of the head, flat, hidden scores as NaN.
+  // A step of the head: `flat`, hidden scores as NaN, and where rows repeat, `index`: which of them each query has.
   step(name) {
     return (this.made[name] ??= this.make(name));
   }
 
   // Without a mask, queries of the same word have the same row in every step: each is made once.
   make(name) {
-    if (name === "scores") return this.scores;
-    const words = this.masks || name.endsWith("scores") ? null : this.index;
-    const made = this.from((head) => (words ? head.scoresByWord : head.scores), name);
-    return words ? everyRow(made, words, this.columnsOf(name)) : made;
+    if (name === "scores") return { flat: this.one.scoresByWord, index: this.one.query.index };
+    const index = this.masks ? null : this.index;
+    return { flat: this.from((head) => (index ? head.scoresByWord : head.scores), name), index };
   }
 
   from(scoresOfHead, name) {
@@ -120,7 +118,7 @@ export class Exact {
     const heads = Object.values(this.heads), { width } = heads[0].value, across = heads.length * width;
     const beside = new Float64Array(rows * across);
     heads.forEach((head, i) => mixValues(shares(head), head.value, beside, across, i * width));
-    const wide = this.columnsOf("output"), out = new this.scores.constructor(rows * wide);
+    const wide = this.columnsOf("output"), out = new this.one.query.flat.constructor(rows * wide);
     for (let q = 0; q < rows; q += 1) {
       for (let i = 0; i < across; i += 1) {
         const part = beside[q * across + i], line = this.sent.w_o[i];
@@ -140,17 +138,19 @@ export class Exact {
     const place = { x0: left + (block - 1) / 2, dx: block, y0: top + (block - 1) / 2, dy: block };
     const masked = this.masks && ["masked_scores", "weights"].includes(name);
     const ground = masked ? covered(this.mask, across, block, [top, bottom], [left, right]) : null;
-    return { z: pooled(this.step(name), across, block, [top, bottom], [left, right]), ground, block, ...place };
+    const { flat, index } = this.step(name);
+    return { z: pooled(flat, across, block, [top, bottom], [left, right], index), ground, block, ...place };
   }
 
   // The cell of largest size in the block that lies at x, y of a view.
   cellAt(name, { x0, y0, block }, x, y) {
     const corner = (at, first) => Math.round((at - first) / block) * block + first - (block - 1) / 2;
-    const left = corner(x, x0), top = corner(y, y0), across = this.columnsOf(name), matrix = this.step(name);
-    let found = { x: left, y: top, z: matrix[top * across + left] };
+    const left = corner(x, x0), top = corner(y, y0), across = this.columnsOf(name), { flat, index } = this.step(name);
+    const number = (q, k) => flat[(index ? index[q] : q) * across + k];
+    let found = { x: left, y: top, z: number(top, left) };
     for (let q = top; q < Math.min(top + block, this.rows); q += 1) {
       for (let k = left; k < Math.min(left + block, across); k += 1) {
-        const z = matrix[q * across + k];
+        const z = number(q, k);
         if (z === z && !(Math.abs(found.z) >= Math.abs(z))) found = { x: k, y: q, z };
       }
     }
