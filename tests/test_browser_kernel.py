@@ -110,6 +110,15 @@ def test_a_block_is_the_number_of_largest_size_as_the_backend_pools(kernel: Page
         [sent(matrix), block],
     )
     np.testing.assert_array_equal(np.array(rows, np.float32), pooled(matrix.numpy(), block, block))
+    index = [
+        (7 * i) % 20 for i in range(33)
+    ]  # rows that repeat are sent once; cut out of them, rows 3 to 30, columns 2 to 19
+    rows = kernel.evaluate(
+        "([matrix, block, index]) => kernel.pooled(floats(matrix), 20, block, [3, 31], [2, 20], index).map((row) => Array.from(row))",
+        [sent(matrix), block, index],
+    )
+    expected = pooled(matrix.numpy()[index][3:31, 2:20], block, block)
+    np.testing.assert_array_equal(np.array(rows, np.float32), expected)
 
 
 @pytest.mark.parametrize("mask", MASKS)
