@@ -37,7 +37,7 @@ with st.container(key="reference_steps"):
         there = getattr(page.layer, step.name) is not None
         with st.container(border=True, key=f"reference_{step.name}", gap="small"):
             show.card(step, glossary.shape(step, page.layer) if there else " · ".join(step.axes))
-            with suppress(StreamlitPageNotFoundError):
+            with suppress(StreamlitPageNotFoundError):  # a page that is run by itself, as AppTest does, has no others
                 if there:
                     link = {**inputs.state(), "step": step.name}
                     st.page_link("app.py", label="See it in the Lab →", query_params=link)

@@ -247,6 +247,22 @@ def test_nothing_jumps_and_no_map_is_empty_while_knobs_turn(
     assert page.evaluate("window.shift") < 0.01
 
 
+def test_nothing_fades_while_a_run_goes_on(open_page: Open, server: str) -> None:
+    """A fade that only waits makes a layer of every element already, a fifth of the time of a step."""
+    page = open_page(f"{server}/?{urlencode({'text': TEXT})}")
+    page.evaluate(
+        """() => { window.stale = 0; window.fades = 0;
+            new MutationObserver((changes) => {
+                window.stale += changes.filter(({ target }) => target.dataset.stale === 'true').length;
+                window.fades += document.getAnimations().filter((one) => one.transitionProperty === 'opacity').length;
+            }).observe(document.body, { subtree: true, attributeFilter: ['data-stale'] }); }"""
+    )
+    page.locator(".hand [name=seed]").fill("5")
+    acted(page, lambda: page.keyboard.press("Enter"))
+    assert page.evaluate("window.stale") > 20
+    assert page.evaluate("window.fades") == 0
+
+
 def test_a_d_model_that_the_heads_do_not_divide_is_the_sidebars_to_settle(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': TEXT})}")
     page.locator(".hand [name=d_model]").fill("30")
