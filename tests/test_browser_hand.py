@@ -276,6 +276,11 @@ def test_a_d_model_that_the_heads_do_not_divide_is_the_sidebars_to_settle(open_p
         page.keyboard.press("Enter")
         page.locator(".hand [name=seed]").focus()
         expect(page.locator(".hand [name=d_model]")).to_have_value("30")
+    page.locator(".hand [name=d_model]").fill("60")
+    acted(page, lambda: page.keyboard.press("Enter"))
+    page.wait_for_function("location.search.includes('d_model=60') && location.search.includes('heads=3')")
+    other = open_page(page.url, fresh=True)  # the three heads stay, and go along in the link
+    np.testing.assert_array_equal(painted(other, 0), layer(d_model=60, n_heads=3).scores[0].numpy())
 
 
 def test_between_the_heads_there_is_nothing_to_say_after_cells_were_painted_over(open_page: Open, server: str) -> None:

@@ -63,6 +63,9 @@ class Knobs:
         default = default if default in options else options[0]
         if key in st.session_state and st.session_state[key] not in options:
             st.session_state[key] = default  # otherwise the address would keep what is no longer offered
+        elif key in st.session_state and key not in st.query_params and st.session_state[key] != default:
+            # It stood at the default of other options, which is no part of an address; set again, it becomes one.
+            st.session_state[key] = st.session_state[key]
         expected = expected or f"one of {', '.join(map(str, options))}"
         more = {"options": options, "index": options.index(default), **more}
         return self._bound(st.selectbox, label, key, default, _one_of(options), expected, **more)
