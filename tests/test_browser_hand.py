@@ -278,9 +278,24 @@ def test_a_d_model_that_the_heads_do_not_divide_is_the_sidebars_to_settle(open_p
         expect(page.locator(".hand [name=d_model]")).to_have_value("30")
     page.locator(".hand [name=d_model]").fill("60")
     acted(page, lambda: page.keyboard.press("Enter"))
-    page.wait_for_function("location.search.includes('d_model=60') && location.search.includes('heads=3')")
-    other = open_page(page.url, fresh=True)  # the three heads stay, and go along in the link
-    np.testing.assert_array_equal(painted(other, 0), layer(d_model=60, n_heads=3).scores[0].numpy())
+    page.wait_for_function("location.search.includes('d_model=60')")  # four heads are possible again
+    np.testing.assert_array_equal(painted(page, 0), layer(d_model=60).scores[0].numpy())
+
+
+def test_a_link_shows_the_heads_that_its_sender_saw(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{urlencode({'text': TEXT, 'heads': 8})}", fresh=True)
+    for d_model, heads in ((60, 6), (30, 6)):  # of which 60 has another default than 30
+        page.locator(".hand [name=d_model]").fill(str(d_model))
+        acted(page, lambda: page.keyboard.press("Enter"))
+        page.wait_for_function(
+            f"location.search.includes('d_model={d_model}') && location.search.includes('heads={heads}')"
+        )
+        other = open_page(page.url, fresh=True)
+        np.testing.assert_array_equal(painted(other, 0), layer(d_model=d_model, n_heads=heads).scores[0].numpy())
+    page.locator(".hand [name=d_model]").fill("64")
+    acted(page, lambda: page.keyboard.press("Enter"))
+    page.wait_for_function("location.search.includes('heads=8')")
+    np.testing.assert_array_equal(painted(page, 0), layer(d_model=64, n_heads=8).scores[0].numpy())
 
 
 def test_between_the_heads_there_is_nothing_to_say_after_cells_were_painted_over(open_page: Open, server: str) -> None:

@@ -236,7 +236,52 @@ def test_heads_offers_only_what_divides_d_model_and_says_when_it_had_to_change()
     assert not app.exception
     assert app.selectbox(key="heads").options == ["1", "2", "5", "10", "25"]
     assert app.selectbox(key="heads").value == 2
-    assert "4 heads do not divide d_model 50" in app.toast[0].value
+    assert "4 heads do not divide d_model 50: now there are 2 heads." in app.toast[0].value
+
+
+def test_wished_heads_come_back_when_d_model_allows_them_again() -> None:
+    app = opened("app.py")
+    for d_model, heads in ((65, 1), (30, 3), (64, 4)):
+        app.number_input(key="d_model").set_value(d_model).run()
+        assert app.selectbox(key="heads").value == heads
+    assert not app.toast
+    app.selectbox(key="heads").set_value(8).run()
+    for d_model, heads in ((60, 6), (7, 7), (13, 1), (16, 8)):
+        app.number_input(key="d_model").set_value(d_model).run()
+        assert app.selectbox(key="heads").value == heads
+    app.selectbox(key="heads").set_value(2).run()  # another wish
+    app.number_input(key="d_model").set_value(64).run()
+    assert app.selectbox(key="heads").value == 2
+
+
+def test_heads_that_a_link_asks_for_are_wished_too() -> None:
+    app = opened("app.py", heads="8")
+    for d_model, heads in ((65, 1), (64, 8)):
+        app.number_input(key="d_model").set_value(d_model).run()
+        assert app.selectbox(key="heads").value == heads
+
+
+@pytest.mark.parametrize(
+    ("link", "expected"),
+    [
+        ({"d_model": "7"}, "4 heads do not divide d_model 7: now there is 1 head. Choose 1, 7."),
+        ({"d_model": "30"}, "4 heads do not divide d_model 30: now there are 3 heads."),
+        ({"d_model": "80", "heads": "40"}, "heads is at most 32, one of 1, 2, 4, 5, 8, 10, 16, 20: 4 is used."),
+        ({"d_model": "80", "heads": "3"}, "16, 20, which divide d_model 80: 4 is used."),
+        ({"d_model": "80", "heads": "9" * 5000}, "which divide d_model 80: 4 is used."),
+    ],
+)
+def test_one_note_says_what_became_of_the_heads(link: dict[str, str], expected: str) -> None:
+    app = opened("app.py", **link)
+    assert [expected in note.value.replace("\\", "") for note in app.warning] == [True]
+    assert not app.toast
+    app.run()
+    assert len(app.warning) == 1
+
+
+@pytest.mark.parametrize("link", [{"d_model": "7", "init": "identity"}, {"d_model": "7", "heads": "1"}])
+def test_heads_that_are_as_they_should_be_are_not_spoken_of(link: dict[str, str]) -> None:
+    assert not said(opened("app.py", **link))
 
 
 def test_a_cell_outside_a_smaller_map_moves_inside() -> None:

@@ -214,22 +214,40 @@ def _scaled(knobs: Knobs) -> bool:
 
 
 def _heads(knobs: Knobs, d_model: int, disabled: bool) -> int:
-    """The number of heads: only what divides d_model is offered; what no longer does is changed, and said."""
+    """The number of heads: what was wished where it divides d_model, otherwise the next smaller that does, and it is said."""
     offered = [n for n in divisors(d_model) if n <= MAX_HEADS]
     named = ", ".join(map(str, offered))
-    now = st.session_state.get("heads")
-    if now is not None and now not in offered and "heads" not in asked_for():
-        st.session_state["heads"] = max(n for n in offered if n <= now)
-        now_there_are = f"now there are {st.session_state['heads']}. Choose {named}."
-        st.toast(f"{now} heads do not divide d_model {d_model}: {now_there_are}", duration="long")
-    return int(
+    default = max(n for n in offered if n <= DEFAULTS["heads"])
+    asked, now = peek("heads"), st.session_state.get("heads")
+    wish, settled = st.session_state.get("heads_wish", (now, now))
+    if now is None or "heads" in asked_for():
+        wish = DEFAULTS["heads"]
+    elif now != settled:
+        wish = now
+    fits = max(n for n in offered if n <= wish)
+    if now is None and not asked and fits != wish and not disabled:
+        knobs.notes.keep(_settled(wish, d_model, fits, named))
+    elif now is not None and now != fits and "heads" not in asked_for():
+        st.session_state["heads"] = fits
+        if fits != wish:
+            st.toast(_settled(wish, d_model, fits, named), duration="long")
+    too_many = asked not in map(str, offered) and asked in map(str, divisors(d_model))
+    heads = int(
         knobs.select(
             "Heads",
             "heads",
             offered,
-            expected=f"one of {named}, which divide d_model {d_model}",
-            default=max(n for n in offered if n <= DEFAULTS["heads"]),
+            expected=f"at most {MAX_HEADS}, one of {named}" if too_many else f"one of {named}, which divide d_model {d_model}",
+            default=default,
             disabled=disabled,
             help="Only numbers that divide d_model are offered.",
         )
-    )
+    )  # fmt: skip
+    st.session_state["heads_wish"] = (wish if heads == fits else heads, heads)
+    return heads
+
+
+def _settled(wish: int, d_model: int, heads: int, named: str) -> str:
+    """What became of the wished heads."""
+    now_there = "now there is 1 head" if heads == 1 else f"now there are {heads} heads"
+    return f"{wish} heads do not divide d_model {d_model}: {now_there}. Choose {named}."
