@@ -256,7 +256,7 @@ def test_wished_heads_come_back_when_d_model_allows_them_again() -> None:
 
 def test_heads_that_a_link_asks_for_are_wished_too() -> None:
     app = opened("app.py", heads="8")
-    for d_model, heads in ((65, 1), (64, 8)):
+    for d_model, heads in ((65, 5), (67, 1), (64, 8)):
         app.number_input(key="d_model").set_value(d_model).run()
         assert app.selectbox(key="heads").value == heads
 
