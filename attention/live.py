@@ -12,7 +12,6 @@ import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from torch import Tensor
 
     from attention.trace import Layer
 
@@ -50,7 +49,7 @@ def live(layer: Layer, head: int) -> dict[str, Any] | None:
         "w_o": w_o,
         "divisor": layer.divisor,
         "temperature": layer.temperature,
-        "mask": rule_of(layer.mask, *scores.shape[-2:]),
+        "mask": rule_of(layer),
         "made": FROM_ALL if whole else FROM_SCORES,
     }
 
@@ -93,32 +92,34 @@ def _size(heads: dict[str, Any], inputs: dict[str, Any]) -> int:
     return sum(part.nbytes for matrix in matrices for part in matrix.values() if isinstance(part, np.ndarray))
 
 
-def rule_of(mask: Tensor | None, rows: int, columns: int) -> dict[str, Any]:
-    """A mask [query_pos key_pos] as the rule that gives it: {kind, window, prefix, real, bits}.
+def rule_of(layer: Layer) -> dict[str, Any]:
+    """The mask of a layer, [query_pos key_pos], as the rule that gives it: {kind, window, prefix, real, bits}.
 
-    `real` (by key_pos) is 0 for keys that no query sees; `bits` (by cell) is there when no rule says it.
+    `real` (by key_pos) is 0 for padding, which every mask hides; `bits` (by query_pos and key_pos) is there when no
+    rule says it.
     """
     rule: dict[str, Any] = {"kind": "none", "window": 0, "prefix": 0, "real": None, "bits": None}
-    if mask is None or bool(mask.all()):
+    if layer.mask is None or bool(layer.mask.all()):
         return rule
-    visible = mask.numpy()
-    real = visible.any(axis=0)
+    visible = layer.mask.numpy()
+    rows, columns = visible.shape
+    real = np.ones(columns, dtype=bool) if layer.real is None else layer.real.numpy()
     if not real.all():
         rule["real"] = real.astype(np.uint8)
     apart = np.arange(columns)[None, :] - np.arange(rows)[:, None]
-    window = int(visible[0].sum()) - 1
-    causal_window = int(visible[:, 0].sum()) - 1
-    prefix = int(visible[0].sum())
+    # The cell farthest from the diagonal says how wide a window is, wherever padding or the map cut it off.
+    window = int(np.abs(apart[visible]).max(initial=0))
+    prefix = int((np.nonzero((visible & (apart > 0)).any(axis=0))[0] + 1).max(initial=0))
     for kind, size, cells in (
         ("none", 0, lambda: np.ones_like(visible)),
         ("causal", 0, lambda: apart <= 0),
         ("window", window, lambda: np.abs(apart) <= window),
-        ("causal window", causal_window, lambda: (apart <= 0) & (apart >= -causal_window)),
+        ("causal window", window, lambda: (apart <= 0) & (apart >= -window)),
         ("prefix", prefix, lambda: (apart <= 0) | (np.arange(columns) < prefix)),
     ):
         if np.array_equal(cells() & real, visible):
             return rule | {"kind": kind, "prefix" if kind == "prefix" else "window": size}
-    return rule | {"kind": "custom", "real": None, "bits": visible.astype(np.uint8)}
+    return rule | {"kind": "custom", "bits": visible.astype(np.uint8)}
 
 
 def _once(matrix: NDArray[Any]) -> dict[str, NDArray[Any]]:

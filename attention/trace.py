@@ -148,7 +148,8 @@ class Layer:
 
     Besides the steps: `mask` (boolean, True = may attend), the `divisor` of the scores (√d_k, or 1
     where scores are not scaled), the `temperature` (0 where the limit argmax was taken), the `dropout`, and
-    the parameters that made the steps, where the source has them.
+    the parameters that made the steps, where the source has them. `real` (boolean [key_pos]) is False for keys that
+    are padding; None where none is.
 
     Of a long text a source may keep the query × key matrices of one head only: then `only` is its number, and
     those steps are [1 query_pos key_pos]. `matrix` knows.
@@ -229,6 +230,7 @@ class Layer:
     temperature: float = 1.0
     dropout: float = 0.0
     only: int | None = None
+    real: Tensor | None = field(default=None, metadata={"axes": ("key_pos",)})
 
     def __post_init__(self) -> None:
         seen: dict[str, tuple[int, str]] = {}

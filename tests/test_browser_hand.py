@@ -73,6 +73,38 @@ def test_the_weights_follow_the_temperature_without_a_message(open_page: Open, s
     assert "temperature" not in page.url
 
 
+@pytest.mark.parametrize(
+    ("text", "text2", "knobs"),
+    [
+        ("the owl asked the moon and the moon blinked", "", {"mask": "custom", "cells": "9x9.eNpjYACCBhDBAAADCwCB"}),
+        ("the owl asked the moon", "a b c", {"mask": "window", "window": 3}),
+    ],
+)
+def test_a_mask_is_drawn_as_it_is_at_rest_and_in_the_hand(
+    open_page: Open, server: str, text: str, text2: str, knobs: dict[str, Any]
+) -> None:
+    page = open_page(f"{server}/?{urlencode({'text': text, 'text2': text2, **knobs})}")
+
+    def expected(temperature: float) -> Any:
+        return TypedText(text, AttentionConfig(temperature=temperature, **knobs), text2).trace().layers[0].weights[0]
+
+    np.testing.assert_allclose(painted(page, 1), expected(1.0).numpy(), rtol=0, atol=1e-6)
+    silent(page, lambda: follow(page, "temperature", 60))
+    np.testing.assert_allclose(painted(page, 1), expected(temperature(page)).numpy(), rtol=0, atol=1e-6)
+
+
+def test_what_only_the_old_mask_hid_is_seen_at_once_under_another(open_page: Open, server: str) -> None:
+    text, text2 = "alpha beta", "v w x y z"
+    page = open_page(f"{server}/?{urlencode({'text': text, 'text2': text2, 'mask': 'causal', 'd_model': 16})}")
+    page.evaluate(  # nobody answers: what is seen then is the page's own
+        "() => { WebSocket.prototype.send = () => {}; document.querySelector('.figures').frames = 0; }"
+    )
+    page.locator(".hand [name=mask]").select_option("none")
+    page.wait_for_function("document.querySelector('.figures').frames > 0")
+    shown = TypedText(text, AttentionConfig(d_model=16), text2).trace().layers[0]
+    np.testing.assert_allclose(painted(page, 1), shown.weights[0].numpy(), rtol=0, atol=1e-6)
+
+
 def test_what_is_let_go_is_the_knob_and_stands_in_the_address(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': TEXT})}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ from playwright.sync_api import Page
 
 from attention import AttentionConfig, TypedText, masks
 from attention.attend import attend
+from attention.live import live as sent_live
 from attention.live import rule_of
 from pages.ui import served
+from pages.ui.figure import pack
 
 pytestmark = pytest.mark.browser
 MASKS = {
@@ -27,6 +30,10 @@ def kernel(browser: Any, server: str) -> Any:
     page = browser.new_page()
     page.goto(f"{server}/_stcore/health")
     page.evaluate("async (path) => { window.kernel = await import(path); }", served.script("kernel"))
+    page.evaluate(
+        "async (paths) => { window.live = Object.assign({}, ...await Promise.all(paths.map((path) => import(path)))); }",
+        [served.script("live"), served.script("message")],
+    )
     page.evaluate(
         """() => { window.floats = (text) => new Float32Array(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer);
             window.text = (array) => { const bytes = new Uint8Array(array.buffer); let out = '';
@@ -50,8 +57,9 @@ def made(n_tokens: int, mask: str = "none", temperature: float = 1.0, seed: int 
     query, key = (2 * torch.randn(1, n_tokens, 16, generator=own) for _ in range(2))
     key[0, -1] = key[0, 0]  # the same word twice: a tie
     if mask == "padding":
-        visible = masks.padding(n_tokens, torch.arange(n_tokens) < n_tokens - 3)
-    elif mask == "custom":
+        real = torch.arange(n_tokens) < n_tokens - 3
+        return replace(attend(query, key, query, masks.padding(n_tokens, real), temperature=temperature), real=real)
+    if mask == "custom":
         visible = torch.rand(n_tokens, n_tokens, generator=own) < 0.5
         visible[1] = False
     else:
@@ -59,35 +67,97 @@ def made(n_tokens: int, mask: str = "none", temperature: float = 1.0, seed: int 
     return attend(query, key, query, visible, temperature=temperature)
 
 
-def in_page(page: Page, layer: Any, temperature: float) -> np.ndarray:
-    rule = rule_of(layer.mask, *layer.scores.shape[1:])
-    mask = {key: value.tolist() if hasattr(value, "tolist") else value for key, value in rule.items()}
-    mask["bits"] = mask["bits"] and [cell for row in mask["bits"] for cell in row]
-    text = page.evaluate(
-        """([query, key, width, columns, mask, divisor, temperature]) => {
-            const scores = kernel.dotScores(floats(query), floats(key), width);
-            return text(kernel.softmax(scores, columns, mask, temperature === 'inf' ? Infinity : divisor * temperature)); }""",
-        [sent(layer.query[0]), sent(layer.key[0]), 16, layer.scores.shape[2], mask, layer.divisor, "inf" if np.isinf(temperature) else temperature],
-    )  # fmt: skip
-    return received(text, *layer.scores.shape[1:])
+def in_page(page: Page, layer: Any, *turns: dict[str, Any], steps: tuple[str, ...] = ("weights",)) -> list[Any]:
+    """What the page makes of a layer as it is sent, packed and unpacked: the steps at rest, and after each of the turns."""
+    made = page.evaluate(
+        """([message, turns, steps]) => {
+            const bytes = Uint8Array.from(atob(message), (c) => c.charCodeAt(0)), exact = new live.Exact(live.unpack(bytes).live);
+            return [null, ...turns].map((turn) => {
+              if (turn) exact.turn({ ...turn, ...(turn.temperature === 'inf' && { temperature: Infinity }) });
+              return steps.map((name) => { const { flat, index } = exact.step(name), wide = exact.columnsOf(name);
+                return text(index ? new Float32Array(Array.from(index, (row) => [...flat.subarray(row * wide, (row + 1) * wide)]).flat()) : flat); }); }); }""",
+        [b64encode(pack([], sent_live(layer, 0))).decode(), list(turns), list(steps)],
+    )
+    return [[received(text, *layer.matrix(name).shape) for text, name in zip(one, steps, strict=True)] for one in made]
 
 
 @pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize("temperature", TEMPERATURES)
-def test_the_softmax_in_the_page_is_torchs(kernel: Page, mask: str, temperature: float) -> None:
-    for n_tokens in (1, 22, 256) if mask != "padding" else (22, 256):
-        layer = (
-            made(n_tokens, mask, temperature, **MASKS[mask])
-            if n_tokens > 1 or mask != "custom"
-            else made(2, mask, temperature)
-        )
-        np.testing.assert_allclose(in_page(kernel, layer, temperature), layer.weights[0].numpy(), rtol=0, atol=1e-6)
+def test_the_softmax_in_the_page_is_torchs(kernel: Page, mask: str) -> None:
+    for n_tokens in (2, 22, 256) if mask != "padding" else (22, 256):
+        turns = [{"temperature": "inf" if np.isinf(one) else one} for one in TEMPERATURES]
+        at_rest, *turned = in_page(kernel, made(n_tokens, mask, **MASKS[mask]), *turns)
+        for (weights,), temperature in zip([at_rest, *turned], (1.0, *TEMPERATURES), strict=True):
+            expected = made(n_tokens, mask, temperature, **MASKS[mask]).weights[0].numpy()
+            np.testing.assert_allclose(weights, expected, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("temperature", [0.05, 1.0, 10.0])
-def test_the_softmax_in_the_page_is_torchs_at_1024_tokens(kernel: Page, temperature: float) -> None:
-    layer = made(1024, "causal", temperature)
-    np.testing.assert_allclose(in_page(kernel, layer, temperature), layer.weights[0].numpy(), rtol=0, atol=1e-6)
+def test_the_softmax_in_the_page_is_torchs_at_1024_tokens(kernel: Page) -> None:
+    temperatures = [0.05, 10.0]
+    all_weights = in_page(kernel, made(1024, "causal"), *({"temperature": one} for one in temperatures))
+    for (weights,), temperature in zip(all_weights, (1.0, *temperatures), strict=True):
+        np.testing.assert_allclose(weights, made(1024, "causal", temperature).weights[0].numpy(), rtol=0, atol=1e-6)
+
+
+OWL, LINES = "the owl asked the moon", "the owl asked\nthe owl and the moon asked the owl"
+CUSTOM = masks.encode(torch.rand(9, 9, generator=torch.Generator().manual_seed(3)) < 0.6)
+SENT = {
+    "none": TypedText(OWL),
+    "causal": TypedText(OWL, AttentionConfig(mask="causal")),
+    "window": TypedText(OWL, AttentionConfig(mask="window", window=1)),
+    "causal window": TypedText(OWL, AttentionConfig(mask="causal window", window=2)),
+    "prefix": TypedText(OWL, AttentionConfig(mask="prefix", prefix=3)),
+    "padding": TypedText(LINES, AttentionConfig(mask="padding")),
+    "custom": TypedText(f"{OWL} and the moon blinked", AttentionConfig(mask="custom", cells=CUSTOM)),
+    "custom, made for another size": TypedText(OWL, AttentionConfig(mask="custom", cells=CUSTOM), "a b c"),
+    "custom and padding": TypedText(LINES, AttentionConfig(mask="custom", cells=CUSTOM), pad=True),
+    **{
+        f"{mask}, {len(keys.split())} keys": TypedText(OWL, AttentionConfig(mask=mask, **MASKS[mask]), keys)
+        for mask in ("causal", "window", "causal window", "prefix")
+        for keys in ("a b c", "a b c d e f g h i j k")
+    },
+    **{
+        f"{mask} and padding": TypedText(LINES, AttentionConfig(mask=mask, **MASKS[mask]), pad=True)
+        for mask in ("causal", "window", "causal window", "prefix")
+    },
+}
+TURNED = [
+    {"temperature": 0.05}, {"temperature": 3.7}, {"mask": "window", "window": 1}, {"mask": "none", "temperature": 1.0}, {"mask": "causal"},
+    {"mask": "causal window", "window": 2}, {"temperature": 0.35}, {"mask": "prefix", "prefix": 2}, {"mask": "padding"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SENT)
+def test_every_mask_is_drawn_as_it_is_at_rest_and_in_the_hand(kernel: Page, name: str) -> None:
+    """The way the numbers go: packed in Python, unpacked and made in the page, at rest and after each turn."""
+    config, layer = SENT[name].config, SENT[name].trace().layers[0]
+    steps = ("scaled_scores", "masked_scores", "weights", "head_output", "output")
+    turns = [
+        {**turn, "mask": {"kind": turn["mask"], **{size: turn.get(size, 0) for size in ("window", "prefix")}}}
+        if "mask" in turn
+        else turn
+        for turn in TURNED
+    ]
+    expected = [layer]
+    for turn in TURNED:
+        config = replace(config, **turn)
+        # Another mask does not make another text: what was padding stays there, and hidden.
+        expected.append(replace(SENT[name], config=config, pad=layer.real is not None).trace().layers[0])
+    for all_made, torchs in zip(in_page(kernel, layer, *turns, steps=steps), expected, strict=True):
+        for step, made_here in zip(steps, all_made, strict=True):
+            matrix = torchs.matrix(step).numpy()
+            np.testing.assert_allclose(
+                made_here, np.where(np.isneginf(matrix), np.nan, matrix), rtol=1e-5, atol=1e-5, err_msg=step
+            )
+
+
+def test_a_custom_mask_asked_for_by_hand_waits_for_its_cells(kernel: Page) -> None:
+    layer = SENT["custom"].trace().layers[0]
+    at_rest, none, again = in_page(kernel, layer, {"mask": {"kind": "none"}}, {"mask": {"kind": "custom"}})
+    np.testing.assert_array_equal(at_rest, again)
+    assert not np.array_equal(at_rest, none)
+    causal = SENT["causal"].trace().layers[0]
+    at_rest, custom = in_page(kernel, causal, {"mask": {"kind": "custom"}})
+    np.testing.assert_array_equal(at_rest, custom)
 
 
 def test_the_scores_in_the_page_are_the_backends_to_the_bit(kernel: Page) -> None:
@@ -121,10 +191,8 @@ def test_a_block_is_the_number_of_largest_size_as_the_backend_pools(kernel: Page
     np.testing.assert_array_equal(np.array(rows, np.float32), expected)
 
 
-@pytest.mark.parametrize("mask", MASKS)
-def test_a_mask_is_sent_as_the_rule_that_gives_it(mask: str) -> None:
-    layer = made(40, mask, **MASKS[mask])
-    rule = rule_of(layer.mask, 40, 40)
-    assert rule["kind"] == ("none" if mask == "padding" else mask)
-    assert (rule["bits"] is not None) == (mask == "custom")
-    assert (rule["real"] is not None) == (mask == "padding")
+@pytest.mark.parametrize("name", SENT)
+def test_a_mask_is_sent_as_the_rule_that_gives_it(name: str) -> None:
+    rule = rule_of(SENT[name].trace().layers[0])
+    assert (rule["bits"] is not None) == ("custom" in name)
+    assert (rule["real"] is not None) == ("padding" in name)

@@ -66,11 +66,23 @@ def test_a_rule_says_every_cell_of_its_mask(rows_and_columns, config, padded):
     n_queries, n_keys = rows_and_columns
     real = torch.arange(n_keys) < n_keys - padded if padded else None
     mask = masks.build(config, n_queries, n_keys, real)
-    rule = rule_of(mask, n_queries, n_keys)
-    if rule["bits"] is not None:
-        again = rule["bits"].astype(bool)
-    else:
-        named = AttentionConfig(mask=rule["kind"], window=max(0, rule["window"]), prefix=rule["prefix"])
-        keys = None if rule["real"] is None else torch.from_numpy(rule["real"].astype(bool))
-        again = masks.build(named, n_queries, n_keys, keys).numpy()
-    np.testing.assert_array_equal(again, mask.numpy())
+    rule = rule_of(Layer(mask=mask, real=real))
+    assert rule["bits"] is None
+    named = AttentionConfig(mask=rule["kind"], window=rule["window"], prefix=rule["prefix"])
+    keys = None if rule["real"] is None else torch.from_numpy(rule["real"].astype(bool))
+    np.testing.assert_array_equal(masks.build(named, n_queries, n_keys, keys).numpy(), mask.numpy())
+
+
+def test_only_padding_is_hidden_under_every_mask():
+    """What the mask alone hides of every query is no padding: another mask shows it."""
+    text = TypedText("alpha beta", AttentionConfig(mask="causal"), "v w x y z")
+    assert rule_of(text.trace().layers[0])["real"] is None
+    padded = TypedText("a b\na b c d", AttentionConfig(mask="causal"), pad=True).trace().layers[0]
+    assert rule_of(padded)["real"].tolist() == [1, 1, 0, 0]
+
+
+def test_a_mask_that_no_rule_says_is_sent_cell_by_cell():
+    visible = torch.tensor([[True, False, True], [False, True, True]])
+    rule = rule_of(Layer(mask=visible))
+    assert rule["kind"] == "custom"
+    np.testing.assert_array_equal(rule["bits"], visible.numpy())

@@ -145,7 +145,7 @@ class TypedText:
         self._check_size(tokens, key_tokens)
         real = None if PAD not in key_tokens else torch.tensor([token != PAD for token in key_tokens])
         layer = finish(
-            before.layers[0],
+            replace(before.layers[0], real=real),
             masks.build(config, len(tokens), len(key_tokens), real),
             scaled=config.scaled,
             temperature=config.temperature,

@@ -30,7 +30,8 @@ export function product(rows, columns) {
 }
 
 // The keys that a query may see: a span, without those that are hidden for everybody.
-// `mask` is {kind, window, prefix, real, bits}: `real` (by key) is 0 for padding; `bits` (by cell) says it all by itself.
+// `mask` is {kind, window, prefix, real, bits}: `real` (by key) is 0 for padding; `bits`, a row for every query as message.js
+// gives any matrix, says it all by itself.
 export function span(mask, q, columns) {
   if (mask.bits) return [0, columns];
   let from = 0, to = columns;
@@ -40,14 +41,14 @@ export function span(mask, q, columns) {
   return [Math.min(from, to), to];
 }
 
-function hides(mask, q, k, columns) {
-  return (mask.bits && !mask.bits[q * columns + k]) || (mask.real && !mask.real[k]);
+function hides(mask, q, k) {
+  return (mask.bits && !mask.bits[q][k]) || (mask.real && !mask.real[k]);
 }
 
 // Whether a mask hides one cell.
 export function hidden(mask, q, k, columns) {
   const [from, to] = span(mask, q, columns);
-  return k < from || k >= to || Boolean(hides(mask, q, k, columns));
+  return k < from || k >= to || Boolean(hides(mask, q, k));
 }
 
 // The shares of one query into `out`, from `at` on. Rows sum to 1; a row that sees no key is 0.
@@ -59,13 +60,13 @@ export function softmaxRow(scores, at, q, columns, mask, divisor, out) {
   const round = scores instanceof Float32Array ? Math.fround : Number;
   const by = round(divisor);
   let highest = -Infinity;
-  for (let k = from; k < to; k += 1) if (scores[at + k] > highest && !(sparse && hides(mask, q, k, columns))) highest = scores[at + k];
+  for (let k = from; k < to; k += 1) if (scores[at + k] > highest && !(sparse && hides(mask, q, k))) highest = scores[at + k];
   if (to - from < columns || sparse || highest === -Infinity) out.fill(0, at, at + columns);
   if (highest === -Infinity) return;
   const top = by === 0 ? highest : round(highest / by);
   let total = 0;
   for (let k = at + from; k < at + to; k += 1) {
-    if (sparse && hides(mask, q, k - at, columns)) continue;
+    if (sparse && hides(mask, q, k - at)) continue;
     const share = by === 0 ? Number(scores[k] === highest) : Math.exp(round(scores[k] / by) - top);
     out[k] = share;
     total += share;
@@ -132,7 +133,7 @@ export function covered(mask, columns, block, [top, bottom], [left, right]) {
   for (let q = top; q < bottom; q += 1) {
     const line = out[Math.floor((q - top) / block)], [from, to] = span(mask, q, columns);
     for (let k = Math.max(from, left); k < Math.min(to, right); k += 1) {
-      if (!hides(mask, q, k, columns)) line[Math.floor((k - left) / block)] = NaN;
+      if (!hides(mask, q, k)) line[Math.floor((k - left) / block)] = NaN;
     }
   }
   return out;

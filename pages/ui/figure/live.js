@@ -55,14 +55,15 @@ export class Exact {
     this.sent = sent;
     const all = Object.values(this.heads), { index } = all[0].query;
     this.index = index && all.every(({ query }) => query.index && same(query.index, index)) ? index : null;
-    this.turn({ mask: sent.mask, temperature: sent.temperature, head: sent.head });
+    this.mask = sent.mask;
+    this.turn({ temperature: sent.temperature, head: sent.head });
     this.turned = false; // what Python sent is still what is so
   }
 
-  // Takes a mask, a temperature or a head, and forgets what depended on the old one. What the mask hides of
-  // every query, padding, stays hidden under any other.
+  // Takes a mask, a temperature or a head, and forgets what depended on the old one. Padding stays hidden under any
+  // mask. Which cells a custom one hides only Python knows: until it answers, its own mask stands.
   turn({ mask, temperature = this.temperature, head = this.head }) {
-    this.mask = mask ? { real: this.sent.mask.real, ...mask } : this.mask;
+    if (mask) this.mask = mask.kind === "custom" ? this.sent.mask : { window: 0, prefix: 0, ...mask, real: this.sent.mask.real };
     this.head = this.heads[head] ? head : this.head;
     Object.assign(this, { turned: true, temperature, made: {}, shares: new Map() });
   }
