@@ -16,13 +16,23 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+import hypothesis
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
 from replicas import Replicas, Visitor, running_proxy
 
 # As the server does: with more threads BLAS sums in another order, and the last bit differs.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# No test asks how fast the machine is: whatever waits does so for a minute, and what comes at once costs nothing.
+PATIENCE = 60_000  # milliseconds
+expect.set_options(timeout=PATIENCE)
+# The same examples in every run, so that a red test means a change; `--hypothesis-profile=default` looks for others.
+hypothesis.settings.register_profile(
+    "lab", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("lab")
 
 ROOT = Path(__file__).parents[1]
 # Before it finds its base path, Streamlit's page asks for these below the page's own path.

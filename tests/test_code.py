@@ -219,7 +219,7 @@ KNOBS = st.fixed_dictionaries(
 TEXTS = st.lists(st.sampled_from(["the", "The", "cat", "\n", *NASTY]) | st.text(max_size=4), max_size=8).map(" ".join)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(KNOBS, TEXTS, TEXTS, st.booleans(), st.booleans())
 def test_any_text_with_any_knobs(knobs: dict[str, Any], text: str, text2: str, lowercase: bool, pad: bool) -> None:
     if knobs["init"] == "identity":
@@ -339,7 +339,7 @@ def test_nothing_a_person_has_typed_is_run(tmp_path: Path, monkeypatch: pytest.M
     assert set(calls) <= {"list", "len", "range"}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.text(st.characters(), max_size=6) | st.sampled_from(EVIL), min_size=1, max_size=30))
 def test_any_labels_are_the_same_again(values: list[str]) -> None:
     tokens = tuple(values)

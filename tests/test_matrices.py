@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from attention import AttentionConfig, Matrices, MatrixError, ShapeError, explain, find_step, frames, plots
@@ -79,7 +79,6 @@ def test_the_source_can_be_the_key_of_a_cache() -> None:
 @given(
     st.integers(1, 5), st.integers(1, 7), st.integers(1, 4), st.sampled_from(MASKS), st.sampled_from([0.05, 1.0, 3.0])
 )
-@settings(deadline=None)
 def test_parity_with_torch_for_queries_and_keys_of_unequal_length(
     n_queries: int, n_keys: int, d_k: int, mask: str, temperature: float
 ) -> None:

@@ -6,7 +6,7 @@ from io import BytesIO
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.lib import format as npy
 
@@ -156,15 +156,15 @@ HOSTILE = {
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_ten_megabytes_of_nonsense_are_refused_quickly(text: str) -> None:
-    started = time.perf_counter()
+    started = time.thread_time()
     with pytest.raises(MatrixError) as caught:
         parse(text)
-    assert time.perf_counter() - started < 5  # a fraction of it here; a quadratic pattern takes hours
+    assert time.thread_time() - started < 60  # a fraction of a second here; a quadratic pattern takes hours
     assert len(str(caught.value)) < 400
 
 
 @given(st.text(st.sampled_from("[]()1.5,; \t\n-e=…xnp'\"<"), max_size=40))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_whatever_is_pasted_gives_a_matrix_or_a_sentence(text: str) -> None:
     try:
         rows = parse(text)
@@ -198,10 +198,10 @@ def test_a_link_is_short() -> None:
 
 
 @given(matrices(SINGLE))
-@settings(deadline=None)
+@example(((0.004310000687837601,),))  # nine digits after the point say too little of it
 def test_what_numpy_and_torch_print_is_read_back(rows: tuple[tuple[float, ...], ...]) -> None:
     array = np.array(rows, dtype=np.float32)
-    with np.printoptions(precision=9, floatmode="maxprec"):
+    with np.printoptions(floatmode="unique"):
         for text in (str(array), repr(array)):
             np.testing.assert_array_equal(np.array(parse(text), dtype=np.float32), array)
     np.testing.assert_array_equal(parse(str(array.tolist())), array)
@@ -295,7 +295,6 @@ def test_a_bad_file_gets_a_sentence(data: bytes, file_name: str, sentence: str) 
 
 
 @given(st.data())
-@settings(deadline=None)
 def test_a_damaged_file_gives_a_matrix_or_a_sentence(data: st.DataObject) -> None:
     whole = bytearray(npy_bytes(np.eye(2)))
     for _ in range(data.draw(st.integers(1, 4))):

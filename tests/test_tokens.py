@@ -51,9 +51,9 @@ def test_lowercase_can_be_switched_off():
 )
 def test_ten_thousand_characters_without_a_space_are_quick(piece):
     text = (piece * 10_000)[:10_000]
-    start = time.perf_counter()
+    start = time.thread_time()  # of the processor, which others may be using too
     tokens = tokenize(text)
-    assert time.perf_counter() - start < 2
+    assert time.thread_time() - start < 10  # a quarter of a second here; a pattern that goes astray never ends
     assert "".join(tokens) == text
 
 

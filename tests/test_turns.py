@@ -13,12 +13,18 @@ from streamlit.testing.v1 import AppTest
 from pages.ui import process, turns
 
 
+@pytest.fixture(autouse=True)
+def nobody_loses_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine 0.3 s pass without a line of Python; a test in which somebody loses says so itself."""
+    monkeypatch.setattr(turns, "LONGEST", 600.0)
+
+
 def in_threads(*works: Callable[[], None]) -> None:
     threads = [threading.Thread(target=work) for work in works]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()
 
 
@@ -50,11 +56,11 @@ def test_who_steps_aside_lets_another_have_the_turn_and_gets_it_back() -> None:
             said.append("begins")
             with turns.aside():
                 stepped.set()
-                assert done.wait(10)
+                assert done.wait(60)
             said.append("goes on")
 
     def short_work() -> None:
-        assert stepped.wait(10)
+        assert stepped.wait(60)
         with turns.turn():
             said.append("another")
         done.set()
@@ -69,21 +75,22 @@ def test_a_turn_ends_with_its_error_also_one_from_aside() -> None:
     in_threads(pass_by)
 
 
-def test_who_takes_too_long_keeps_nobody_waiting() -> None:
+def test_who_takes_too_long_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "LONGEST", 0.05)
     entered, done, said = threading.Event(), threading.Event(), []
 
     def endless() -> None:
         with turns.turn():
             entered.set()
-            assert done.wait(10)
+            assert done.wait(60)
             with turns.aside():
                 said.append("its turn is another's, and stays so")
 
     def short_work() -> None:
-        assert entered.wait(10)
+        assert entered.wait(60)
         with turns.turn():
             done.set()
-            threading.Event().wait(0.05)
+            threading.Event().wait(0.01)
             said.append("short work")
 
     in_threads(endless, short_work, short_work)

@@ -187,7 +187,7 @@ def test_the_matrices_are_drawn_independently():
 # -- order ------------------------------------------------------------------------------------
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.permutations(["a", "dog", "ran", "to", "a", "log"]))
 def test_without_positions_the_order_of_the_keys_only_orders_the_columns(words):
     order = sorted(range(6), key=lambda i: words[i])
