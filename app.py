@@ -12,9 +12,7 @@ from pages.ui.start import start
 
 MAIN_STEPS = ("scores", "weights", "output")
 
-page = start(
-    "Lab", "Every matrix between a text and the output of attention. Click a cell to see how its number came about."
-)
+page = start("Lab", "Click a cell to see how its number came about.")
 index, cell = page.index, page.cell
 
 
@@ -58,11 +56,11 @@ if own_map:
             [plots.heatmap_json(page.trace, cell.step, index, cell.head, cell, stretch)], "lab_chosen", pick_cell
         )
 with arithmetic:
-    st.markdown("#### How this number came about")
+    st.markdown("## How this number came about")
     explanation = explain(page.trace, cell.step, index, cell.head, cell.row, cell.column)
     show.arithmetic(explanation, *frames.names(page.trace, cell), on_step=inputs.choose)
 
-st.markdown(f"#### All numbers of `{cell.step}`")
+st.markdown(f"## All numbers of `{cell.step}`")
 show.table(
     lambda: frames.frame(page.trace, cell.step, index, cell.head),
     page.layer.matrix(cell.step, cell.head).numel(),

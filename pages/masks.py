@@ -52,7 +52,7 @@ elif not locked():
         "This source brings its own mask. To click one together, choose typed text or your own matrices as the source."
     )
 
-st.markdown("#### A query that sees no key")
+st.markdown("## A query that sees no key")
 st.markdown(
     "The softmax shares out 1 among the keys a query may see. Where there is none, there is nothing to share: "
     "the honest answer is a row of zeros. This is what code in the wild makes of such a row, worked out now "
@@ -60,7 +60,7 @@ st.markdown(
 )
 show.lines(mask_lessons.hidden_row_table(mask_lessons.scores_of(page.layer, cell)))
 
-st.markdown("#### The averaging trick: why a mask and a softmax")
+st.markdown("## The averaging trick: why a mask and a softmax")
 average, ways = mask_lessons.averaging_traces(page.trace, page.index)
 st.markdown(
     "Attention without any preference is an average over what a query may see. A loop does it, a triangular matrix does it "

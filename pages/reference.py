@@ -44,8 +44,8 @@ with st.container(key="reference_steps"):
             if not there:
                 st.caption("Not in this trace: its source, or its knobs, do not make it.")
 
-st.markdown("#### Axes")
+st.markdown("## Axes")
 show.lines(glossary.axes(page.layer))
-st.markdown("#### Parameters")
+st.markdown("## Parameters")
 show.lines(glossary.parameters(page.layer))
 show.twin(glossary.frame(page.layer), "reference_steps_table", "All steps and parameters as a table")

@@ -17,7 +17,7 @@ def scaled(source: TypedText) -> lessons.Scaling:
     return lessons.scaling(source)
 
 
-st.markdown("#### From scores to shares")
+st.markdown("## From scores to shares")
 picture, words = st.columns([3, 2], vertical_alignment="center")
 with picture:
     curve = lessons.curve()
@@ -27,7 +27,7 @@ with words:
     st.markdown(lessons.WHY_SOFTMAX)
 show.twin(curve.frame(), "softmax_curve")
 
-st.markdown("#### Your numbers, cold and hot")
+st.markdown("## Your numbers, cold and hot")
 knobs = Knobs(page.notes, {"softmax_row": "0.1, -0.2, -0.3, 0.5", "softmax_factor": 200})
 typed = knobs.text(
     "A row of numbers", "softmax_row", 1000, st.text_input,
@@ -44,7 +44,7 @@ if row:
     show.figures([charts.variance_by_temperature(spread), charts.entropy_by_temperature(spread)], "softmax_spread")
     show.twin(spread.frame(), "softmax_temperatures")
 
-st.markdown("#### Why we scale")
+st.markdown("## Why we scale")
 text = page.source if isinstance(page.source, TypedText) else TypedText(str(inputs.DEFAULTS["text"]))
 scaling = scaled(text)
 picture, words = st.columns([3, 2])
@@ -57,7 +57,7 @@ with words:
 show.twin(scaling.frame(), "softmax_scaling_table")
 
 if row:
-    st.markdown("#### Why we subtract the maximum")
+    st.markdown("## Why we subtract the maximum")
     st.latex(r"\frac{e^{x_i}}{\sum_j e^{x_j}} = \frac{e^{x_i - m}}{\sum_j e^{x_j - m}}, \quad m = \max_j x_j")
     factor = knobs.steps(
         "Multiply your numbers by",

@@ -204,7 +204,7 @@ def test_a_link_left_at_once_for_other_pages_keeps_its_knobs(open_page: Open, se
     page = open_page(f"{server}/?{LINK}&heads=2", fresh=True)
     expected = {"text": [TEXT], "mask": ["causal"], "heads": ["2"]}
     for name in ("Heads", "Masks", "Softmax", "Lab", "Reference", "Lab"):
-        page.get_by_test_id("stSidebar").get_by_role("link", name=name).click()
+        page.locator(".st-key-menu").get_by_role("link", name=name, exact=True).click()
         expect(page.get_by_role("heading", level=1)).to_have_text("Attention Lab" if name == "Lab" else name)
         page.wait_for_url(lambda url: parse_qs(urlsplit(url).query) == expected)
         expect(page.get_by_label("Text", exact=True)).to_have_value(TEXT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
@@ -19,41 +20,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TABLE_CELLS = 64 * 64  # a table of more is not made unasked
-_STYLES = """
-<style>
-  /* Streamlit lets what is stale fade, beginning after half a second. Even a fade that only waits makes a layer of every
-     element, to be painted anew; without it a turned knob is seen a fifth sooner. That a run takes long, "Running" says. */
-  :is([data-stale=true], summary) { opacity: 1 !important; transition: none !important; }
-  .stMain .block-container { padding: 1.5rem 2rem 3rem; gap: 0.75rem; }
-  .stMain h1 { font-size: 1.9rem; padding: 0; }
-  .stMain h4 { padding: 0.25rem 0 0; }
-  .st-key-strip { gap: 0.3rem; }
-  .st-key-strip button { padding: 0.2rem 0.5rem; min-height: 3.9rem; }
-  .st-key-strip button p { display: flex; flex-direction: column; align-items: center; line-height: 1.2; font-size: 0.75rem; }
-  .st-key-strip button p strong { font-size: 1.1rem; }
-  .cell-title { font-size: 1.2rem; overflow-wrap: anywhere; }
-  .stMain .katex-display { overflow-x: auto; overflow-y: hidden; padding-block: 0.3rem; margin: 0; }
-  .stMain .stMarkdown:has(.katex-display) > div { margin-left: 0; max-width: 100%; }
-  .stMain .stMarkdown:has(.katex-display) > div > * { min-width: 0; }
-  .stMain .katex-display > .katex { text-align: left; }
-  .st-key-reference_steps { display: grid; gap: 0.8rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 290px), 1fr)); align-items: stretch; }
-  .st-key-reference_steps > div { display: flex; height: auto; } .st-key-reference_steps > div > div { flex: 1; }
-  .st-key-reference_steps > div > div > :last-child { margin-top: auto; }
-  .axes { font-family: var(--st-code-font, monospace); font-size: 0.85rem; margin-top: 0.3rem; }
-  .kind { display: inline-block; margin-top: 0.4rem; padding: 0 0.5rem; border-radius: 1rem; font-size: 0.78rem; white-space: nowrap; }
-  .kind.signed { background: #4393c333; } .kind.probability { background: #35b77933; }
-  .stMain dl.elsewhere { display: grid; grid-template-columns: max-content 1fr; gap: 0.1rem 0.7rem; margin: 0.7rem 0 0; padding: 0; font-size: 0.82rem; }
-  .stMain dl.elsewhere :is(dt, dd) { margin: 0; padding: 0; overflow-wrap: anywhere; } .elsewhere dt, .elsewhere small { opacity: 0.75; font-weight: 400; }
-  .elsewhere span { display: inline-block; margin-right: 0.7rem; }
-  @media (max-width: 640px) { .stMain .block-container { padding: 3.5rem 0.8rem 2rem; } .stMain .katex { font-size: 1rem; } }
-</style>
-"""
-_NO_SIDEBAR = "<style>[data-testid=stSidebar], [data-testid=stExpandSidebarButton] { display: none; }</style>"
+_STYLES = (Path(__file__).parent / "styles.css").read_text(encoding="utf-8")
+_NO_SIDEBAR = "[data-testid=stSidebar], [data-testid=stExpandSidebarButton] { display: none; } .st-key-page_head.st-key-page_head { padding-left: 0; }"
 
 
 def styles(sidebar: bool = True) -> None:
     """The page's few own styles; without `sidebar` there is none, nor the button that opens it."""
-    st.html(_STYLES if sidebar else _STYLES + _NO_SIDEBAR)
+    st.html(f"<style>{_STYLES if sidebar else _STYLES + _NO_SIDEBAR}</style>")
 
 
 def figures(

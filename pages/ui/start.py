@@ -95,22 +95,23 @@ def start(title: str, intro: str, pick: bool = True) -> Page:
     embedded = bool(st.context.is_embedded)
     show.styles(sidebar=not (embedded or locked()))
     _open_page(title)
-    with st.container(horizontal=True, vertical_alignment="bottom", key="page_head"):
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="page_head"):
         st.title("Attention Lab" if title == "Lab" else title, anchor=False)
-        tools = st.container(horizontal=True, width="content", vertical_alignment="center")
-    about = st.container(gap=None)
+        menu = st.container(horizontal=True, gap=None, key="menu")
+        tools = st.container(horizontal=True, width="content", vertical_alignment="center", gap="xsmall", key="tools")
+    about = st.container(horizontal=True, gap=None, key="page_about")
     with about:
         figure.warm()
-    about.caption(intro)
+    about.caption(intro, width="content")
     inputs.carry_over(title)
     inputs.take_over()
     notes = Notes()
     wide = st.container()
     with st.expander("Knobs") if embedded and not locked() else st.sidebar:
-        menu = st.container(gap=None)
         source = None
         try:
-            source = sidebar.source(notes, wide)
+            with nullcontext() if pick or embedded or locked() else st.expander("The source and its knobs"):
+                source = sidebar.source(notes, wide)
         except AttentionError as error:
             notes.error(str(error))
         if not (embedded or locked()):
@@ -122,7 +123,7 @@ def start(title: str, intro: str, pick: bool = True) -> Page:
         state = {key: text for key, text in inputs.state().items() if len(text) <= LONGEST_IN_A_LINK}
         with menu, suppress(StreamlitPageNotFoundError):
             for path, name in MENU.items():
-                st.page_link(path, label=name, query_params=state)
+                st.page_link(path, label=name, query_params=state, width="content")
     trace = _worked_out(source, notes, about)
     if source is None or trace is None:
         with tools:
@@ -130,7 +131,7 @@ def start(title: str, intro: str, pick: bool = True) -> Page:
         st.stop()
     notes.say(trace.notes)
     if trace.random:
-        about.caption("🎲 **Random weights:** this shows the mechanism, not language.")
+        about.caption("**Random weights:** this shows the mechanism, not language.", width="content")
     above = st.container()
     index = inputs.chosen_layer(notes, trace)
     cell = inputs.chosen_cell(notes, trace.layers[index]) if pick else Cell(inputs.DEFAULTS["step"], 0, 0, 0)
