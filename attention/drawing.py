@@ -157,6 +157,8 @@ def figure_of(
     if hidden is not None and hidden.any():
         data.append({**ground, "z": np.where(hidden, np.float32(1), np.float32(np.nan)), **own})
     meta = {"alt": _alt(trace, step, layer, where, shape, blind, span), "step": step.name, "ground": ground}
+    heads = "-heads" if many else f"-H{panels[0].head}" if step.per_head else ""
+    meta["file"] = [step.name, f"L{layer}{heads}"]
     meta["axes"] = [_short(step.row_axis), _short(step.column_axis)]
     heading = f"<b>{step.symbol}</b>  {step.name}"
     laid = laid_out(trace, (step.row_axis, step.column_axis), panels, heading, facts, meta, (rows, columns))
@@ -179,6 +181,15 @@ def drawn(spec: Spec) -> go.Figure:
     Plotly's check of every key takes ten times as long as all the rest; a test does it instead.
     """
     return go.Figure(spec, _validate=False)
+
+
+def unmarked(figure: go.Figure) -> go.Figure:
+    """The figure without the outlines of the chosen cell, its row and its column."""
+    layout = figure.layout.to_plotly_json()
+    layout["shapes"] = [shape for shape in layout.get("shapes", ()) if shape["line"].get("color") != CHOSEN]
+    if "file" in layout["meta"]:
+        layout["meta"] = {**layout["meta"], "file": layout["meta"]["file"][:2]}  # its name need not say which cell
+    return drawn({"data": figure.data, "layout": layout})
 
 
 def laid_out(

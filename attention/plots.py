@@ -73,7 +73,9 @@ def heatmap_json(
             note("Σ row", y=-0.5, yanchor="bottom", **beside),
             *(note(text, y=row, **beside) for row, text in enumerate(sums)),
         ]
-    return figure_of(trace, found, layer, matrix.numpy(), hidden, [panel], stretch, **more)
+    figure = figure_of(trace, found, layer, matrix.numpy(), hidden, [panel], stretch, **more)
+    figure["layout"]["meta"]["file"].append(_place(found, chosen))
+    return figure
 
 
 def mask_map(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> go.Figure:
@@ -102,7 +104,7 @@ def mask_map(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> go.Fig
     facts = [allowed] + ([f"{blind} {'query sees' if blind == 1 else 'queries see'} no key"] if blind else [])
     alt = f"Heatmap of the mask, query (attends from) by key (attends to): {', '.join(facts)}. The grid below has every cell."
     panel = Panel(0, 0, 0, rows, columns)
-    meta = {"alt": alt, "step": "mask"}
+    meta = {"alt": alt, "step": "mask", "file": ["mask", f"L{layer}", _place(find_step("weights"), chosen)]}
     heading = "<b>mask</b>  may attend"
     layout = laid_out(trace, ("query_pos", "key_pos"), [panel], heading, facts, meta, (rows, columns))
     layout["title"]["pad"]["b"] = 60  # level with its neighbours, which a colour bar lifts
@@ -116,21 +118,32 @@ def way(trace: Trace, name: str) -> go.Figure:
     figure.layout.title.text = f"<b>{name}</b>"
     figure.layout.title.subtitle.text = "each row the average of all rows up to it"
     figure.layout.meta["alt"] = f"By {name}: {figure.layout.meta['alt']}"
+    figure.layout.meta["file"][0] += f"-by-{name.replace(' ', '-')}"
     return figure
+
+
+def _shared(step: Step, chosen: Cell) -> tuple[int, int]:
+    """The row and the column of a map that belong to the chosen cell; −1 where there is none."""
+    if chosen.step == step.name:
+        return chosen.row, chosen.column
+    origin = find_step(chosen.step)
+    at = {
+        axis: i
+        for axis, i in ((origin.row_axis, chosen.row), (origin.column_axis, chosen.column))
+        if axis in AXIS_TITLES
+    }
+    return at.get(step.row_axis, -1), at.get(step.column_axis, -1)
+
+
+def _place(step: Step, chosen: Cell | None) -> str:
+    """What a map's file is called after: the row and column that are outlined in it, such as q3-k2."""
+    places = zip("qk", (-1, -1) if chosen is None else _shared(step, chosen), strict=True)
+    return "-".join(f"{letter}{i}" for letter, i in places if i >= 0)
 
 
 def _marks(step: Step, panel: Panel, chosen: Cell) -> list[dict[str, Any]]:
     """Outlines of the chosen cell, or the row and column of this map that share its query or key."""
-    if chosen.step == step.name:
-        row, column = chosen.row, chosen.column
-    else:
-        origin = find_step(chosen.step)
-        at = {
-            axis: i
-            for axis, i in ((origin.row_axis, chosen.row), (origin.column_axis, chosen.column))
-            if axis in AXIS_TITLES
-        }
-        row, column = at.get(step.row_axis, -1), at.get(step.column_axis, -1)
+    row, column = _shared(step, chosen)
     marks = []
     if row >= 0:
         marks.append(outline(0, row, panel.columns, 1, 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ import safetensors.numpy
 from conftest import acted, click_cell, painted, settled
 from playwright.sync_api import Browser, Page, expect
 from test_browser import CAUSAL, LINK, TEXT, Open
+
+from attention.drawing import CHOSEN
 
 pytestmark = pytest.mark.browser
 CLIPBOARD = {"permissions": ["clipboard-read", "clipboard-write"]}
@@ -112,6 +115,13 @@ def saved(page: Page, name: str) -> bytes:
     return Path(download.value.path()).read_bytes()
 
 
+def name_of(page: Page, name: str) -> str:
+    """What the file of a download button is called."""
+    with page.expect_download(timeout=60_000) as download:
+        page.get_by_role("button", name=name, exact=True).click()
+    return download.value.suggested_filename
+
+
 def test_a_figure_is_saved_as_the_vector_and_the_width_that_were_asked_for(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}")
     # Only the fragment of the maps runs, and sends no new figure.
@@ -130,6 +140,26 @@ def test_a_figure_is_saved_as_the_vector_and_the_width_that_were_asked_for(open_
     assert not list(svg.iter("{http://www.w3.org/2000/svg}image"))
     assert saved(page, "PDF").startswith(b"%PDF")
     assert saved(page, "PNG").startswith(b"\x89PNG")
+
+
+def test_maps_are_saved_side_by_side_under_a_name_that_says_which_with_or_without_the_cross(
+    open_page: Open, server: str
+) -> None:
+    page = open_page(f"{server}/?{LINK}&head=2&q=3&k=2")
+    page.get_by_role("button", name="Save as a picture").click()
+    expect(page.get_by_role("radio", name="A weights")).to_be_checked()  # the map of the chosen cell
+    assert name_of(page, "SVG") == "weights-L0-H2-q3-k2.svg"
+    page.get_by_role("radio", name="All side by side").click()
+    expect(page.get_by_text("With titles")).to_be_visible()
+    settled(page)
+    assert name_of(page, "PDF") == "scores-weights-output-L0-H2-q3-k2.pdf"
+    svg = saved(page, "SVG").decode()
+    assert CHOSEN in svg
+    assert all(re.search(rf">{symbol}</text>", svg) for symbol in "SAO")
+    assert saved(page, "HTML").count(b'role="figure"') == 3
+    acted(page, lambda: page.get_by_text("With the cross").click())
+    assert name_of(page, "SVG") == "scores-weights-output-L0-H2.svg"
+    assert CHOSEN not in saved(page, "SVG").decode()
 
 
 def test_the_numbers_and_the_code_that_are_saved_are_those_of_the_page(open_page: Open, server: str) -> None:

@@ -30,7 +30,8 @@ from attention import (
     mask_lessons,
     plots,
 )
-from attention.drawing import ALLOWED, HIDDEN, PROBABILITY
+from attention.drawing import ALLOWED, HIDDEN, PROBABILITY, unmarked
+from attention.drawing import CHOSEN as CROSS
 from attention.paper import KINDS, picture
 from attention.paper.cells import MOST_CELLS, MOST_IN_ALL, block, visible
 from attention.pooling import pooled
@@ -229,6 +230,60 @@ def test_a_png_of_a_metre_stays_small_enough_to_make():
     image = Image.open(io.BytesIO(drawn("weights", "png", 100)))
     assert image.width * image.height <= 25_000_000
     assert image.width / image.info["dpi"][0] * 2.54 == pytest.approx(100, abs=0.02)
+
+
+# -- several in one -----------------------------------------------------------------------------
+
+SIDE_BY_SIDE = ("scores", "weights", "output", "mask")
+
+
+@pytest.mark.parametrize("width", [8, 16, 40])
+def test_several_figures_stand_side_by_side_with_their_rows_in_line(width):
+    root = ET.fromstring(picture([FIGURES[name]() for name in SIDE_BY_SIDE], "svg", width))
+    assert float(root.get("width")[:-2]) == pytest.approx(width / 2.54 * 72, abs=1e-4)
+    parts = [shapes(root, f"{prefix}cells")[0] for prefix in ("", "part-1-", "part-2-", "part-3-")]
+    for i, boxes in enumerate(parts):
+        assert i * width / 4 / 2.54 * 72 < boxes[:, 0].min() < boxes[:, 2].max() < (i + 1) * width / 4 / 2.54 * 72
+    tops, bottoms = (
+        [end(boxes) for boxes in parts] for end in (lambda one: one[:, 1].min(), lambda one: one[:, 3].max())
+    )
+    np.testing.assert_allclose(tops, tops[0], atol=0.5)  # the mask leaves a pixel between its cells
+    np.testing.assert_allclose(bottoms, bottoms[0], atol=0.5)
+    names = [element.get("id") for element in root.iter() if element.get("id")]
+    assert len(names) == len(set(names))
+    assert "".join(root.find(f"{SVG}title").itertext()).count(" · ") == 3
+    every = set().union(*({element.text for element in svg(name).iter(f"{SVG}text")} for name in SIDE_BY_SIDE))
+    assert len(set(texts(root)) - every) <= 8  # titles may wrap elsewhere
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_figure_of_a_list_is_the_figure(kind):
+    assert picture([FIGURES["weights"]()], kind) == drawn("weights", kind)
+
+
+def test_without_its_cross_a_picture_has_no_outline_and_a_shorter_name():
+    figure = FIGURES["weights"]()
+    assert figure.layout.meta["file"] == ["weights", "L0-H1", "q4-k2"]
+    bare = unmarked(figure)
+    assert bare.layout.meta["file"] == ["weights", "L0-H1"]
+    assert CROSS.encode() in picture(figure, "svg")
+    assert CROSS.encode() not in picture(bare, "svg")
+    assert len(figure.layout.shapes) == 3
+    assert picture(bare, "svg") == picture(plots.heatmap(trace(mask="causal"), "weights", head=1), "svg")
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("scores", ["scores", "L0-H0", "q4-k2"]),
+        ("output", ["output", "L0", "q4"]),
+        ("mask", ["mask", "L0", "q4-k2"]),
+        ("4 heads", ["weights", "L0-heads"]),
+        ("way", ["output-by-loop", "L0", ""]),
+    ],
+)
+def test_a_map_says_what_its_file_is_called(name, file):
+    assert list(FIGURES[name]().layout.meta["file"]) == file
 
 
 # -- text ---------------------------------------------------------------------------------------

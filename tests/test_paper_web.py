@@ -92,7 +92,7 @@ def test_tokens_with_markup_do_not_leave_the_data() -> None:
     content = json.loads(scripts[0][1])
     assert "window.taken" not in page.replace(scripts[0][1], "")
     assert "<" not in scripts[0][1]
-    assert any("script" in name for name in content["layout"]["yaxis"]["labelalias"].values())
+    assert any("script" in name for name in content["figures"][0]["layout"]["yaxis"]["labelalias"].values())
 
 
 def test_markup_in_a_title_or_an_alt_text_stays_text() -> None:
@@ -133,7 +133,7 @@ def open_file(browser: Browser, tmp_path: Path) -> Iterator[Open]:
         if not request.url.startswith(("data:", "blob:")):
             asked.append(request.url)
 
-    def open_file(figure: go.Figure) -> Page:
+    def open_file(figure: go.Figure | list[go.Figure]) -> Page:
         path = tmp_path / "figure.html"
         path.write_text(html(figure), encoding="utf-8")
         page = context.new_page()
@@ -180,6 +180,23 @@ def test_the_painted_numbers_are_those_of_the_figure(open_file: Open, make: Call
     assert page.locator(".gtitle").text_content() == "".join(re.sub("<[^>]*>", "", figure.layout.title.text))
     ticks = page.locator(".ytick text").all_text_contents()
     assert ticks == list(figure.layout.yaxis.ticktext)
+
+
+@pytest.mark.browser
+def test_several_figures_stand_in_one_page_side_by_side(open_file: Open) -> None:
+    trace = TypedText(CAT, AttentionConfig(mask="causal")).trace()
+    figures = [plots.heatmap(trace, step) for step in ("scores", "weights", "output")]
+    page = open_file(figures)
+    for i, figure in enumerate(figures):
+        rows = page.evaluate(
+            "(i) => document.querySelectorAll('[role=figure]')[i].calcdata[0][0].z.map((row) => [...row])", i
+        )
+        np.testing.assert_array_equal(np.array(rows, dtype=np.float32), figure.data[0].z)
+    boxes = [one.bounding_box() for one in page.locator("[role=figure]").all()]
+    assert len({box["y"] for box in boxes if box}) == 1
+    page.set_viewport_size({"width": 400, "height": 800})
+    page.wait_for_function("document.querySelector('.main-svg').clientWidth < 400")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 @pytest.mark.browser

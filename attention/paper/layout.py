@@ -1,9 +1,11 @@
-"""A figure on a page: everything gets the room it needs, and the plot what is left, in the proportions of the screen."""
+"""Figures on a page: everything gets the room it needs, and the plot what is left, in the proportions of the screen."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from attention.errors import PictureError
 from attention.paper import axes, colorbar, marks, markup, notes
@@ -21,29 +23,57 @@ _DRAWN = ("heatmap", "scatter", "bar")
 _SAID = re.compile(r"each cell the largest of \d+ × \d+")
 
 
-def laid_out(figure: go.Figure, width: float, kind: str, title: bool) -> Page:
-    """The page with the figure on it, `width` centimetres wide.
+def laid_out(figures: Sequence[go.Figure], width: float, kind: str, title: bool) -> Page:
+    """The page with the figures on it side by side, `width` centimetres wide in all.
 
     Raises:
-        PictureError: the figure holds something that is not drawn here.
+        PictureError: a figure holds something that is not drawn here.
     """
-    if strange := {trace.type for trace in figure.data} - set(_DRAWN):
+    if strange := {trace.type for figure in figures for trace in figure.data} - set(_DRAWN):
         raise PictureError(
             f"A picture can hold {', '.join(_DRAWN)}; got {', '.join(sorted(strange))}: save this figure as HTML instead."
         )
-    page = Page(width, kind)
+    page = Page(width, kind, len(figures))
+    plans = [_planned(part, figure, title) for part, figure in zip(page.parts, figures, strict=True)]
+    # Plots begin and end at the same height, so that the row of a query is one line across all of them.
+    top, high = max(plan.top for plan in plans), max(plan.high for plan in plans)
+    page.height = max(_draw(plan, top, high) for plan in plans)
+    return page
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What will stand on a page, and the room it needs: where the plot may begin, and its place, width and height."""
+
+    page: Page
+    figure: go.Figure
+    x: axes.Axis
+    y: axes.Axis
+    cells: list[Cells]
+    notes: list[notes.Note]
+    rows: axes.Labels
+    columns: axes.Labels
+    bar: Any
+    bar_top: float
+    left: float
+    top: float
+    wide: float
+    high: float
+
+
+def _planned(page: Page, figure: go.Figure, title: bool) -> _Plan:
+    """Writes the head of a figure, and measures all the rest."""
     x, y = axes.read(figure, "x"), axes.read(figure, "y")
     cells, block = visible(figure)
     written = notes.read(figure, x, y)
     bar = next((trace for trace in figure.data if trace.type == "heatmap" and trace.showscale is not False), None)
-    bar_below = bar is not None and bar.colorbar.y == 0
 
     rows, columns, left, wide = _fitted_across(page, x, y, written, ratio(figure))
     free = _free_above(cells, y, written)
     # Where the names of heads would be too small, the plot is higher than on the screen.
     high = max(wide * ratio(figure), min(notes.LEGIBLE * axes.LINE / free, 2 * page.width))
 
-    top, bar_top = _write_head(page, figure, _said(figure, block), title, bar is not None and not bar_below)
+    top, bar_top = _write_head(page, figure, _said(figure, block), title, bar is not None and not _below(bar))
     trial = Area(left, 0, wide, high)
     written = notes.fitted(page, written, trial, free * high)
     top += max([0.0, *(-note.box(page, trial)[1] for note in written)])
@@ -51,19 +81,29 @@ def laid_out(figure: go.Figure, width: float, kind: str, title: bool) -> Page:
         top += columns.reach + _GAP + x.standoff + (axes.LINE * x.title_size if x.title else 0)
     elif bar is None:
         top += _GAP + rows.size / 2  # a label may stand at the very top of the plot
-    area = Area(left, top, wide, high)
+    return _Plan(page, figure, x, y, cells, written, rows, columns, bar, bar_top - top, left, top, wide, high)
 
-    _draw_inside(page, figure, cells, x, y, area)
-    for note in written:
+
+def _draw(plan: _Plan, top: float, high: float) -> float:
+    """Draws a figure whose plot begins at `top` and is so `high`; gives where all of it ends."""
+    page, figure, bar = plan.page, plan.figure, plan.bar
+    area = Area(plan.left, top, plan.wide, high)
+    _draw_inside(page, figure, plan.cells, plan.x, plan.y, area)
+    for note in plan.notes:
         notes.write(page, note, area)
-    _write_rows(page, rows, y, area)
-    below = _write_columns(page, columns, x, area, marks.largest_dot(figure) / 2)
+    _write_rows(page, plan.rows, plan.y, area)
+    below = _write_columns(page, plan.columns, plan.x, area, marks.largest_dot(figure) / 2)
     if bar is not None:
-        colorbar.draw(page, bar, area, below + _GAP if bar_below else bar_top)
-        below += _GAP + colorbar.height(bar) if bar_below else 0
-    taken = marks.draw_legend(page, figure, left, page.width - _EDGE, below + 2 * _GAP, figure.layout.font.size or 12)
-    page.height = below + (2 * _GAP + taken if taken else 0) + _EDGE
-    return page
+        colorbar.draw(page, bar, area, below + _GAP if _below(bar) else top + plan.bar_top)
+        below += _GAP + colorbar.height(bar) if _below(bar) else 0
+    size = figure.layout.font.size or 12
+    taken = marks.draw_legend(page, figure, plan.left, page.width - _EDGE, below + 2 * _GAP, size)
+    return below + (2 * _GAP + taken if taken else 0) + _EDGE
+
+
+def _below(bar: Any) -> bool:
+    """Whether a colour bar stands below its plot."""
+    return bool(bar.colorbar.y == 0)
 
 
 def _fitted_across(

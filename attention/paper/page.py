@@ -1,11 +1,13 @@
 """A page to draw on: text, boxes and lines, saved as PNG, SVG or PDF. The only place that uses matplotlib.
 
 Lengths are pixels of the screen (1/96 inch), from the upper left corner downwards. A page is laid out 7 to 30 cm
-wide; a smaller or larger one is the same, scaled as a whole, so that its text shrinks or grows with it.
+wide (a page of several parts so many times that); a smaller or larger one is the same, scaled as a whole, so that its
+text shrinks or grows with it.
 """
 
 from __future__ import annotations
 
+import copy
 import io
 import math
 import warnings
@@ -63,13 +65,16 @@ def _fonts() -> list[str]:
 
 
 class Page:
-    """A white page `width` centimetres wide, whose `height` in pixels is set when everything has its place."""
+    """A white page `width` centimetres wide, whose `height` in pixels is set when everything has its place.
 
-    def __init__(self, width: float, kind: str) -> None:
+    It has `parts` of one width side by side, each to be drawn on as a page of its own.
+    """
+
+    def __init__(self, width: float, kind: str, parts: int = 1) -> None:
         # In every font, a character may be missing; it is drawn as a box (in SVG it is text all the same).
         warnings.filterwarnings("ignore", r"Glyph \d+ .*missing from font", UserWarning)
         asked = width / 2.54 * 96
-        self.width = min(max(asked, _NARROWEST), _WIDEST)
+        self.width = min(max(asked, parts * _NARROWEST), parts * _WIDEST)
         self.height = 0.0
         self._points = asked / self.width * _POINTS
         self._kind = kind
@@ -80,6 +85,15 @@ class Page:
         self._down = Affine2D()
         self._place = self._down + self._figure.dpi_scale_trans
         self._measured: dict[tuple[str, bool], float] = {}
+        self._name = ""
+        self.parts = [self._part(i, self.width / parts) for i in range(parts)]
+
+    def _part(self, i: int, width: float) -> Page:
+        part = copy.copy(self)
+        part.width = width
+        part._place = Affine2D().translate(round(i * width * self._points, 2), 0) + self._place
+        part._name = f"part-{i}-" if i else ""  # names are there once in a file
+        return part
 
     def width_of(self, text: str, size: float, bold: bool = False) -> float:
         """How wide a text of this size is."""
@@ -189,7 +203,7 @@ class Page:
             linestyle=linestyle,
             transform=self._place,
             snap=fill != "none" and name is not None,  # in a PNG, cells end on whole dots
-            gid=name,
+            gid=name and self._name + name,
         )
         self._figure.add_artist(patch)
         return patch

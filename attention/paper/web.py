@@ -1,10 +1,11 @@
-"""A figure as one HTML file that needs no network: Plotly's script is in it, and the browser is told to load nothing else."""
+"""Figures as one HTML file that needs no network: Plotly's script is in it, and the browser is told to load nothing else."""
 
 from __future__ import annotations
 
 import hashlib
 import html as escaping
 from base64 import b64encode
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from attention.paper import screen
@@ -25,21 +26,23 @@ _BESIDE = 2e-4  # of the axis
 
 # Numbers in the cells only where a cell is large enough to read them, as in the app; a finger scrolls, it does not zoom.
 _DRAW = """
-const {data, layout, config} = JSON.parse(document.getElementById("content").textContent);
-const element = document.getElementById("figure");
-const numbers = data[0].texttemplate;
-if (matchMedia("(pointer: coarse)").matches) {
-  layout.dragmode = false;
-  for (const axis of [layout.xaxis, layout.yaxis]) axis.fixedrange = true;
-}
-function fit() {
-  const {xaxis, yaxis} = element._fullLayout;
-  const pixels = (axis) => axis._length / Math.abs(axis.range[1] - axis.range[0]);
-  const wanted = pixels(xaxis) >= 23 && pixels(yaxis) >= 13 ? numbers : "";
-  if ((element.data[0].texttemplate ?? "") !== wanted) Plotly.restyle(element, {texttemplate: wanted}, [0]);
-}
-Plotly.newPlot(element, data, layout, config).then(() => {
-  if (numbers) { element.on("plotly_afterplot", fit); fit(); }
+const {figures, config} = JSON.parse(document.getElementById("content").textContent);
+figures.forEach(({data, layout}, i) => {
+  const element = document.querySelectorAll("[role=figure]")[i];
+  const numbers = data[0].texttemplate;
+  if (matchMedia("(pointer: coarse)").matches) {
+    layout.dragmode = false;
+    for (const axis of [layout.xaxis, layout.yaxis]) axis.fixedrange = true;
+  }
+  function fit() {
+    const {xaxis, yaxis} = element._fullLayout;
+    const pixels = (axis) => axis._length / Math.abs(axis.range[1] - axis.range[0]);
+    const wanted = pixels(xaxis) >= 23 && pixels(yaxis) >= 13 ? numbers : "";
+    if ((element.data[0].texttemplate ?? "") !== wanted) Plotly.restyle(element, {texttemplate: wanted}, [0]);
+  }
+  Plotly.newPlot(element, data, layout, config).then(() => {
+    if (numbers) { element.on("plotly_afterplot", fit); fit(); }
+  });
 });
 """
 
@@ -53,11 +56,12 @@ _PAGE = """<!doctype html>
 <style>
   :root {{ color-scheme: light; }}
   body {{ margin: 12px; background: #fff; color: #222; font-family: system-ui, sans-serif; }}
-  #figure {{ width: 100%; max-width: {width}px; height: {height}px; }}
+  main {{ display: grid; gap: 12px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 280px), 1fr)); }}
+  main > div {{ width: 100%; min-width: 0; }}
 </style>
 </head>
 <body>
-<main><div id="figure" role="figure" aria-label="{alt}"></div></main>
+<main>{places}</main>
 <noscript>This page draws its picture with JavaScript, which is switched off here. {alt}</noscript>
 <script type="application/json" id="content">{content}</script>
 <script>{plotly}</script>
@@ -67,8 +71,8 @@ _PAGE = """<!doctype html>
 """
 
 
-def html(figure: go.Figure) -> str:
-    """The figure as a whole web page to zoom and hover in, in one file of about 5 MB.
+def html(figures: go.Figure | Sequence[go.Figure]) -> str:
+    """A figure, or several side by side, as a whole web page to zoom and hover in, in one file of about 5 MB.
 
     It loads nothing and calls nobody: a content security policy inside forbids it and lets no script run but the two of
     the page, so that markup in a token stays text.
@@ -76,6 +80,35 @@ def html(figure: go.Figure) -> str:
     from plotly.io.json import to_json_plotly
     from plotly.offline import get_plotlyjs
 
+    figures = list(figures) if isinstance(figures, Sequence) else [figures]
+    plotly = get_plotlyjs()
+    titles = [_title(figure) for figure in figures]
+    alts = [
+        escaping.escape((one.layout.meta or {}).get("alt", title)) for one, title in zip(figures, titles, strict=True)
+    ]
+    places = "".join(
+        f'<div id="figure{f"-{i}" if i else ""}" role="figure" aria-label="{alt}" '
+        f'style="max-width: {round(1.4 * screen.width(figure))}px; height: {figure.layout.height or 450}px"></div>'
+        for i, (figure, alt) in enumerate(zip(figures, alts, strict=True))
+    )
+    return _PAGE.format(
+        hashes=f"{_hash(plotly)} {_hash(_DRAW)}",
+        title=escaping.escape(" · ".join(titles)),
+        places=places,
+        alt=" ".join(alts),
+        content=to_json_plotly({"figures": list(map(_content, figures)), "config": _CONFIG}),  # < is \u003c in it
+        plotly=plotly,
+        draw=_DRAW,
+    )
+
+
+def _title(figure: go.Figure) -> str:
+    title = figure.layout.title
+    return " · ".join(filter(None, [plain(title.text), plain(title.subtitle.text)]))
+
+
+def _content(figure: go.Figure) -> dict[str, Any]:
+    """What the page hands to Plotly."""
     drawn = figure.to_plotly_json()
     layout = drawn["layout"]
     layout["font"] = {**layout.get("font", {}), "family": "system-ui, sans-serif", "color": "#222222"}
@@ -83,19 +116,7 @@ def html(figure: go.Figure) -> str:
     layout["paper_bgcolor"] = "#ffffff"
     for name in ("xaxis", "yaxis"):
         layout[name] = _aside(layout.get(name, {}))
-    plotly = get_plotlyjs()
-    title = plain(figure.layout.title.text)
-    facts = plain(figure.layout.title.subtitle.text)
-    return _PAGE.format(
-        hashes=f"{_hash(plotly)} {_hash(_DRAW)}",
-        title=escaping.escape(" · ".join(filter(None, [title, facts]))),
-        width=round(1.4 * screen.width(figure)),
-        height=figure.layout.height or 450,
-        alt=escaping.escape((figure.layout.meta or {}).get("alt", title)),
-        content=to_json_plotly({"data": drawn["data"], "layout": layout, "config": _CONFIG}),  # < is \u003c in it
-        plotly=plotly,
-        draw=_DRAW,
-    )
+    return {"data": drawn["data"], "layout": layout}
 
 
 def _aside(axis: dict[str, Any]) -> dict[str, Any]:
