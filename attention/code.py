@@ -18,9 +18,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from attention import literals
+from attention.errors import MissingError
 from attention.tokens import labels
+from attention.trace import find_step
 
 if TYPE_CHECKING:
+    from attention.arithmetic import Cell
     from attention.sources import Snippet, Source
     from attention.trace import Layer, Trace
 
@@ -33,6 +36,7 @@ _IMPORTS = {
     "go": "import plotly.graph_objects as go",
     "torch": "import torch",
 }
+_CALLED = {"input": "x", "memory": "x2"}
 _DOT = (
     "",
     "def dot(left, right):  # summed in double precision, so that equal words get equal scores",
@@ -41,18 +45,19 @@ _DOT = (
 )
 
 
-def python(source: Source, trace: Trace | None = None) -> str:
+def python(source: Source, trace: Trace | None = None, cell: Cell | None = None) -> str:
     """A Python program, ASCII only, that computes every step of the source's trace again in plain torch.
 
-    Give the `trace` where there is one already: it must be the source's own. Matrices of more than
+    Give the `trace` where there is one already: it must be the source's own. With a `cell` of its first layer the
+    program ends by printing that number beside the one it should be. Matrices of more than
     2,000 numbers are read from the exported `attention.npz`, under names such as `L0.w_q`.
     """
     trace = trace or source.trace()
     snippet = source.snippet(trace)
-    return f"# Attention from {snippet.about}, made by Attention Lab.\n{_steps(trace, snippet)}"
+    return f"# Attention from {snippet.about}, made by Attention Lab.\n{_steps(trace, snippet, cell)}"
 
 
-def ipynb(source: Source, trace: Trace | None = None) -> str:
+def ipynb(source: Source, trace: Trace | None = None, cell: Cell | None = None) -> str:
     """The same as the JSON of a Jupyter notebook: what it is, the steps, and a heatmap of the weights."""
     trace = trace or source.trace()
     snippet = source.snippet(trace)
@@ -60,7 +65,11 @@ def ipynb(source: Source, trace: Trace | None = None) -> str:
         f"# Attention, step by step\n\nFrom {snippet.about}, made by Attention Lab. The first cell computes every step "
         "in plain torch; the second draws one head with Plotly. Run them from top to bottom."
     )
-    cells = [_cell("markdown", 0, about), _cell("code", 1, _steps(trace, snippet)), _cell("code", 2, _drawing(trace))]
+    cells = [
+        _cell("markdown", 0, about),
+        _cell("code", 1, _steps(trace, snippet, cell)),
+        _cell("code", 2, _drawing(trace)),
+    ]
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     metadata = {"kernelspec": kernel, "language_info": {"name": "python"}}
     return json.dumps({"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}, indent=1) + "\n"
@@ -71,8 +80,8 @@ def _cell(kind: str, number: int, text: str) -> dict[str, object]:
     return shared | ({"execution_count": None, "outputs": []} if kind == "code" else {})
 
 
-def _steps(trace: Trace, snippet: Snippet) -> str:
-    """The program: imports, tokens, what the source begins with, and the formula."""
+def _steps(trace: Trace, snippet: Snippet, cell: Cell | None) -> str:
+    """The program: imports, tokens, what the source begins with, the formula, and the number to compare."""
     layer = trace.layers[0]
     lines = literals.texts("tokens", trace.tokens)
     keys = "tokens"
@@ -80,7 +89,21 @@ def _steps(trace: Trace, snippet: Snippet) -> str:
         keys = "key_tokens"
         lines += literals.texts(keys, trace.key_tokens)
     lines += [*snippet.lines, *_projections(layer), *_formula(layer, snippet.mask, keys)]
-    return _program(lines)
+    return _program(lines + ([] if cell is None else _comparison(layer, cell)))
+
+
+def _comparison(layer: Layer, cell: Cell) -> list[str]:
+    """Lines that print one number of a step, and what it is in the trace; none where the trace does not have it."""
+    step = find_step(cell.step)
+    try:
+        expected = float(layer.matrix(cell.step, cell.head)[cell.row, cell.column])
+    except MissingError:  # a source without this step, or a long text of which another head is kept
+        return []
+    at = [("head", cell.head)] * step.per_head + [(step.row_axis, cell.row), (step.column_axis, cell.column)]
+    said = ", ".join([step.name, *(f"{axis.removesuffix('_pos')} {i}" for axis, i in at)])
+    number = f"{_CALLED.get(step.name, step.name)}[{', '.join(str(i) for _, i in at)}]"
+    literal = repr(expected) if math.isfinite(expected) else f'float("{expected}")'
+    return ["", "# the chosen cell", f'print("{said}:", float({number}), "expected", {literal})']
 
 
 def _projections(layer: Layer) -> list[str]:

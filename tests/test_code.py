@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from attention import (
     NOTEBOOKS,
     AttentionConfig,
+    Cell,
     Layer,
     Matrices,
     Notebook,
@@ -127,6 +128,51 @@ def n_lines(program: str) -> int:
 
 def longest(program: str) -> int:
     return max(map(len, program.splitlines()))
+
+
+# -- the chosen cell --------------------------------------------------------------------------
+
+COMPARED: list[Source] = [
+    TypedText(CAT, AttentionConfig(mask="causal", dropout=0.3, positions="sinusoidal")),
+    TypedText(CAT, AttentionConfig(init="identity", d_model=8), "a dog ran"),
+    Notebook("multi-head"),
+    Notebook("numpy"),
+    Matrices(x=((1, 0), (0, 2.5)), w_q=((1, 2), (3, 4)), w_k=((1, 0), (0, 1)), w_v=((1, 0), (0, 1))),
+]
+
+
+@pytest.mark.parametrize("source", COMPARED, ids=lambda source: type(source).__name__)
+def test_the_program_ends_by_printing_the_chosen_cell_beside_its_expected_value(
+    source: Source, capsys: pytest.CaptureFixture[str]
+) -> None:
+    layer = source.trace().layers[0]
+    for step, tensor in layer:
+        head, row, column = (tensor.shape[0] - 1 if step.per_head else 0), tensor.shape[-2] - 1, tensor.shape[-1] - 1
+        program = code.python(source, cell=Cell(step.name, head, row, column))
+        run(program)
+        [line] = capsys.readouterr().out.splitlines()
+        said, _, values = line.partition(": ")
+        ours, _, expected = values.partition(" expected ")
+        assert said.startswith(f"{step.name}, head {head}, " if step.per_head else f"{step.name}, ")
+        assert float(expected) == float(layer.matrix(step.name, head)[row, column])
+        assert float(ours) == pytest.approx(float(expected), abs=1e-6)
+        assert program.isascii()
+
+
+def test_a_hidden_cell_is_expected_to_be_minus_infinity(capsys: pytest.CaptureFixture[str]) -> None:
+    run(code.python(TypedText(CAT, AttentionConfig(mask="causal")), cell=Cell("masked_scores", 1, 0, 4)))
+    assert capsys.readouterr().out == "masked_scores, head 1, query 0, key 4: -inf expected -inf\n"
+
+
+def test_a_cell_that_the_trace_does_not_have_is_not_printed() -> None:
+    source = Notebook("averaging-trick")
+    assert code.python(source, cell=Cell("query", 0, 0, 0)) == code.python(source)
+
+
+def test_the_first_cell_of_the_notebook_prints_it_too(capsys: pytest.CaptureFixture[str]) -> None:
+    notebook = json.loads(code.ipynb(TypedText(CAT), cell=Cell("weights", 0, 3, 2)))
+    run("".join(notebook["cells"][1]["source"]))
+    assert capsys.readouterr().out.startswith("weights, head 0, query 3, key 2: 0.")
 
 
 # -- typed text -------------------------------------------------------------------------------

@@ -48,12 +48,13 @@ def _offers(title: str, source: Source, index: int, cell: Cell) -> None:
             "All steps (.safetensors)", lambda: numbers.safetensors(trace_of(source)), "attention.safetensors", BINARY
         )
     st.markdown("**The same in plain torch**")
-    python = code.python(source, trace_of(source))
+    shown = cell if index == 0 else None  # the program is that of the first layer
+    python = code.python(source, trace_of(source), shown)
     with st.container(horizontal=True):
         _download("Python (.py)", python, "attention_steps.py", "text/x-python")
         _download(
             "Notebook (.ipynb)",
-            lambda: code.ipynb(source, trace_of(source)),
+            lambda: code.ipynb(source, trace_of(source), shown),
             "attention_steps.ipynb",
             "application/x-ipynb+json",
         )
