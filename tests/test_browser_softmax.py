@@ -102,8 +102,7 @@ def test_lines_are_readable_in_both_themes_and_nothing_sticks_out_of_a_phone(
 def test_the_reference_typesets_every_step_and_opens_one_in_the_lab_with_the_knobs(
     open_page: Open, server: str
 ) -> None:
-    page = open_page(f"{server}/softmax?text=a+b+c&heads=2")
-    acted(page, lambda: choose(page, "mask", "causal"))
+    page = open_page(f"{server}/softmax?text=a+b+c&heads=2&mask=causal")
     page.get_by_role("link", name="Reference").click()
     cards = page.locator(".st-key-reference_steps .elsewhere")
     expect(cards).to_have_count(len(STEPS))

@@ -127,7 +127,7 @@ def start(title: str, intro: str, pick: bool = True) -> Page:
     trace = _worked_out(source, notes, about)
     if source is None or trace is None:
         with tools:
-            link.watch()
+            link.watch(title)
         st.stop()
     notes.say(trace.notes)
     if trace.random:
@@ -138,7 +138,7 @@ def start(title: str, intro: str, pick: bool = True) -> Page:
     inputs.keep(title)
     with tools:
         if embedded or locked():
-            link.buttons("open", key="copy_link", watch=True)
+            link.buttons("open", key="copy_link", page=title)
         else:
             share.bar(title, source, index, cell)
     return Page(source, index, cell, above, notes, ref(trace))

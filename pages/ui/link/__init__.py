@@ -15,7 +15,11 @@ _STYLE = """
   background: var(--st-background-color); border: 1px solid var(--st-border-color); border-radius: var(--st-button-radius, 0.5rem); }
 .links button:hover, .links button:focus-visible { color: var(--st-primary-color); border-color: var(--st-primary-color); }
 .links a { color: var(--st-primary-color); }
-.links [role=status] { overflow-wrap: anywhere; } .links [role=status].warns { font-weight: 600; flex-basis: 100%; }
+.links { position: relative; }
+.links [role=status] { overflow-wrap: anywhere; }
+.links [role=status].warns { font-weight: 600; flex-basis: 100%; }
+.st-key-tools .links [role=status]:not(:empty) { position: absolute; right: 0; top: calc(100% + 0.3rem); z-index: 10; width: max-content; max-width: min(22rem, 60vw);
+  padding: 0.4rem 0.7rem; background: var(--st-background-color); border: 1px solid var(--st-text-color); border-radius: var(--st-button-radius, 0.5rem); }
 """
 BUTTONS = {
     "link": ("Copy link", "Link"),
@@ -31,25 +35,25 @@ def _component() -> Any:
     return served.component("link", "attention_link", _HTML, _STYLE)
 
 
-def buttons(*kinds: str, missing: str = "", key: str, watch: bool = False) -> None:
+def buttons(*kinds: str, missing: str = "", key: str, page: str = "") -> None:
     """Draws the buttons of these `kinds`.
 
     Args:
         kinds: of `BUTTONS`.
         missing: what the link does not hold, with its verb, such as "X is"; empty when it holds all.
         key: of the component.
-        watch: run the page again when a lost connection is back; once on a page.
+        page: the title of the page; given once on it, to watch over its menu, its focus and its connection.
     """
     # Streamlit asks of every list whether it is a table, and imports pandas to know; a tuple is none.
     drawn = tuple((kind, *BUTTONS[kind]) for kind in kinds)
     _component()(
         key=key,
-        data={"buttons": drawn, "missing": missing, "watch": watch},
+        data={"buttons": drawn, "missing": missing, "page": page},
         on_again_change=lambda: None,
         height="content",
     )
 
 
-def watch() -> None:
-    """Only the watch over the connection, for a page that has nothing to share."""
-    buttons(key="copy_link", watch=True)
+def watch(page: str) -> None:
+    """Only the watch over the page, for one that has nothing to share."""
+    buttons(key="copy_link", page=page)

@@ -2,6 +2,9 @@
 //
 // The address bar always holds the whole state, so copying it is all there is to sharing.
 
+import { keepFocus } from "./focus.js";
+import { menu } from "./menu.js";
+
 const SAFE_LENGTH = 2000; // characters that every mail program and chat keeps whole
 
 // The page's own address; a parameter that stands there twice counts once.
@@ -26,10 +29,12 @@ async function copy(text) {
   // navigator.clipboard is missing on plain http beyond localhost, where classrooms run their servers.
   if (navigator.clipboard && (await navigator.clipboard.writeText(text).then(() => true, () => false))) return true;
   const field = Object.assign(document.createElement("textarea"), { value: text });
+  const focused = document.activeElement;
   document.body.append(field);
   field.select();
   const copied = document.execCommand("copy");
   field.remove();
+  focused.focus({ preventScroll: true });
   return copied;
 }
 
@@ -54,23 +59,25 @@ function watchConnection(root, again) {
   root.watch.observe(app, { attributes: true, attributeFilter: ["data-test-connection-state"] });
 }
 
-// The links of the menu carry the state without what is long; whoever opens one in a new tab gets it all.
-function completeLinks(app) {
-  if (app.completes) return;
-  app.completes = true;
-  for (const about of ["pointerdown", "focusin"]) {
-    app.addEventListener(about, ({ target }) => {
-      const link = target.closest("[data-testid=stPageLink-NavLink]");
-      if (link) link.search = new URL(address()).search;
-    }, { capture: true });
-  }
+// What was said lies over the page, and goes when it has been read: by itself, or with Escape, or a click elsewhere.
+function dismissable(status) {
+  if (status.dismissable) return;
+  status.dismissable = true;
+  const gone = () => { status.textContent = ""; };
+  document.addEventListener("keydown", ({ key }) => { if (key === "Escape") gone(); });
+  document.addEventListener("pointerdown", ({ target }) => { if (!status.contains(target)) gone(); });
 }
 
 export default function render({ data, parentElement, setTriggerValue }) {
   const root = parentElement.querySelector(".links");
-  if (data.watch) completeLinks(root.closest("[data-testid=stApp]"));
-  if (data.watch) watchConnection(root, () => setTriggerValue("again", Date.now()));
+  if (data.page) {
+    const app = root.closest("[data-testid=stApp]");
+    menu(app, data.page, () => new URL(address()).search);
+    keepFocus(app);
+    watchConnection(root, () => setTriggerValue("again", Date.now()));
+  }
   const status = root.querySelector("[role=status]");
+  dismissable(status);
   if (root.dataset.drawn !== JSON.stringify(data.buttons)) {
     root.dataset.drawn = JSON.stringify(data.buttons);
     root.querySelectorAll("button, a").forEach((old) => old.remove());

@@ -1,0 +1,29 @@
+// Keeps the keyboard's focus where it was when a run takes away what had it.
+
+const CONTROLS = "a[href], button, input, select, textarea, canvas, [tabindex]";
+const keyOf = (element) => [...(element.closest("[class*=st-key-]")?.classList ?? [])].find((name) => name.startsWith("st-key-"));
+const controls = (key) => [...document.querySelectorAll(`.${CSS.escape(key)} :is(${CONTROLS})`)];
+
+export function keepFocus(app) {
+  if (app.focusKept) return;
+  let last = null;
+  app.addEventListener("focusin", ({ target }) => {
+    const key = keyOf(target), above = [];
+    for (let element = target; element !== app; element = element.parentElement) above.push(element);
+    last = { target, above, key, place: key ? controls(key).indexOf(target) : -1 };
+  });
+  app.addEventListener("focusout", ({ target }) => {
+    // Who leaves by himself goes where he wants; what is taken away is gone a moment later.
+    queueMicrotask(() => { if (target.isConnected && document.activeElement === document.body) last = null; });
+  });
+  // To the same control of the run after, or else to what stood around it.
+  const comeBack = () => {
+    if (!last || last.target.isConnected || document.activeElement !== document.body) return;
+    const again = (last.key && controls(last.key)[last.place]) || last.above.find((element) => element.isConnected) || app.querySelector("h1");
+    if (again && !again.matches(CONTROLS)) again.tabIndex = -1;
+    again?.focus({ preventScroll: true });
+  };
+  // What is stale goes a moment after the run has ended.
+  app.focusKept = new MutationObserver(() => requestAnimationFrame(() => requestAnimationFrame(comeBack)));
+  app.focusKept.observe(app, { attributes: true, attributeFilter: ["data-test-script-state"] });
+}

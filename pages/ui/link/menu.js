@@ -1,0 +1,42 @@
+// What Streamlit's page links lack to be a menu: their whole address, the page that is open, and tabs of their own.
+
+// The address that a link stands for: Streamlit writes "heads" into it, and nothing at all for the first page, wherever
+// it stands. What is long stays out of its state, and the address bar has it.
+function whole(link, search, inMenu) {
+  const [path, own] = link.getAttribute("href").split("?");
+  const page = new URL(path || ".", location.href);
+  const state = new URLSearchParams(search);
+  if (!inMenu) for (const [key, value] of new URLSearchParams(own)) state.set(key, value);
+  page.search = state;
+  return page.href;
+}
+
+function name(app, page) {
+  const menu = app.querySelector(".st-key-menu");
+  if (!menu) return;
+  menu.setAttribute("role", "navigation");
+  menu.setAttribute("aria-label", "Pages");
+  for (const link of menu.querySelectorAll("a")) {
+    if (link.textContent.trim() === page) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+}
+
+export function menu(app, page, search) {
+  app.page = page;
+  name(app, page);
+  if (app.menu) return;
+  app.menu = new MutationObserver(() => name(app, app.page)); // the links may come after this, and go along to the next page
+  app.menu.observe(app.querySelector(".st-key-page_head") ?? app, { childList: true, subtree: true });
+  for (const about of ["pointerdown", "focusin"]) {
+    app.addEventListener(about, ({ target }) => {
+      const link = target.closest("[data-testid=stPageLink-NavLink]");
+      if (link) link.href = whole(link, search(), link.closest(".st-key-menu"));
+    }, { capture: true });
+  }
+  // Streamlit opens the page here whatever keys are held; the browser knows better.
+  app.addEventListener("click", (event) => {
+    const { target, ctrlKey, metaKey, shiftKey } = event;
+    if ((ctrlKey || metaKey || shiftKey) && target.closest("[data-testid=stPageLink-NavLink]")) event.stopPropagation();
+  }, { capture: true });
+}

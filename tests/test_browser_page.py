@@ -1,0 +1,142 @@
+"""What a browser shows of the page around the maps: its head, its menu, where the focus goes, and what axe-core says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.resources import files
+from itertools import pairwise
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import pytest
+from conftest import ROOT, settled
+from playwright.sync_api import BrowserContext, Page, expect
+
+from attention import STEPS
+
+pytestmark = pytest.mark.browser
+
+Open = Callable[..., Page]
+PAGES = ["", *sorted(path.stem for path in (ROOT / "pages").glob("*.py") if path.stem != "__init__")]
+AXE = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
+
+
+def reference(page: Page, address: str) -> Page:
+    """Opens the reference, which has no figure to wait for."""
+    page.goto(address)
+    expect(page.locator(".st-key-reference_steps .elsewhere")).to_have_count(len(STEPS))
+    page.wait_for_selector("[data-testid=stApp][data-test-script-state=notRunning]")
+    return page
+
+
+# What a click on the middle of each control of the head and of the sidebar's opener would hit instead of it.
+COVERED = """() => [...document.querySelectorAll(
+    '.st-key-page_head :is(h1, a, button), [data-testid=stExpandSidebarButton], [data-testid=stSidebarCollapseButton] button')]
+  .filter((control) => control.checkVisibility({visibilityProperty: true}))
+  .map((control) => {
+    control.scrollIntoView({block: 'nearest', inline: 'center'});
+    const box = control.getBoundingClientRect();
+    const hit = document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2);
+    return control.contains(hit) || hit?.contains(control) && !control.matches('a, button') ? '' : `${control.textContent || control.dataset.testid}: ${hit?.outerHTML.slice(0, 200)}`; })
+  .filter(Boolean)"""
+
+
+@pytest.mark.parametrize("state", ["", "lock=1", "embed=true"])
+def test_nothing_lies_over_the_head_of_a_page(open_page: Open, server: str, state: str) -> None:
+    page = open_page(f"{server}/?{state}", viewport={"width": 320, "height": 720})
+    for width in (320, 390, 640, 641, 700, 768, 769, 1024, 1280):
+        page.set_viewport_size({"width": width, "height": 720})
+        assert page.evaluate(COVERED) == [], width
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
+        box = page.locator(".st-key-page_head").bounding_box()
+        assert box
+        assert box["y"] + box["height"] <= (56 if width > 640 else 92 if width > 320 else 104), width
+
+
+def test_the_sidebar_opens_and_closes_beside_the_head(open_page: Open, server: str) -> None:
+    page = open_page(server, viewport={"width": 1280, "height": 720})
+    sidebar, opener = page.get_by_test_id("stSidebar"), page.get_by_test_id("stExpandSidebarButton")
+    for width in (1280, 1024, 769, 768, 700, 390):
+        page.set_viewport_size({"width": width, "height": 720})
+        if not opener.is_visible():
+            if width > 768:
+                assert page.evaluate(COVERED) == [], width
+            sidebar.hover(position={"x": 100, "y": 30})
+            page.get_by_test_id("stSidebarCollapseButton").get_by_role("button").click()
+        expect(opener).to_be_visible()
+        expect(sidebar).not_to_be_in_viewport()
+        assert page.evaluate(COVERED) == [], width
+        opener.click()
+        expect(sidebar).to_be_in_viewport()
+        if width > 768:
+            assert page.evaluate(COVERED) == [], width
+
+
+def test_on_a_phone_the_other_pages_are_one_tap_away(open_page: Open, server: str) -> None:
+    page = open_page(server, viewport={"width": 320, "height": 700})
+    for name in ("Reference", "Heads", "Lab"):
+        page.locator(".st-key-menu").get_by_role("link", name=name, exact=True).click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Attention Lab" if name == "Lab" else name)
+
+
+def test_the_menu_says_which_page_is_open(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/heads")
+    menu = page.get_by_role("navigation", name="Pages")
+    expect(menu.locator("[aria-current=page]")).to_have_text("Heads")
+    for name in ("Masks", "Lab"):
+        menu.get_by_role("link", name=name, exact=True).click()
+        expect(menu.locator("[aria-current=page]")).to_have_text(name)
+        settled(page)
+
+
+def test_focus_in_the_menu_does_not_look_like_the_open_page(open_page: Open, server: str) -> None:
+    page = open_page(server)
+    looks = "(link) => { const look = getComputedStyle(link), words = getComputedStyle(link.querySelector('p')); return [look.backgroundColor, look.outlineStyle, words.textDecorationLine]; }"
+    menu = page.locator(".st-key-menu")
+    link = menu.get_by_role("link", name="Heads")
+    plain = link.evaluate(looks)
+    menu.get_by_role("link", name="Lab", exact=True).focus()
+    page.keyboard.press("Tab")
+    expect(link).to_be_focused()
+    assert link.evaluate(looks) == [plain[0], "solid", "none"]
+    page.emulate_media(forced_colors="active")
+    assert menu.locator("[aria-current=page]").evaluate(looks)[2] == "underline"
+    page.emulate_media(forced_colors="none")
+
+
+def test_the_rows_of_the_menu_do_not_overlap(open_page: Open, server: str) -> None:
+    page = open_page(server)
+    for width in (320, 1280):
+        page.set_viewport_size({"width": width, "height": 720})
+        boxes = [link.bounding_box() for link in page.locator(".st-key-menu a").all()]
+        assert len(boxes) == len(PAGES)
+        for one, next_one in pairwise(boxes):
+            assert one
+            assert next_one
+            assert one["height"] >= 24
+            assert one["x"] + one["width"] <= next_one["x"] + 0.5
+
+
+@pytest.mark.parametrize("button", ["Control", "middle"])
+def test_a_menu_link_opens_a_tab_with_the_whole_state(open_page: Open, server: str, button: str) -> None:
+    long = " ".join(["moon"] * 200)  # left out of what travels with every run
+    page = open_page(f"{server}/heads?{urlencode({'text': long, 'd_model': 32})}")
+    context: BrowserContext = page.context
+    for name, path in (("Lab", "/"), ("Masks", "/masks")):
+        link = page.locator(".st-key-menu").get_by_role("link", name=name, exact=True)
+        with context.expect_page() as opened:
+            link.click(modifiers=["Control"]) if button == "Control" else link.click(button="middle")
+        tab = opened.value
+        tab.wait_for_url(lambda url, path=path: urlsplit(url).path == path)
+        assert parse_qs(urlsplit(tab.url).query) == {"text": [long], "d_model": ["32"]}
+        tab.close()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Heads")
+
+
+def test_a_card_of_the_reference_opens_its_step_in_a_tab(open_page: Open, server: str) -> None:
+    page = reference(open_page(server), f"{server}/reference?d_model=32")
+    with page.context.expect_page() as opened:
+        page.locator(".st-key-reference_query").get_by_role("link").click(modifiers=["Control"])
+    tab = opened.value
+    tab.wait_for_url(lambda url: urlsplit(url).path == "/")
+    assert parse_qs(urlsplit(tab.url).query) == {"d_model": ["32"], "step": ["query"]}
+    tab.close()
