@@ -7,7 +7,6 @@ import streamlit as st
 from attention import AttentionError, Cell, explain, frames, plots
 from attention.live import live
 from pages.ui import inputs, show
-from pages.ui.knobs import Knobs
 from pages.ui.start import start
 
 MAIN_STEPS = ("scores", "weights", "output")
@@ -31,14 +30,12 @@ def maps() -> None:
         now = page.now()
     except AttentionError:  # a d_model that the heads do not divide: the sidebar knows what to do
         st.rerun(scope="app")
-    figures = [plots.heatmap_json(now.trace, step, index, now.cell.head, now.cell, stretch) for step in drawn]
+    figures = [plots.heatmap_json(now.trace, step, index, now.cell.head, now.cell, colors) for step in drawn]
     show.figures(figures, "lab_maps", pick_cell, live(now.layer, now.cell.head), now.hand, inputs.turn)
 
 
 place = st.container()
-stretch = Knobs(page.notes, {"lab_stretch": False}).toggle(
-    "Stretch the colours of the weights", "lab_stretch", help="Off: colours run from 0 to 1, so that maps compare."
-)
+colors = inputs.chosen_colors(page.notes)
 recorded = [step.name for step, _ in page.layer]
 drawn = [step for step in MAIN_STEPS if step in recorded] or recorded[-1:]
 if drawn[-1] != "output" and "head_output" in recorded:
@@ -53,7 +50,7 @@ if own_map:
     with own_map:
         # No name for the figure: a fragment keeps the names of its page, and a figure keeps its trace.
         show.figures(
-            [plots.heatmap_json(page.trace, cell.step, index, cell.head, cell, stretch)], "lab_chosen", pick_cell
+            [plots.heatmap_json(page.trace, cell.step, index, cell.head, cell, colors)], "lab_chosen", pick_cell
         )
 with arithmetic:
     st.markdown("## How this number came about")

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import plotly.graph_objects as go
 
-from attention.drawing import HIDDEN, PROBABILITY, note
+from attention.drawing import HIDDEN, note
 from attention.lessons import DIVISORS, TEMPERATURES
+from attention.scales import PROBABILITY
 from attention.tokens import label
 
 if TYPE_CHECKING:

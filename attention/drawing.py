@@ -9,18 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import plotly.graph_objects as go
-from plotly.colors import sequential
 
+from attention import scales
 from attention.tokens import label
-from attention.trace import Layer, Step, Trace, find_step
+from attention.trace import Layer, Step, Trace
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from torch import Tensor
 
-# Explicit, never a theme's: a page in dark mode must not turn the scale round.
-PROBABILITY = [[i / 9, color] for i, color in enumerate(sequential.Viridis)]
-SIGNED = [[0.0, "#2166ac"], [0.25, "#8ec1de"], [0.5, "#f5f4f1"], [0.75, "#f0a582"], [1.0, "#b2182b"]]
 HIDDEN = "#9a9da6"
 ALLOWED = "#2a9d8f"
 CHOSEN = "#ff3ec9"  # in neither scale
@@ -53,35 +49,6 @@ class Panel:
         return np.s_[self.y : self.y + self.rows, self.x : self.x + self.columns]
 
 
-def color_range(trace: Trace, step: str, layer: int = 0, stretch: bool = False) -> tuple[float, float]:
-    """The numbers at the two ends of a step's colours, one range for all heads of the layer, so that heads compare.
-
-    A probability lies in 0 … 1 (with `stretch`: 0 … the largest there is); signed numbers lie
-    symmetrically about 0.
-    """
-    return _colors(find_step(step), ends(trace.layer(layer)[step]), stretch)
-
-
-def _colors(step: Step, span: tuple[float, float] | None, stretch: bool) -> tuple[float, float]:
-    low, high = span or (0.0, 0.0)
-    return _range(step, max(-low, high), stretch)
-
-
-def _range(step: Step, largest: float, stretch: bool) -> tuple[float, float]:
-    if step.kind == "probability":
-        return (0.0, largest) if stretch and largest else (0.0, max(1.0, largest))  # dropout may lift a weight over 1
-    return (-largest, largest) if largest else (-1.0, 1.0)
-
-
-def ends(tensor: Tensor) -> tuple[float, float] | None:
-    """The smallest and the largest finite number of a tensor; None where it has none."""
-    low, high = (float(end) for end in tensor.aminmax()) if tensor.numel() else (math.nan, math.nan)
-    if math.isfinite(low) and math.isfinite(high):
-        return low, high  # the common case: nothing hidden, and no copy of a large tensor
-    finite = tensor[tensor.isfinite()]
-    return (float(finite.min()), float(finite.max())) if len(finite) else None
-
-
 def figure_of(
     trace: Trace,
     step: Step,
@@ -89,7 +56,7 @@ def figure_of(
     matrix: NDArray[Any],
     hidden: NDArray[Any] | None,
     panels: list[Panel],
-    stretch: bool,
+    colors: str,
     heat: dict[str, Any] | None = None,
     **layout: Any,
 ) -> Spec:
@@ -98,11 +65,11 @@ def figure_of(
     What is in `heat` is added to the heatmap, and what is in `layout` to the layout.
     """
     finite = np.isfinite(matrix)
-    span = ends(trace.layer(layer)[step.name])
+    span = scales.ends(trace.layer(layer)[step.name])
+    shown = span
     if trace.layer(layer).only is not None and len(panels) > 1:  # the layer has one head only, the picture has all
-        low, high = _range(step, float(np.abs(matrix[finite]).max()) if finite.any() else 0.0, stretch)
-    else:
-        low, high = _colors(step, span, stretch)
+        shown = (float(matrix[finite].min()), float(matrix[finite].max())) if finite.any() else None
+    low, high = scales.range_of(step, shown, colors)
     shape = " × ".join(map(str, trace.layer(layer)[step.name].shape[-2:]))
     where = f"L{layer}" + (
         f" H{panels[0].head}"
@@ -114,8 +81,6 @@ def figure_of(
     facts = [step.formula, where, shape]
     if panels[0].block > 1:
         facts.append(f"each cell the largest of {panels[0].block} × {panels[0].block}")
-    if step.kind == "probability" and stretch:
-        facts.append(f"colours stretched to 0 … {high:.3g}")
     mask = trace.layer(layer).mask
     blind = int((~mask.any(dim=1)).sum()) if mask is not None and hidden is not None else 0
     if blind:
@@ -130,22 +95,16 @@ def figure_of(
             heads_of[panel.place] = panel.head
     head = f" H{'%{customdata}' if many else panels[0].head}" if step.per_head else ""
     hover = f"{step.name} L{layer}{head}<br>{_short(step.row_axis)} %{{y}}<br>{_short(step.column_axis)} %{{x}}<br>"
+    painted, beside = scales.painted(step, low, high, colors, many)
     heatmap: dict[str, Any] = {
         "type": "heatmap",
         "z": matrix if finite.all() else np.where(finite, matrix, np.nan).astype(matrix.dtype),
         **own,
-        "zmin": low,
-        "zmax": high,
-        "colorscale": PROBABILITY if step.kind == "probability" else SIGNED,
+        **painted,
         "hovertemplate": hover + "<b>%{z:.9g}</b><extra></extra>",
         "hoverongaps": False,  # between the panels there is nothing to tell; hidden cells have a trace of their own
-        "colorbar": {
-            "orientation": "h", "thickness": 8, "len": 0.5 if len(panels) == 1 else 0.25, "x": 1, "xanchor": "right", "xpad": 0,
-            "y": 1, "yanchor": "bottom", "ypad": 4 if len(panels) == 1 else 18, "outlinewidth": 0, "tickfont": {"size": 10},
-            "tickvals": [low, (low + high) / 2, high], "ticktext": [f"{end:.3g}" for end in (low, (low + high) / 2, high)],
-        },
         **(heat or {}),
-    }  # fmt: skip
+    }
     data = [heatmap]
     ground = {
         "type": "heatmap",
@@ -156,13 +115,20 @@ def figure_of(
     }
     if hidden is not None and hidden.any():
         data.append({**ground, "z": np.where(hidden, np.float32(1), np.float32(np.nan)), **own})
-    meta = {"alt": _alt(trace, step, layer, where, shape, blind, span), "step": step.name, "ground": ground}
+    data += beside
+    told = scales.said(step, low, high, colors)
+    meta = {"alt": _alt(trace, step, layer, where, shape, blind, span, told), "step": step.name, "ground": ground}
     heads = "-heads" if many else f"-H{panels[0].head}" if step.per_head else ""
     meta["file"] = [step.name, f"L{layer}{heads}"]
     meta["axes"] = [_short(step.row_axis), _short(step.column_axis)]
     heading = f"<b>{step.symbol}</b>  {step.name}"
     laid = laid_out(trace, (step.row_axis, step.column_axis), panels, heading, facts, meta, (rows, columns))
     laid["margin"] |= layout.pop("margin", {})
+    if step.kind == "probability" and (words := scales.WORDS[colors]):
+        bar = beside[0]["marker"]["colorbar"] if beside else heatmap["colorbar"]
+        at = {"x": 1 - bar["len"], "xref": "paper", "xanchor": "right", "xshift": -6}
+        at |= {"y": 1, "yref": "paper", "yanchor": "bottom", "yshift": bar["ypad"] + 7}
+        layout["annotations"] = [*layout.get("annotations", []), note(words, name="colors", **at)]
     return {"data": data, "layout": laid | layout}
 
 
@@ -309,7 +275,14 @@ def _short(axis: str) -> str:
 
 
 def _alt(
-    trace: Trace, step: Step, layer: int, where: str, shape: str, blind: int, span: tuple[float, float] | None
+    trace: Trace,
+    step: Step,
+    layer: int,
+    where: str,
+    shape: str,
+    blind: int,
+    span: tuple[float, float] | None,
+    colors: str,
 ) -> str:
     """A sentence that says what the map shows, for who cannot see it."""
     tensor = trace.layer(layer)[step.name]
@@ -323,5 +296,5 @@ def _alt(
     )
     return (
         f"Heatmap of {step.name} ({step.symbol} = {step.formula}), {where}, {shape}: {_title(step.row_axis)} by {_title(step.column_axis)}, "
-        f"{numbers}{sums}. The table has the numbers."
+        f"{numbers}{sums}{', ' if colors else ''}{colors}."
     )

@@ -27,11 +27,11 @@ def heads(
     step: str,
     layer: int = 0,
     chosen: Cell | None = None,
-    stretch: bool = False,
+    colors: str = "fixed",
     cells: int = MOSAIC_CELLS,
 ) -> go.Figure:
     """`heads_json` as Plotly's object."""
-    return drawn(heads_json(trace, step, layer, chosen, stretch, cells))
+    return drawn(heads_json(trace, step, layer, chosen, colors, cells))
 
 
 def heads_json(
@@ -39,7 +39,7 @@ def heads_json(
     step: str,
     layer: int = 0,
     chosen: Cell | None = None,
-    stretch: bool = False,
+    colors: str = "fixed",
     cells: int = MOSAIC_CELLS,
 ) -> Spec:
     """All heads of a step as small multiples with one colour scale, in one map with gutters.
@@ -49,6 +49,7 @@ def heads_json(
 
     Raises:
         MissingError: the trace has no such layer or step; or it keeps one head only, and the others cannot be made.
+        ConfigError: there are no such colours.
     """
     found, shown = find_step(step), trace.layer(layer)
     n_heads = shown.n_heads if found.per_head else 1
@@ -83,7 +84,7 @@ def heads_json(
     height = 100 + min(1700, max(280, min(480, 14 * rows)) * down)
     ground = hidden if covered is not None else None
     figure = figure_of(
-        trace, found, layer, mosaic, ground, panels, stretch, height=height, annotations=notes, shapes=frames
+        trace, found, layer, mosaic, ground, panels, colors, height=height, annotations=notes, shapes=frames
     )
     if block > 1:
         figure["layout"]["meta"] |= {

@@ -19,7 +19,6 @@ from attention.drawing import (
     HIDDEN,
     Panel,
     Spec,
-    color_range,
     drawn,
     figure_of,
     hidden_cells,
@@ -28,31 +27,34 @@ from attention.drawing import (
     outline,
 )
 from attention.mosaic import cell_at, heads, heads_json
+from attention.scales import COLORS, color_range
 from attention.trace import Step, Trace, find_step
 
-__all__ = ["cell_at", "color_range", "heads", "heads_json", "heatmap", "heatmap_json", "mask_map"]
+__all__ = ["COLORS", "cell_at", "color_range", "heads", "heads_json", "heatmap", "heatmap_json", "mask_map"]
 
 CELL_TEXT_UP_TO = 24  # rows or columns; beyond, numbers in the cells are noise
 
 
 def heatmap(
-    trace: Trace, step: str, layer: int = 0, head: int = 0, chosen: Cell | None = None, stretch: bool = False
+    trace: Trace, step: str, layer: int = 0, head: int = 0, chosen: Cell | None = None, colors: str = "fixed"
 ) -> go.Figure:
     """`heatmap_json` as Plotly's object."""
-    return drawn(heatmap_json(trace, step, layer, head, chosen, stretch))
+    return drawn(heatmap_json(trace, step, layer, head, chosen, colors))
 
 
 def heatmap_json(
-    trace: Trace, step: str, layer: int = 0, head: int = 0, chosen: Cell | None = None, stretch: bool = False
+    trace: Trace, step: str, layer: int = 0, head: int = 0, chosen: Cell | None = None, colors: str = "fixed"
 ) -> Spec:
     """One matrix of a step as a heatmap: rows from top to bottom, one cell per number.
 
     The `chosen` cell is outlined; in a map of another step the row and the column that share its
     query or key are marked. A hidden score is a gap on a neutral ground; a hidden weight is 0 under
-    the same ground. With `stretch` the colours of a probability end at the layer's largest.
+    the same ground. The `colors` of a probability are one of `COLORS`: over 0 … 1, stretched to the layer's largest,
+    or over powers of ten; the numbers stay what they are.
 
     Raises:
         MissingError: the trace has no such layer, step or head.
+        ConfigError: there are no such colours.
     """
     found = find_step(step)
     matrix = trace.layer(layer).matrix(step, head)
@@ -73,7 +75,7 @@ def heatmap_json(
             note("Σ row", y=-0.5, yanchor="bottom", **beside),
             *(note(text, y=row, **beside) for row, text in enumerate(sums)),
         ]
-    figure = figure_of(trace, found, layer, matrix.numpy(), hidden, [panel], stretch, **more)
+    figure = figure_of(trace, found, layer, matrix.numpy(), hidden, [panel], colors, **more)
     figure["layout"]["meta"]["file"].append(_place(found, chosen))
     return figure
 
@@ -102,7 +104,7 @@ def mask_map(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> go.Fig
     allowed = f"{int(visible.sum())} of {visible.size} cells may attend"
     blind = int((~visible.any(axis=1)).sum())
     facts = [allowed] + ([f"{blind} {'query sees' if blind == 1 else 'queries see'} no key"] if blind else [])
-    alt = f"Heatmap of the mask, query (attends from) by key (attends to): {', '.join(facts)}. The grid below has every cell."
+    alt = f"Heatmap of the mask, query (attends from) by key (attends to): {', '.join(facts)}."
     panel = Panel(0, 0, 0, rows, columns)
     meta = {"alt": alt, "step": "mask", "file": ["mask", f"L{layer}", _place(find_step("weights"), chosen)]}
     heading = "<b>mask</b>  may attend"

@@ -46,6 +46,9 @@ def on_screen(
     place = {"x0": left + (across - 1) / 2, "dx": across, "y0": top + (down - 1) / 2, "dy": down}
     data = [{**heat, **place, "z": _gaps(pooled(matrix[part], down, across))}]
     for ground in figure["data"][1:]:
+        if ground["type"] != "heatmap":  # what has the colour bar
+            data.append(ground)
+            continue
         seen = ~pooled(np.isnan(ground["z"][part]), down, across)
         data.append({**ground, **place, "z": np.where(seen, np.float32(1), np.float32(np.nan))})
     meta = {**layout["meta"], "blocks": {"down": down, "across": across, "top": top, "left": left}}

@@ -13,8 +13,11 @@ from pages.ui.start import start
 page = start("Heads", "What each head makes of the same text, in the same colours. Click a head to open it in the Lab.")
 
 
+colors = inputs.chosen_colors(page.notes)
+
+
 def mosaic(cells: int) -> Spec:
-    return plots.heads_json(page.trace, page.cell.step, page.index, chosen=page.cell, cells=cells)
+    return plots.heads_json(page.trace, page.cell.step, page.index, page.cell, colors, cells)
 
 
 try:

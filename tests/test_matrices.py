@@ -143,7 +143,7 @@ def test_every_number_is_explained_drawn_and_tabled(source: Matrices) -> None:
         table = frames.frame(trace, step.name).to_numpy()[:, : matrix.shape[1]]
         np.testing.assert_array_equal(table, matrix)
         finite = np.where(np.isfinite(matrix), matrix, np.nan).astype(np.float32)
-        for figure in (plots.heatmap(trace, step.name), plots.heads(trace, step.name, stretch=True)):
+        for figure in (plots.heatmap(trace, step.name), plots.heads(trace, step.name, colors="log")):
             np.testing.assert_array_equal(figure.data[0].z.astype(np.float32), finite)
         assert tensor.dtype == torch.float64
 

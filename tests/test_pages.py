@@ -306,10 +306,24 @@ def test_a_row_that_sees_no_key_is_drawn_and_labelled() -> None:
     assert "3 queries see no key" in weights["layout"]["title"]["subtitle"]["text"]
 
 
-def test_stretched_colours_are_said_on_the_figure() -> None:
-    weights = drawn(opened("app.py", lab_stretch="true"))[1]
-    assert weights["data"][0]["zmax"] < 1
-    assert "colours stretched" in weights["layout"]["title"]["subtitle"]["text"]
+@pytest.mark.parametrize(("page", "map_of_weights"), [("app.py", 1), ("pages/heads.py", 0), ("pages/masks.py", 2)])
+@pytest.mark.parametrize(
+    ("link", "words"),
+    [
+        ({"colors": "stretched"}, "stretched to"),
+        ({"colors": "log"}, "logarithmic"),
+        ({"lab_stretch": "true"}, "stretched to"),  # as links of the Lab once said it
+        ({"lab_stretch": "true", "colors": "log"}, "logarithmic"),
+    ],
+)
+def test_the_colours_of_a_link_are_said_at_the_colour_bar(
+    page: str, map_of_weights: int, link: dict[str, str], words: str
+) -> None:
+    app = opened(page, **link)
+    weights = drawn(app)[map_of_weights]
+    assert [note["text"] for note in weights["layout"]["annotations"] if note.get("name") == "colors"] == [words]
+    assert (weights["data"][0]["zmax"] < 1) == (words == "stretched to")
+    assert app.selectbox(key="colors").value == link.get("colors", "stretched")
 
 
 def test_the_heads_page_draws_all_heads_in_one_figure_with_one_scale() -> None:

@@ -30,11 +30,12 @@ from attention import (
     mask_lessons,
     plots,
 )
-from attention.drawing import ALLOWED, HIDDEN, PROBABILITY, unmarked
+from attention.drawing import ALLOWED, HIDDEN, unmarked
 from attention.drawing import CHOSEN as CROSS
 from attention.paper import KINDS, picture
 from attention.paper.cells import MOST_CELLS, MOST_IN_ALL, block, visible
 from attention.pooling import pooled
+from attention.scales import PROBABILITY
 
 CAT = "the cat sat on the mat"
 ODD = ("<b>", "</b>", "&amp;", "$x$", "$\\frac{1}{2}$", "</text>", "]]>", "<svg onload=x>", '"', "日本", "🦉", "👩‍👩‍👧", "", " ", "\n", "é")  # fmt: skip
@@ -79,6 +80,9 @@ FIGURES = {
     "masked_scores": lambda: plots.heatmap(trace(mask="causal"), "masked_scores"),
     "masked_scores, rows without a key": lambda: plots.heatmap(blind(), "masked_scores"),
     "weights, rows without a key": lambda: plots.heatmap(blind(), "weights"),
+    "stretched": lambda: plots.heatmap(trace(), "weights", chosen=CHOSEN, colors="stretched"),
+    "over powers of ten": lambda: plots.heatmap(trace(mask="causal"), "weights", chosen=CHOSEN, colors="log"),
+    "4 heads over powers of ten": lambda: plots.heads(trace(temperature=0.05), "weights", colors="log"),
     "output": lambda: plots.heatmap(trace(), "output", chosen=CHOSEN),
     "cross": lambda: plots.heatmap(trace(text2="a dog ran off to sleep in self-contradictory ways"), "weights"),
     "one token": lambda: plots.heatmap(trace("cat"), "weights"),
@@ -309,7 +313,9 @@ def test_every_word_of_the_figure_is_in_the_svg_as_text(name):
             plain(other.text) == plain(note.text) for other in figure.layout.annotations
         )
     bar = (
-        figure.data[0].colorbar if figure.data[0].type == "heatmap" and figure.data[0].showscale is not False else None
+        (figure.data[-1].marker if name.endswith("powers of ten") else figure.data[0]).colorbar
+        if figure.data[0].type == "heatmap" and name != "mask"
+        else None
     )
     if bar:
         assert said.count(bar.ticktext[-1]) >= 1
@@ -441,14 +447,19 @@ def test_only_the_numbers_stand_on_cells_and_every_one_inside_its_own(name, widt
 @pytest.mark.parametrize("name", MAPS)
 def test_every_number_is_one_shape_and_gaps_are_none(name):
     figure, root = FIGURES[name](), svg(name)
-    seen = np.logical_or.reduce([np.isfinite(np.asarray(data.z, dtype=float)) for data in figure.data])
+    seen = np.logical_or.reduce(
+        [np.isfinite(np.asarray(data.z, dtype=float)) for data in figure.data if data.type == "heatmap"]
+    )
     if name == "300 tokens":
         seen = np.ones((150, 150))
     count = sum(len(shapes(root, group)[0]) for group in ("cells", "ground"))
     assert count == seen.sum()
 
 
-@pytest.mark.parametrize("name", ["weights", "scores", "masked_scores", "output", "cross", "12 heads", "scaling"])
+@pytest.mark.parametrize(
+    "name",
+    ["weights", "over powers of ten", "stretched", "scores", "masked_scores", "output", "cross", "12 heads", "scaling"],
+)
 def test_the_colours_are_those_that_plotly_gives_the_numbers(name):
     figure, root = FIGURES[name](), svg(name)
     main = figure.data[0]

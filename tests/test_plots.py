@@ -10,7 +10,9 @@ import pytest
 import torch
 from playwright.sync_api import expect
 
-from attention import STEPS, AttentionConfig, Cell, Layer, MissingError, Trace, TypedText, plots
+from attention import STEPS, AttentionConfig, Cell, ConfigError, Layer, MissingError, Trace, TypedText, plots
+from attention.paper.cells import colors_of
+from attention.scales import FLOOR, PROBABILITY, ZERO
 
 CAT = "the cat sat on the mat"
 NAMES = [step.name for step in STEPS]
@@ -274,18 +276,68 @@ def test_a_map_of_zeros_has_colours_too():
     assert low < 0 < high
 
 
+def beside_the_bar(figure):
+    return [note.text for note in figure.layout.annotations if note.name == "colors"]
+
+
 @pytest.mark.parametrize("draw", [plots.heatmap, plots.heads])
 def test_stretched_colours_end_at_the_layer_s_largest_and_the_figure_says_so(draw):
     made = trace(init="linear")
     largest = float(made.layers[0].weights.max())
-    assert draw(made, "weights", stretch=True).data[0].zmax == largest
-    assert f"colours stretched to 0 … {largest:.3g}" in said(draw(made, "weights", stretch=True))
-    assert "stretch" not in said(draw(made, "weights"))
+    figure = draw(made, "weights", colors="stretched")
+    assert figure.data[0].zmax == largest
+    assert beside_the_bar(figure) == ["stretched to"]
+    assert figure.data[0].colorbar.ticktext[-1] == f"{largest:.3g}"
+    assert f"colours stretched to 0 … {largest:.3g}" in figure.layout.meta["alt"]
+    assert beside_the_bar(draw(made, "weights")) == []
+    assert "colours" not in draw(made, "weights").layout.meta["alt"]
 
 
-def test_stretching_is_for_probabilities_alone():
-    assert plots.color_range(trace(), "scores", stretch=True) == plots.color_range(trace(), "scores")
-    assert "stretch" not in said(plots.heatmap(trace(), "scores", stretch=True))
+@pytest.mark.parametrize("draw", [plots.heatmap, plots.heads])
+@pytest.mark.parametrize("knobs", [{}, {"dropout": 0.5}])  # which lifts weights over 1
+def test_logarithmic_colours_are_viridis_over_powers_of_ten_and_the_numbers_stay_what_they_are(draw, knobs):
+    made, step = trace(temperature=0.3, **knobs), "dropped_weights" if knobs else "weights"
+    figure, fixed = draw(made, step, colors="log"), draw(made, step)
+    np.testing.assert_array_equal(z(figure), z(fixed))
+    assert (figure.data[0].zmin, figure.data[0].zmax) == (0, fixed.data[0].zmax)
+    assert figure.data[0].hovertemplate == fixed.data[0].hovertemplate
+    assert figure.data[0].texttemplate == fixed.data[0].texttemplate
+    scale, high = figure.data[0].colorscale, figure.data[0].zmax
+    for share in np.linspace(0, 1, 101):
+        number = FLOOR * (high / FLOOR) ** share
+        [wanted] = colors_of(np.array([share]), PROBABILITY, 0, 1)
+        [drawn] = colors_of(np.array([number]), scale, 0, high)
+        assert max(abs(int(wanted[i : i + 2], 16) - int(drawn[i : i + 2], 16)) for i in (1, 3, 5)) <= 1
+    small, zero = colors_of(np.array([1e-30, 0.0]), scale, 0, high)
+    assert small == PROBABILITY[0][1].lower()  # smaller than the floor is the floor, but 0 is not
+    assert zero == ZERO
+
+    bar = figure.data[-1].marker
+    assert not figure.data[0].showscale
+    assert beside_the_bar(figure) == ["logarithmic"]
+    assert list(bar.colorbar.ticktext) == ["0", "≤10⁻⁴", "10⁻³", "0.01", "0.1", "1"]
+    for place, meant_here in zip(bar.colorbar.tickvals[1:], (1e-4, 1e-3, 0.01, 0.1, 1), strict=True):
+        assert 10**place == pytest.approx(meant_here)
+        shown, meant = (
+            colors_of(np.array([number]), colors, low, high)[0]
+            for number, colors, low, high in (
+                (place, bar.colorscale, bar.cmin, bar.cmax),
+                (10**place, scale, 0, high),
+            )
+        )
+        assert max(abs(int(shown[i : i + 2], 16) - int(meant[i : i + 2], 16)) for i in (1, 3, 5)) <= 1
+    assert "colours logarithmic from 0.0001 to 1" in figure.layout.meta["alt"]
+
+
+@pytest.mark.parametrize("colors", plots.COLORS)
+def test_what_colours_run_over_is_a_choice_for_probabilities_alone(colors):
+    assert plots.color_range(trace(), "scores", colors=colors) == plots.color_range(trace(), "scores")
+    assert plots.heatmap(trace(), "scores", colors=colors) == plots.heatmap(trace(), "scores")
+
+
+def test_other_colours_are_refused_in_a_sentence():
+    with pytest.raises(ConfigError, match=r"Colours are fixed, stretched or log; got 'loud': choose one of these\."):
+        plots.heatmap(trace(), "weights", colors="loud")
 
 
 # -- hidden cells -------------------------------------------------------------------------------
@@ -404,9 +456,9 @@ def test_the_alt_text_says_what_is_shown(draw):
         "query (attends from)",
         "key (attends to)",
         "every row sums to 1",
-        "table",
     ):
         assert part in alt
+    assert "table" not in alt  # there is none on some pages
     scores = trace().layers[0].scores
     if draw is plots.heads:
         assert (

@@ -53,7 +53,7 @@ class _Plan:
     notes: list[notes.Note]
     rows: axes.Labels
     columns: axes.Labels
-    bar: Any
+    bar: colorbar.Bar | None
     bar_top: float
     left: float
     top: float
@@ -66,14 +66,15 @@ def _planned(page: Page, figure: go.Figure, title: bool) -> _Plan:
     x, y = axes.read(figure, "x"), axes.read(figure, "y")
     cells, block = visible(figure)
     written = notes.read(figure, x, y)
-    bar = next((trace for trace in figure.data if trace.type == "heatmap" and trace.showscale is not False), None)
+    bar = colorbar.read(figure)
+    bar_above = None if bar is None or bar.below else bar
 
     rows, columns, left, wide = _fitted_across(page, x, y, written, ratio(figure))
     free = _free_above(cells, y, written)
     # Where the names of heads would be too small, the plot is higher than on the screen.
     high = max(wide * ratio(figure), min(notes.LEGIBLE * axes.LINE / free, 2 * page.width))
 
-    top, bar_top = _write_head(page, figure, _said(figure, block), title, bar is not None and not _below(bar))
+    top, bar_top = _write_head(page, figure, _said(figure, block), title, bar_above)
     trial = Area(left, 0, wide, high)
     written = notes.fitted(page, written, trial, free * high)
     top += max([0.0, *(-note.box(page, trial)[1] for note in written)])
@@ -94,16 +95,11 @@ def _draw(plan: _Plan, top: float, high: float) -> float:
     _write_rows(page, plan.rows, plan.y, area)
     below = _write_columns(page, plan.columns, plan.x, area, marks.largest_dot(figure) / 2)
     if bar is not None:
-        colorbar.draw(page, bar, area, below + _GAP if _below(bar) else top + plan.bar_top)
-        below += _GAP + colorbar.height(bar) if _below(bar) else 0
+        colorbar.draw(page, bar, area, below + _GAP if bar.below else top + plan.bar_top)
+        below += _GAP + bar.height if bar.below else 0
     size = figure.layout.font.size or 12
     taken = marks.draw_legend(page, figure, plan.left, page.width - _EDGE, below + 2 * _GAP, size)
     return below + (2 * _GAP + taken if taken else 0) + _EDGE
-
-
-def _below(bar: Any) -> bool:
-    """Whether a colour bar stands below its plot."""
-    return bool(bar.colorbar.y == 0)
 
 
 def _fitted_across(
@@ -140,7 +136,9 @@ def _said(figure: go.Figure, block: tuple[int, int]) -> str:
     return f"each cell the largest of {before * block[0]} × {before * block[1]}"
 
 
-def _write_head(page: Page, figure: go.Figure, pooled: str, title: bool, bar: bool) -> tuple[float, float]:
+def _write_head(
+    page: Page, figure: go.Figure, pooled: str, title: bool, bar: colorbar.Bar | None
+) -> tuple[float, float]:
     """Writes title and subtitle, or at least that cells stand for several numbers; gives where the plot may begin, and the bar."""
     top = float(_EDGE)
     if title:
@@ -153,8 +151,7 @@ def _write_head(page: Page, figure: go.Figure, pooled: str, title: bool, bar: bo
     elif pooled:
         top = _write_wrapped(page, pooled, 10, top)
     bar_top = top + _GAP * (top > _EDGE)
-    trace = figure.data[0]
-    return (bar_top + colorbar.height(trace) if bar else top), bar_top
+    return (bar_top + bar.height if bar else top), bar_top
 
 
 def _write_wrapped(page: Page, text: str, size: float, top: float) -> float:

@@ -48,7 +48,7 @@ def draw_grid(page: Page, x: Axis, y: Axis, area: Area) -> None:
 
 def draw_curves(page: Page, figure: go.Figure, x: Axis, y: Axis, area: Area) -> None:
     """Draws the lines and points of a chart, in their order."""
-    for trace in (trace for trace in figure.data if trace.type == "scatter"):
+    for trace in (trace for trace in figure.data if trace.type == "scatter" and not trace.marker.showscale):
         across, up = area.x(x.at(np.asarray(trace.x, dtype=float))), area.y(y.at(np.asarray(trace.y, dtype=float)))
         mode = trace.mode or "lines"
         if "lines" in mode:
@@ -77,7 +77,8 @@ def draw_bars(page: Page, figure: go.Figure, x: Axis, y: Axis, area: Area) -> No
 
 def largest_dot(figure: go.Figure) -> float:
     """How large the points of a chart are, pixels: they may lie half over the edge of the plot."""
-    dotted = (trace for trace in figure.data if trace.type == "scatter" and "markers" in (trace.mode or ""))
+    curves = (trace for trace in figure.data if trace.type == "scatter" and not trace.marker.showscale)
+    dotted = (trace for trace in curves if "markers" in (trace.mode or ""))
     return max((_or(trace.marker.size, 6) + _or(trace.marker.line.width, 0) for trace in dotted), default=0)
 
 

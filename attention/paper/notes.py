@@ -74,7 +74,7 @@ class Note:
 
 
 def read(figure: go.Figure, x: Axis, y: Axis) -> list[Note]:
-    """The annotations of a figure."""
+    """The annotations of a figure, but what stands beside its colour bar."""
     return [
         Note(
             markup.lines(given.text),
@@ -87,7 +87,7 @@ def read(figure: go.Figure, x: Axis, y: Axis) -> list[Note]:
             given.font.color or INK,
         )
         for given in figure.layout.annotations
-        if given.text
+        if given.text and given.name != "colors"
     ]
 
 

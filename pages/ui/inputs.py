@@ -11,6 +11,7 @@ import streamlit as st
 
 from attention import Cell, Layer, Trace, find_step
 from attention.config import MASKS
+from attention.scales import COLORS
 from attention.sources.matrices import SYMBOLS
 from pages.ui.knobs import Knobs, asked_for, in_url, standing
 from pages.ui.limits import MAX_D_MODEL, MAX_HEADS
@@ -55,6 +56,7 @@ DEFAULTS: dict[str, Any] = {
     "step": "weights",
     "q": 0,
     "k": 0,
+    "colors": "fixed",
 }
 
 IN_HAND = ("temperature", "mask", "d_model", "seed")
@@ -114,6 +116,21 @@ def keep(title: str) -> None:
 def chosen_layer(notes: Notes, trace: Trace) -> int:
     """The layer that is shown; a widget only where there is more than one."""
     return chosen_of(Knobs(notes, DEFAULTS), "Layer", "layer", len(trace.layers), help="Layers count from zero.")
+
+
+def chosen_colors(notes: Notes) -> str:
+    """What the colours of probabilities run over. In old links that was a switch of the Lab, `lab_stretch`."""
+    old = asked_for().pop("lab_stretch", st.query_params.get("lab_stretch"))
+    if old == "true" and "colors" not in st.query_params:
+        st.session_state.setdefault("colors", "stretched")
+    colors: str = Knobs(notes, DEFAULTS).select(
+        "Colours of the weights",
+        "colors",
+        COLORS,
+        width=170,
+        help="Fixed: 0 to 1, so that maps compare. Stretched: 0 to the largest. Log: powers of ten, for small weights.",
+    )
+    return colors
 
 
 def chosen_cell(notes: Notes, layer: Layer) -> Cell:

@@ -125,7 +125,8 @@ def _sent(
         data[0]["live"] = step
         panel = layout["meta"]["panels"][0]
         if panel["rows"] * panel["columns"] > SENT_CELLS:
-            del data[1:], data[0]["z"]
+            data[1:] = [trace for trace in data[1:] if trace["type"] != "heatmap"]
+            del data[0]["z"]
     return on_screen({"data": data, "layout": layout}, windows.get(layout.get("uirevision", "")), numbers)
 
 

@@ -6,13 +6,15 @@ import { png } from "./png.js";
 const SHADES = 254; // with the first, and a gap, what a byte holds
 const palettes = new Map(); // by colour scale: a gap, then red, green and blue of every shade
 
-function palette(scale) {
-  const key = JSON.stringify(scale);
+// Even steps from the lower end of the colours to the upper one; or over powers of ten, the first of them for 0.
+function palette({ colorscale, meta }, most) {
+  const floor = meta?.floor, key = JSON.stringify([colorscale, floor && most]);
   if (palettes.has(key)) return palettes.get(key);
-  const stops = scale.map(([at, color]) => [at, [1, 3, 5].map((i) => parseInt(color.slice(i, i + 2), 16))]);
+  const stops = colorscale.map(([at, color]) => [at, [1, 3, 5].map((i) => parseInt(color.slice(i, i + 2), 16))]);
   const shades = new Uint8ClampedArray(3 * (SHADES + 2));
   for (let i = 0; i <= SHADES; i += 1) {
-    const at = i / SHADES, above = Math.max(1, stops.findIndex(([stop]) => stop >= at));
+    const at = floor ? (i && (floor / most) ** (1 - (i - 1) / (SHADES - 1))) : i / SHADES;
+    const above = Math.max(1, stops.findIndex(([stop]) => stop >= at));
     const [[low, from], [high, to]] = [stops[above - 1], stops[above]], share = (at - low) / (high - low);
     shades.set([0, 1, 2].map((channel) => from[channel] + share * (to[channel] - from[channel])), 3 * (i + 1));
   }
@@ -20,7 +22,15 @@ function palette(scale) {
   return palettes.get(key);
 }
 
-const shadeOf = (number, low, high) => 1 + Math.round(SHADES * Math.min(1, Math.max(0, (number - low) / (high - low))));
+const between = (part) => Math.min(1, Math.max(0, part));
+
+// Which of them a number has.
+function shading({ meta }, low, high) {
+  const floor = meta?.floor;
+  if (!floor) return (number) => 1 + Math.round(SHADES * between((number - low) / (high - low)));
+  const span = Math.log(high / floor);
+  return (number) => (number > 0 ? 2 + Math.round((SHADES - 1) * between(Math.log(number / floor) / span)) : 1);
+}
 
 // White on dark cells, grey on light ones, by the same rule as Plotly's.
 function ink(colors, shade) {
@@ -49,7 +59,7 @@ function move(element, image, { x0, dx, y0, dy }, rows, columns) {
 export function repaint(element, { z, zmin, zmax, colorbar, x0 = 0, dx = 1, y0 = 0, dy = 1 }) {
   const heat = element.data[0], group = element.querySelector(".heatmaplayer .hm"), image = group?.querySelector("image");
   if (!image?.style.imageRendering) return false;
-  const colors = palette(heat.colorscale), rows = z.length, columns = z[0].length;
+  const colors = palette(heat, zmax), shadeOf = shading(heat, zmin, zmax), rows = z.length, columns = z[0].length;
   const texts = heat.texttemplate ? group.querySelectorAll(".heatmap-label text") : [];
   const numbers = texts.length ? z.flatMap((row) => Array.from(row).filter(Number.isFinite)) : [];
   if (numbers.length !== texts.length || (heat.texttemplate && heat.z[0].length !== columns)) return false;
@@ -60,16 +70,16 @@ export function repaint(element, { z, zmin, zmax, colorbar, x0 = 0, dx = 1, y0 =
     const line = z[row];
     for (let column = 0; column < columns; column += 1) {
       const number = line[column]; // a gap stays without colour
-      if (number === number) shades[row * columns + column] = shadeOf(number, zmin, zmax);
+      if (number === number) shades[row * columns + column] = shadeOf(number);
       else gaps = true;
     }
   }
   image.setAttribute("href", png(shades, columns, colors));
   texts.forEach((text, i) => {
     text.textContent = numbers[i].toFixed(2);
-    text.style.fill = ink(colors, shadeOf(numbers[i], zmin, zmax));
+    text.style.fill = ink(colors, shadeOf(numbers[i]));
   });
-  element.querySelectorAll(".colorbar .cbaxis text").forEach((text, i) => say(text, colorbar.ticktext[i]));
+  if (colorbar) element.querySelectorAll(".colorbar .cbaxis text").forEach((text, i) => say(text, colorbar.ticktext[i]));
   // What Plotly's hover, and its next drawing after a zoom, read.
   const [{ trace }] = element.calcdata[0], cells = { x0, dx, y0, dy };
   // There a gap is undefined: Plotly would draw a NaN in a colour, and say it.
@@ -77,7 +87,7 @@ export function repaint(element, { z, zmin, zmax, colorbar, x0 = 0, dx = 1, y0 =
   if (heat.z.length !== rows || heat.z[0].length !== columns || Object.entries(cells).some(([name, at]) => trace[name] !== at)) move(element, image, cells, rows, columns);
   for (const known of [heat, trace]) {
     Object.assign(known, { z, zmin, zmax, ...cells });
-    Object.assign(known.colorbar, { tickvals: colorbar.tickvals, ticktext: colorbar.ticktext });
+    if (colorbar) Object.assign(known.colorbar, { tickvals: colorbar.tickvals, ticktext: colorbar.ticktext });
   }
   return true;
 }

@@ -75,12 +75,15 @@ export class Exact {
   // Whether the page can make this step by itself.
   knows(name) { return this.sent.made.includes(name); }
 
-  // The ends of a map's colours: those that Python gave, but the outputs of another temperature need others.
-  colors({ live, zmin, zmax, colorbar }) {
-    if (!this.turned || !live.endsWith("output")) return { zmin, zmax, colorbar };
-    const largest = this.step(live).flat.reduce((most, number) => Math.max(most, Math.abs(number)), 0) || 1;
-    const ends = [-largest, 0, largest];
-    return { zmin: -largest, zmax: largest, colorbar: { ...colorbar, tickvals: ends, ticktext: ends.map((end) => String(Number(end.toPrecision(3)))) } };
+  // The ends of a map's colours: those that Python gave, but the outputs of another temperature need others, and so do
+  // weights whose colours are stretched to the largest of all heads.
+  colors({ live, zmin, zmax, colorbar, meta }) {
+    const stretched = meta?.colors === "stretched";
+    if (!this.turned || !(stretched || live.endsWith("output"))) return { zmin, zmax, colorbar };
+    const numbers = stretched ? Object.values(this.heads).map((head) => this.sharesOf(head)) : [this.step(live).flat];
+    const largest = Math.max(...numbers.map((flat) => flat.reduce((most, number) => Math.max(most, Math.abs(number)), 0))) || 1;
+    const low = stretched ? 0 : -largest, ends = [low, (low + largest) / 2, largest];
+    return { zmin: low, zmax: largest, colorbar: { ...colorbar, tickvals: ends, ticktext: ends.map((end) => String(Number(end.toPrecision(3)))) } };
   }
 
   columnsOf(name) {
@@ -96,29 +99,32 @@ export class Exact {
   // Without a mask, queries of the same word have the same row in every step: each is made once.
   make(name) {
     if (name === "scores") return { flat: this.one.scoresByWord, index: this.one.query.index };
-    const index = this.masks ? null : this.index;
-    return { flat: this.from((head) => (index ? head.scoresByWord : head.scores), name), index };
+    return { flat: this.from(name), index: this.masks ? null : this.index };
   }
 
-  from(scoresOfHead, name) {
-    const { mask, one, divisor } = this, scores = scoresOfHead(one), { columns } = one, rows = scores.length / columns;
-    const shares = (head) => { // of the shown head for its own map, and of all for the output
-      if (!this.shares.has(head)) this.shares.set(head, softmax(scoresOfHead(head), columns, mask, divisor));
-      return this.shares.get(head);
-    };
-    if (name === "weights") return shares(one);
-    if (name === "head_output") return mixValues(shares(one), one.value, new scores.constructor(rows * one.value.width), one.value.width, 0);
-    if (name === "output") return this.output(rows, shares);
+  scoresOf(head) { return this.masks || !this.index ? head.scores : head.scoresByWord; }
+
+  // Of the shown head for its own map, and of all for the output.
+  sharesOf(head) {
+    if (!this.shares.has(head)) this.shares.set(head, softmax(this.scoresOf(head), head.columns, this.mask, this.divisor));
+    return this.shares.get(head);
+  }
+
+  from(name) {
+    const { mask, one, divisor } = this, scores = this.scoresOf(one), { columns } = one, rows = scores.length / columns;
+    if (name === "weights") return this.sharesOf(one);
+    if (name === "head_output") return mixValues(this.sharesOf(one), one.value, new scores.constructor(rows * one.value.width), one.value.width, 0);
+    if (name === "output") return this.output(rows);
     const round = scores instanceof Float32Array ? Math.fround : Number, by = round(this.temperature === 0 ? this.sent.divisor : divisor);
     const scaled = scores.map((score) => score / by);
     return name === "scaled_scores" ? scaled : scaled.map((score, i) => (hidden(mask, Math.floor(i / columns), i % columns, columns) ? NaN : score));
   }
 
   // The heads side by side, times W_O.
-  output(rows, shares) {
+  output(rows) {
     const heads = Object.values(this.heads), { width } = heads[0].value, across = heads.length * width;
     const beside = new Float64Array(rows * across);
-    heads.forEach((head, i) => mixValues(shares(head), head.value, beside, across, i * width));
+    heads.forEach((head, i) => mixValues(this.sharesOf(head), head.value, beside, across, i * width));
     const wide = this.columnsOf("output"), out = new this.one.query.flat.constructor(rows * wide);
     for (let q = 0; q < rows; q += 1) {
       for (let i = 0; i < across; i += 1) {

@@ -52,6 +52,7 @@ function filled(figure, exact, xRange, yRange) {
   // Python's own numbers, where it sent them, as long as no hand has turned anything.
   const data = [{ ...heat, ...place, ...exact.colors(heat), z: heat.z && !exact.turned ? heat.z : view.z }];
   if (view.ground) data.push({ ...figure.layout.meta.ground, ...place, z: view.ground });
+  data.push(...figure.data.slice(1).filter(({ type }) => type !== "heatmap")); // what has the colour bar
   return { data, view };
 }
 
