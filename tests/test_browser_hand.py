@@ -13,6 +13,7 @@ from playwright.sync_api import Page, expect
 from test_browser import Open
 
 from attention import AttentionConfig, TypedText
+from attention.plots import COLORS
 
 pytestmark = pytest.mark.browser
 TEXT = "the cat sat on the mat"
@@ -171,9 +172,10 @@ PIXELS = """async (i) => { const image = document.querySelectorAll('.js-plotly-p
     return [made.width, made.height, ...context.getImageData(0, 0, made.width, made.height).data]; }"""
 
 
-def test_cells_painted_over_are_the_cells_that_plotly_paints(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?{urlencode({'text': TEXT, 'mask': 'causal'})}")
-    for place in (30, 170):
+@pytest.mark.parametrize("colors", COLORS)
+def test_cells_painted_over_are_the_cells_that_plotly_paints(open_page: Open, server: str, colors: str) -> None:
+    page = open_page(f"{server}/?{urlencode({'text': TEXT, 'mask': 'causal', 'colors': colors})}")
+    for place in (0, 30, 170):
         follow(page, "temperature", place)
         mine = {}
         for redrawn in (False, True):
@@ -183,7 +185,7 @@ def test_cells_painted_over_are_the_cells_that_plotly_paints(open_page: Open, se
                 )
             pictures = [np.array(page.evaluate(PIXELS, i)) for i in (1, 2)]
             texts = page.locator(".js-plotly-plot").nth(1).locator(".heatmap-label text")
-            bar = page.locator(".js-plotly-plot").nth(2).locator(".cbaxis text").all_text_contents()
+            bar = [page.locator(".js-plotly-plot").nth(i).locator(".cbaxis text").all_text_contents() for i in (1, 2)]
             inks = [text.evaluate("(text) => getComputedStyle(text).fill") for text in texts.all()]
             mine[redrawn] = (pictures, texts.all_text_contents(), inks, bar)
         for over, plotlys in zip(mine[False][0], mine[True][0], strict=True):
@@ -191,6 +193,24 @@ def test_cells_painted_over_are_the_cells_that_plotly_paints(open_page: Open, se
             assert np.abs(over - plotlys).max() <= 2  # of 255: a thousand shades
         assert mine[False][1:] == mine[True][1:]
         assert len(mine[True][1]) == 36
+        [(*_, last), _] = mine[True][3]
+        largest = float(layer(mask="causal", temperature=temperature(page)).weights.max())
+        assert last == (f"{largest:.3g}" if colors == "stretched" else "1")
+
+
+@pytest.mark.parametrize("colors", ["stretched", "log"])
+def test_blocks_of_a_long_text_have_the_same_colours_in_the_hand_as_at_rest(
+    open_page: Open, server: str, colors: str
+) -> None:
+    text = " ".join(f"w{i % 90}" for i in range(300))
+    page = open_page(f"{server}/?{urlencode({'text': text, 'heads': '1', 'colors': colors})}")
+    follow(page, "temperature", 20)
+    ends = "(({zmin, zmax}) => [zmin, zmax])(document.querySelectorAll('.js-plotly-plot')[1].data[0])"
+    in_hand, pixels = page.evaluate(ends), np.array(page.evaluate(PIXELS, 1))
+    acted(page, lambda: page.locator(".hand [name=temperature]").dispatch_event("change"))
+    assert page.evaluate(ends) == pytest.approx(in_hand, rel=1e-5)
+    assert np.abs(np.array(page.evaluate(PIXELS, 1)) - pixels).max() <= 2
+    assert len(set(pixels.tolist())) > 100  # and not one dark square
 
 
 def test_a_map_of_python_s_is_cut_anew_by_python_and_a_click_finds_the_cell(open_page: Open, server: str) -> None:

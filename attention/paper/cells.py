@@ -89,9 +89,20 @@ def colors_of(numbers: NDArray[np.float64], scale: Any, low: float, high: float)
 
 
 def ink_on(ground: str) -> str:
-    """White or dark grey, whichever can be read on this ground: the choice Plotly makes."""
-    red, green, blue = (int(ground[i : i + 2], 16) for i in (1, 3, 5))
-    return "#ffffff" if (299 * red + 587 * green + 114 * blue) / 1000 < 128 else "#444444"
+    """White or near-black, whichever stands out more on this ground."""
+    return max("#ffffff", "#111111", key=lambda ink: contrast(ink, ground))
+
+
+def contrast(one: str, other: str) -> float:
+    """How much two colours stand out from each other, 1 … 21, by WCAG."""
+    dark, light = sorted(_luminance(color) for color in (one, other))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _luminance(css: str) -> float:
+    parts = (int(css[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    linear = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return sum(share * part for share, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
 def _cells(trace: Any, boxes: NDArray[np.float64], numbers: NDArray[np.float64]) -> Cells:

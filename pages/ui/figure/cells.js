@@ -32,10 +32,22 @@ function shading({ meta }, low, high) {
   return (number) => (number > 0 ? 2 + Math.round((SHADES - 1) * between(Math.log(number / floor) / span)) : 1);
 }
 
-// White on dark cells, grey on light ones, by the same rule as Plotly's.
+// How light a colour is, by WCAG: red, green and blue from 0 to 255.
+const luminance = (color) => color.reduce((sum, part, i) => sum + [0.2126, 0.7152, 0.0722][i] * (part <= 10.3 ? part / 3294.6 : ((part / 255 + 0.055) / 1.055) ** 2.4), 0);
+
+// White or near-black, whichever stands out more; on no colour is that less than 4.3 : 1. Plotly has another rule.
+const [LIGHT, DARK] = [[255, 255, 255], [17, 17, 17]].map(luminance);
 function ink(colors, shade) {
-  const [red, green, blue] = colors.subarray(3 * shade, 3 * shade + 3);
-  return (red * 299 + green * 587 + blue * 114) / 1000 < 128 ? "#fff" : "#444";
+  const ground = luminance(Array.from(colors.subarray(3 * shade, 3 * shade + 3))) + 0.05;
+  return (LIGHT + 0.05) / ground >= ground / (DARK + 0.05) ? "#ffffff" : "#111111";
+}
+
+// Gives the numbers in the cells their colour, after Plotly has drawn them in its own.
+export function inked(element) {
+  const heat = element.data[0], texts = heat.texttemplate ? element.querySelectorAll(".heatmaplayer .heatmap-label text") : [];
+  if (!texts.length) return;
+  const colors = palette(heat, heat.zmax), shadeOf = shading(heat, heat.zmin, heat.zmax);
+  for (const text of texts) text.style.fill = ink(colors, shadeOf(text.__data__.z));
 }
 
 // As Plotly writes a text without tags.

@@ -1,6 +1,6 @@
 // One map on the screen: its theme, what is drawn of it at this zoom, and which cell stands under the pointer.
 
-import { repaint } from "./cells.js";
+import { inked, repaint } from "./cells.js";
 import { apart, unzoomed, widen } from "./columns.js";
 import { MOST_CELLS, clipped } from "./live.js";
 
@@ -95,7 +95,10 @@ export async function paint(element, root) {
   element.drawn = drawn;
   const cellsOnly = data[0].type === "heatmap" && before?.frame === drawn.frame && before.width === drawn.width && sameGround(before.ground, drawn.ground);
   if (cellsOnly && (before.across === drawn.across || widen(element, layout)) && repaint(element, data[0])) return;
-  await window.Plotly.react(element, data, layout, CONFIG);
+  const drawing = window.Plotly.react(element, data, layout, CONFIG);
+  if (!before) element.on("plotly_afterplot", () => inked(element));
+  await drawing;
+  inked(element);
   for (const axis of ["xaxis", "yaxis"]) if (layout[axis]?.range) unzoomed(element._fullLayout[axis], layout[axis].range);
 }
 
