@@ -1,4 +1,4 @@
-"""What the explanation of a number is made of: its address, its terms, and how they are written."""
+"""What the explanation of a number is made of: its address, its terms, and how it is shown."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from attention.printed import shown
 from attention.trace import Step
 
 SHOWN_TERMS = 8
@@ -38,13 +39,18 @@ class Explanation:
         cell: where it stands.
         value: the tensor's own number, −∞ for a hidden masked score.
         operation: what joins the terms: their "sum", or the "quotient" of the first by the second.
-        terms: at most `SHOWN_TERMS` summands, the largest, and one for the rest; or numerator and
-            denominator. Computed in double precision, so `result` equals `value` up to the rounding
-            of the tensor's own type.
+        terms: `SHOWN_TERMS` summands, the largest, and one for the rest where that is more than one; or
+            numerator and denominator. Computed in double precision, so `result` equals `value` up to the
+            rounding of the tensor's own type.
         parts: for a quotient, the summands of the denominator where it is a sum.
-        lines: the arithmetic as LaTeX, line by line, with 4 significant digits.
+        lines: the arithmetic as LaTeX, line by line. Each line of numbers gives what is shown of `value` when
+            worked out as printed; where no digits do that, "≈" stands before and after it.
         words: what happened, in a sentence.
         came_from: the cells one step back that matter most for this one.
+        short: the arithmetic as one plain line, the right-hand side only: ``e^(−1.19 − 0.76) / 2.61``; a number
+            and words where nothing is computed but something happens: ``0: hidden by the mask``; empty for what is
+            only looked up.
+        sign: whether `short`, worked out as printed, gives what is `shown`: "=", or only nearly: "≈".
     """
 
     step: Step
@@ -56,6 +62,13 @@ class Explanation:
     words: str
     parts: tuple[Term, ...] = ()
     came_from: tuple[Cell, ...] = ()
+    short: str = ""
+    sign: Literal["=", "≈"] = "="
+
+    @property
+    def shown(self) -> str:
+        """The value as a heading says it, with 4 significant digits: "0.055", "−1.2", "1.235e−7", "−∞"; −0 is "0"."""
+        return shown(self.value)
 
     @property
     def result(self) -> float:
@@ -65,40 +78,11 @@ class Explanation:
         return math.fsum(term.value for term in self.terms)
 
 
-def number(value: float) -> str:
-    r"""A number as LaTeX with 4 significant digits: 0.3573, -\infty, 1.235 \cdot 10^{-7}."""
-    if math.isinf(value):
-        return r"\infty" if value > 0 else r"-\infty"
-    if value == 0:
-        return "0"
-    mantissa, _, exponent = f"{value:#.4g}".partition("e")
-    return rf"{mantissa} \cdot 10^{{{int(exponent)}}}" if exponent else mantissa.rstrip(".")
+def largest(values: list[float], most: int = SHOWN_TERMS) -> list[int]:
+    """Which of the summands to print: all if they are few, otherwise the `most` largest in their order.
 
-
-def exponent(value: float) -> str:
-    """A number in an exponent: at least 4 decimals, since its error, not its share, becomes the error of the power."""
-    return f"{value:.4f}" if 1 <= abs(value) < math.inf else number(value)
-
-
-def factor(value: float) -> str:
-    """A number as a factor: a negative one stands in brackets."""
-    return f"({number(value)})" if value < 0 else number(value)
-
-
-def largest(terms: list[Term]) -> tuple[Term, ...]:
-    """All terms in their order if they are few; otherwise the largest in theirs, and the rest as one sum."""
-    if len(terms) <= SHOWN_TERMS:
-        return tuple(terms)
-    ranked = sorted(range(len(terms)), key=lambda i: -abs(terms[i].value))
-    shown = sorted(ranked[:SHOWN_TERMS])
-    rest = math.fsum(terms[i].value for i in ranked[SHOWN_TERMS:])
-    return (
-        *(terms[i] for i in shown),
-        Term(rf"\underbrace{{{factor(rest)}}}_{{{len(terms) - SHOWN_TERMS}\text{{ more}}}}", rest),
-    )
-
-
-def summed(terms: tuple[Term, ...], per_line: int = 2) -> str:
-    """The terms with plus signs, broken into lines of an aligned block."""
-    chunks = [terms[i : i + per_line] for i in range(0, len(terms), per_line)]
-    return r" \\ &\quad + ".join(" + ".join(term.tex for term in chunk) for chunk in chunks)
+    What is left is never a single one: as a sum it would only hide it.
+    """
+    if len(values) <= most + 1:
+        return list(range(len(values)))
+    return sorted(sorted(range(len(values)), key=lambda i: -abs(values[i]))[:most])

@@ -18,6 +18,7 @@ ORDER = (
     ("attend",),
     # What looks at a trace …
     (
+        "printed",
         "arithmetic",
         "explain",
         "metrics",
