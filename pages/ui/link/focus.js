@@ -1,8 +1,16 @@
-// Keeps the keyboard's focus where it was when a run takes away what had it.
+// Keeps the keyboard's focus where it was when a run takes away what had it, and lets it reach what must be scrolled.
 
 const CONTROLS = "a[href], button, input, select, textarea, canvas, [tabindex]";
 const keyOf = (element) => [...(element.closest("[class*=st-key-]")?.classList ?? [])].find((name) => name.startsWith("st-key-"));
 const controls = (key) => [...document.querySelectorAll(`.${CSS.escape(key)} :is(${CONTROLS})`)];
+
+// A long formula is scrolled with the arrows, by whoever can come to it.
+function reachFormulas() {
+  for (const formula of document.querySelectorAll(".stMain .katex-display")) {
+    if (formula.scrollWidth > formula.clientWidth) formula.tabIndex = 0;
+    else formula.removeAttribute("tabindex");
+  }
+}
 
 export function keepFocus(app) {
   if (app.focusKept) return;
@@ -24,6 +32,7 @@ export function keepFocus(app) {
     again?.focus({ preventScroll: true });
   };
   // What is stale goes a moment after the run has ended.
-  app.focusKept = new MutationObserver(() => requestAnimationFrame(() => requestAnimationFrame(comeBack)));
+  app.focusKept = new MutationObserver(() => requestAnimationFrame(() => requestAnimationFrame(() => { comeBack(); reachFormulas(); })));
   app.focusKept.observe(app, { attributes: true, attributeFilter: ["data-test-script-state"] });
+  addEventListener("resize", reachFormulas);
 }
