@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 from typing import Any
 
@@ -123,10 +124,13 @@ def test_the_inspector_prints_the_number_that_the_map_paints() -> None:
 
 
 def test_the_table_twin_holds_the_numbers_and_their_row_sums() -> None:
-    table = opened("app.py", mask="causal").dataframe[0].value
+    shown = opened("app.py", mask="causal").dataframe[0]
+    table = shown.value
     weights = TypedText(DEFAULT_TEXT, AttentionConfig(mask="causal")).trace().layers[0].weights[0].numpy()
     np.testing.assert_array_equal(table.to_numpy()[:, :-1], weights)
     np.testing.assert_allclose(table["Σ row"], 1, atol=1e-6)
+    formats = {name: column["type_config"]["format"] for name, column in json.loads(shown.proto.columns).items()}
+    assert formats == dict.fromkeys(table, "%.4g"), "as many digits as in the heading, however small a number is"
 
 
 def test_an_empty_text_asks_for_one_and_draws_nothing() -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from attention import Cell, Explanation, Layer, Step, frames, glossary
+from attention.printed import DIGITS
 from pages.ui import figure
 from pages.ui.figure import Figure
 from pages.ui.knobs import locked
@@ -167,8 +168,7 @@ def lines(rows: pd.DataFrame) -> None:
 def twin(rows: pd.DataFrame, name: str, label: str = "The same as a table") -> None:
     """The numbers of a chart as a table, folded away, and as a CSV file with every digit."""
     with st.expander(label):
-        four = {str(column): st.column_config.NumberColumn(format="%.4f") for column in rows.select_dtypes("float")}
-        st.dataframe(rows, hide_index=True, column_config=four)
+        st.dataframe(rows, hide_index=True, column_config=_digits(rows))
         st.download_button("Download CSV", rows.to_csv(index=False), f"{name}.csv", "text/csv", key=f"{name}_csv")
 
 
@@ -182,10 +182,20 @@ def table(rows: Callable[[], pd.DataFrame], n_cells: int, csv: Callable[[], str]
 
     A large table is made when it is unfolded: it weighs more than the map.
     """
+
+    def numbers() -> None:
+        made = rows()
+        st.dataframe(made, width="stretch", height="auto", column_config=_digits(made))
+
     if n_cells <= TABLE_CELLS:
-        st.dataframe(rows(), width="stretch", height="auto")
+        numbers()
     else:
         with st.expander(f"Show the table of {n_cells:,} numbers", key="table", on_change="rerun") as unfolded:
             if unfolded.open:
-                st.dataframe(rows(), width="stretch", height="auto")
+                numbers()
     st.download_button("Download CSV", csv, file_name=file_name, mime="text/csv", on_click="ignore")
+
+
+def _digits(rows: pd.DataFrame) -> dict[str, Any]:
+    """Numbers in a table with as many significant digits as in a heading: decimals would make 0 of the small ones."""
+    return {str(column): st.column_config.NumberColumn(format=f"%.{DIGITS}g") for column in rows.select_dtypes("float")}
