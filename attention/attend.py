@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from attention.errors import ShapeError
-from attention.trace import Layer
+from attention.trace import Layer, ends
 
 _ROWS = 256  # rows of a large product that are made at once: they stay in the processor's cache
 
@@ -178,6 +178,14 @@ def finish(
     hiding = mask if mask is not None and not bool(mask.all()) else None
     if _overflows(layer, divisor, temperature):
         temperature = 0.0  # so small a temperature that the quotient overflows: in these numbers it is 0
+    spans: dict[str, tuple[float, float]] = {}
+
+    def seen(**made: Tensor | None) -> None:
+        """Remembers how far the steps of all heads reach: their colours are the same for each, the kept one too."""
+        for name, tensor in made.items():
+            if tensor is not None and (span := ends(tensor)):
+                low, high = spans.get(name, span)
+                spans[name] = min(low, span[0]), max(high, span[1])
 
     def shared_out(scores: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         scaled_scores = scale_scores(scores, divisor, temperature)
@@ -190,7 +198,14 @@ def finish(
         rows = []
         for at in range(0, query.shape[1], _ROWS):
             some = slice(at, at + _ROWS)
-            parts = shared_out(dot_scores(query[head, some], key[head]), None if hiding is None else hiding[some])
+            scores = dot_scores(query[head, some], key[head])
+            parts = shared_out(scores, None if hiding is None else hiding[some])
+            seen(
+                scores=scores,
+                masked_scores=parts[1] if hiding is not None else None,
+                weights=parts[2],
+                dropped_weights=parts[3],
+            )
             rows.append(mix_values(parts[2] if parts[3] is None else parts[3], value[head]))
         return torch.cat(rows)
 
@@ -200,7 +215,13 @@ def finish(
     kept = slice(None) if layer.only is None else slice(layer.only, layer.only + 1)
     head_output = mix_values(weights if dropped_weights is None else dropped_weights, value[kept])
     if layer.only is not None:
+        hidden = masked_scores if hiding is not None else None
+        seen(scores=scores, masked_scores=hidden, weights=weights, dropped_weights=dropped_weights)
         after = [mixed(head) for head in range(layer.only + 1, len(query))]
+        if "scores" in spans:  # a division keeps the order, and rounds the ends as all numbers between them
+            low, high = scale_scores(scores.new_tensor(spans["scores"]), divisor, temperature).tolist()
+            spans["scaled_scores"] = low, high
+            spans.setdefault("masked_scores", (low, high))
         head_output = torch.stack([*before, head_output[0], *after])
     return replace(
         layer,
@@ -213,6 +234,7 @@ def finish(
         divisor=divisor,
         temperature=temperature,
         dropout=dropout,
+        spans=spans,
     )
 
 

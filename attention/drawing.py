@@ -65,11 +65,8 @@ def figure_of(
     What is in `heat` is added to the heatmap, and what is in `layout` to the layout.
     """
     finite = np.isfinite(matrix)
-    span = scales.ends(trace.layer(layer)[step.name])
-    shown = span
-    if trace.layer(layer).only is not None and len(panels) > 1:  # the layer has one head only, the picture has all
-        shown = (float(matrix[finite].min()), float(matrix[finite].max())) if finite.any() else None
-    low, high = scales.range_of(step, shown, colors)
+    span = trace.layer(layer).ends(step.name)
+    low, high = scales.range_of(step, span, colors)
     shape = " × ".join(map(str, trace.layer(layer)[step.name].shape[-2:]))
     where = f"L{layer}" + (
         f" H{panels[0].head}"

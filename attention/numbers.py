@@ -1,6 +1,7 @@
 """Trace to files of numbers: every step and every parameter of every layer, as .npz or .safetensors.
 
-The tensors are called "L0.weights", "L0.w_q", …, layers from zero, and keep their dtype and every bit.
+The tensors are called "L0.weights", "L0.w_q", …, layers from zero, and keep their dtype and every bit. Where of a long text
+one head only is kept, the name says which: "L0.H2.weights", [query_pos key_pos].
 The same trace always gives the same bytes.
 """
 
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attention.trace import PARAMETERS, STEPS, Trace
+from attention.trace import MAP_AXES, PARAMETERS, STEPS, Trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,10 +67,13 @@ def _texts(trace: Trace) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 
 def _tensors(trace: Trace) -> Iterator[tuple[str, Tensor]]:
+    step_axes = {step.name: step.axes for step in STEPS}
     for i, layer in enumerate(trace.layers):
         for name in (*(step.name for step in STEPS), *(parameter.name for parameter in PARAMETERS)):
             tensor = getattr(layer, name)
-            if tensor is not None:
+            if tensor is not None and layer.only is not None and step_axes.get(name) == MAP_AXES:
+                yield f"L{i}.H{layer.only}.{name}", tensor[0]
+            elif tensor is not None:
                 yield f"L{i}.{name}", tensor
 
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from plotly.colors import hex_to_rgb, sequential
 
 from attention.errors import ConfigError
 from attention.trace import Step, Trace, find_step
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 COLORS = ("fixed", "stretched", "log")
 """What the colours of a probability run over: 0 … 1, 0 … the layer's largest, or powers of ten up to 1."""
@@ -41,7 +38,7 @@ def color_range(trace: Trace, step: str, layer: int = 0, colors: str = "fixed") 
     Raises:
         ConfigError: there are no such colours.
     """
-    return range_of(find_step(step), ends(trace.layer(layer)[step]), colors)
+    return range_of(find_step(step), trace.layer(layer).ends(step), colors)
 
 
 def range_of(step: Step, span: tuple[float, float] | None, colors: str) -> tuple[float, float]:
@@ -54,15 +51,6 @@ def range_of(step: Step, span: tuple[float, float] | None, colors: str) -> tuple
         stretched = colors == "stretched" and largest > 0
         return (0.0, largest if stretched else max(1.0, largest))  # dropout may lift a weight over 1
     return (-largest, largest) if largest else (-1.0, 1.0)
-
-
-def ends(tensor: Tensor) -> tuple[float, float] | None:
-    """The smallest and the largest finite number of a tensor; None where it has none."""
-    low, high = (float(end) for end in tensor.aminmax()) if tensor.numel() else (math.nan, math.nan)
-    if math.isfinite(low) and math.isfinite(high):
-        return low, high  # the common case: nothing hidden, and no copy of a large tensor
-    finite = tensor[tensor.isfinite()]
-    return (float(finite.min()), float(finite.max())) if len(finite) else None
 
 
 def said(step: Step, low: float, high: float, colors: str) -> str:

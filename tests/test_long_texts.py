@@ -1,17 +1,19 @@
 """Long texts: one head kept, scores kept while later knobs turn, and maps cut for a screen."""
 
+import io
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from attention import AttentionConfig, Cell, Matrices, MissingError, Notebook, TypedText, plots
+from attention import AttentionConfig, Cell, Matrices, MissingError, Notebook, TypedText, numbers, plots
 from attention.attend import head_alone
 from attention.mosaic import heads_json
 from attention.screen import SENT_NUMBERS, on_screen
 from attention.sources import Turnable
 from attention.sources.typed_text import WHOLE_UP_TO
+from attention.trace import MAP_AXES
 from pages.ui.traces import trace_of
 
 WORDS = " ".join(f"w{i % 190}" for i in range(300))
@@ -43,6 +45,29 @@ def test_one_kept_head_has_the_numbers_that_it_has_among_all(knobs):
         torch.testing.assert_close(layer.head_output, whole.head_output, rtol=0, atol=1e-6)
         if whole.output is not None:
             torch.testing.assert_close(layer.output, whole.output, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("knobs", KNOBS)
+def test_colours_are_the_same_for_every_head_kept_or_not(knobs):
+    source = long_text(**knobs)
+    whole = source.trace()
+    for head in range(whole.layers[0].n_heads):
+        kept = replace(source, only=head).trace()
+        for step, _ in whole.layers[0]:
+            assert kept.layers[0].ends(step.name) == pytest.approx(whole.layers[0].ends(step.name), rel=1e-4), step
+            if step.axes == MAP_AXES:
+                assert kept.layers[0].ends(step.name) == whole.layers[0].ends(step.name)
+                assert plots.color_range(kept, step.name) == plots.color_range(whole, step.name)
+
+
+def test_the_exported_numbers_of_one_head_say_which_it_is():
+    source = long_text(mask="causal")
+    kept = np.load(io.BytesIO(numbers.npz(replace(source, only=1).trace())))
+    whole = np.load(io.BytesIO(numbers.npz(source.trace())))
+    for name in MAPS:
+        assert f"L0.{name}" not in kept
+        np.testing.assert_array_equal(kept[f"L0.H1.{name}"], whole[f"L0.{name}"][1])
+    np.testing.assert_array_equal(kept["L0.query"], whole["L0.query"])
 
 
 def test_a_head_that_is_not_kept_is_refused_in_words_and_made_by_itself():
