@@ -66,9 +66,17 @@ def test_the_mask_can_be_edited_by_keyboard(open_page: Open, server: str) -> Non
     np.testing.assert_array_equal(painted(page, 0), expected)
 
 
+def unfold(page: Page) -> None:
+    """Unfolds the editor of the matrices."""
+    page.get_by_text("Your matrices:").click()
+    expect(page.get_by_role("tab").first).to_be_visible()
+    settled(page)
+
+
 def test_a_tensor_pasted_from_a_terminal_is_painted(open_page: Open, server: str) -> None:
     link = {"source": "matrices", "given": "Q, K and V", "query": "1,1;1,1", "key": "1,0;0,1", "value": "1,2;3,4"}
     page = open_page(f"{server}/?{urlencode(link)}")
+    unfold(page)
 
     def paste() -> None:
         page.get_by_label("Paste Q", exact=True).fill("tensor([[1., 0.],\n        [0., 1.]], grad_fn=<MmBackward0>)")
@@ -82,6 +90,7 @@ def test_a_tensor_pasted_from_a_terminal_is_painted(open_page: Open, server: str
 
 def test_a_number_typed_into_the_grid_is_painted(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?source=matrices")
+    unfold(page)
     before = painted(page, 0)
     focus(page, page.locator("[data-testid=stDataFrame] canvas").first, x=120)
     page.keyboard.type("5")
@@ -91,11 +100,57 @@ def test_a_number_typed_into_the_grid_is_painted(open_page: Open, server: str) -
     assert painted(page, 0)[0, 0] == 25 * before[0, 0]
 
 
+def test_an_unfolded_editor_stays_unfolded_while_sizes_change(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?source=matrices")
+    unfold(page)
+
+    def paste() -> None:
+        page.get_by_label("Paste X", exact=True).fill("1,2,3")
+        page.keyboard.press("Control+Enter")
+
+    acted(page, paste)
+    expect(page.get_by_text("Your matrices: X 1 × 3 · W_Q 3 × 3")).to_be_visible()
+    expect(page.get_by_label("Paste X", exact=True)).to_be_visible()
+    page.get_by_text("Your matrices:").click()
+    expect(page.get_by_label("Paste X", exact=True)).to_be_hidden()
+    assert query(page)["x"] == "1,2,3"
+
+
+def test_matrices_that_do_not_fit_are_made_to_fit(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/", viewport={"width": 390, "height": 844})  # there is no figure to wait for below
+    page.goto(f"{server}/?{urlencode({'source': 'matrices', 'x': '1,2;3,4'})}")
+    page.get_by_role("button", name="Fit the others to X").click()
+    settled(page)
+    page.wait_for_function("location.search.includes('w_q=2')")
+    assert query(page)["w_q"] == "2,0,2;2,0,0"
+    layer = Matrices(
+        x=((1, 2), (3, 4)), w_q=((2, 0, 2), (2, 0, 0)), w_k=((2, 2, 2), (0, 2, 1)), w_v=((1, 1, 0), (0, 1, 1))
+    ).trace()
+    np.testing.assert_allclose(painted(page, 0), layer.layers[0].scores[0].numpy())
+    expect(page.get_by_label("Paste X", exact=True)).to_be_hidden()  # folded away: nothing is wrong any more
+    other = open_page(page.url, fresh=True)
+    np.testing.assert_array_equal(painted(other, 0), painted(page, 0))
+
+
+def test_a_notebook_is_continued_and_its_matrices_travel_in_the_link(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?source=notebook&notebook=self-attention-class&q=2&k=1")
+    before = painted(page, 1)
+    acted(page, lambda: page.get_by_role("button", name="Continue with these matrices").click())
+    page.wait_for_function("location.search.includes('w_q=') && location.search.includes('source=matrices')")
+    settled(page)
+    np.testing.assert_allclose(painted(page, 1), before, atol=1e-6)
+    assert query(page)["x"] == "1.16,0.23;0.57,1.36;4.41,-2.16"
+    assert (query(page)["q"], query(page)["k"]) == ("2", "1")
+    other = open_page(page.url, fresh=True)
+    np.testing.assert_array_equal(painted(other, 1), painted(page, 1))
+
+
 def test_an_uploaded_npy_is_painted(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?source=matrices")
     file = BytesIO()
     np.save(file, np.eye(4, 3) * 2)
     upload = {"name": "x.npy", "mimeType": "application/octet-stream", "buffer": file.getvalue()}
+    unfold(page)
     acted(page, lambda: page.locator(".st-key-matrices_file_x input[type=file]").set_input_files([upload]))
     expect(page.get_by_label("Paste X", exact=True)).to_have_value("2,0,0;0,2,0;0,0,2;0,0,0")
     settled(page)

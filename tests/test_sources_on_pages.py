@@ -93,6 +93,64 @@ def test_a_matrix_too_large_for_the_link_says_so_and_is_used() -> None:
     assert step(app, "weights").shape == (3, 3)
 
 
+def editor(app: AppTest) -> tuple[str, bool]:
+    """What stands on the editor of the matrices, and whether it is unfolded."""
+    label = next(one.label for one in app.expander if one.label.startswith("Your matrices"))
+    return label.replace("\xa0", " "), bool(app.session_state["matrices_editor"])
+
+
+def test_the_editor_is_folded_away_under_the_sizes_when_a_link_is_valid() -> None:
+    app = opened("app.py", source="matrices")
+    assert editor(app) == ("Your matrices: X 4 × 3 · W_Q 3 × 3 · W_K 3 × 3 · W_V 3 × 3", False)
+    app = opened("app.py")
+    app.selectbox(key="source").set_value("matrices").run()
+    assert editor(app)[1], "who chooses this source comes to type"
+
+
+def test_the_editor_is_unfolded_while_something_is_wrong() -> None:
+    app = opened("app.py", source="matrices")
+    app.text_area(key="w_q").set_value("1,2;3").run()
+    assert editor(app) == ("Your matrices: X 4 × 3 · W_K 3 × 3 · W_V 3 × 3", True)
+    assert not [button for button in app.button if button.key == "matrices_fit"]
+    app.text_area(key="w_q").set_value("2,0,2;2,0,0;2,1,2").run()
+    assert not editor(app)[1]
+
+
+def test_sizes_that_contradict_each_other_are_made_to_fit_x() -> None:
+    app = opened("app.py", source="matrices", x="1,0,0,7;0,1,0,8", w_o="1,2;3,4")
+    assert editor(app)[1]
+    assert not drawn(app)
+    app.button(key="matrices_fit").click().run()
+    assert not app.error
+    assert editor(app) == ("Your matrices: X 2 × 4 · W_Q 4 × 3 · W_K 4 × 3 · W_V 4 × 3 · W_O 3 × 4", False)
+    assert app.text_area(key="w_q").value == "2,0,2;2,0,0;2,1,2;0,0,0"
+    assert app.text_area(key="w_o").value == "1,2,0,0;3,4,0,0;0,0,0,0"
+    assert not [button for button in app.button if button.key == "matrices_fit"]
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_is_continued_as_matrices_with_the_same_digits(name: str) -> None:
+    app = opened("app.py", source="notebook", notebook=name, step="scores", q="1", k="0")
+    before = {figure["layout"]["meta"]["step"]: figure["data"][0]["z"] for figure in drawn(app)}
+    app.button(key="continue").click().run()
+    assert not app.exception
+    assert not app.error
+    assert app.selectbox(key="source").value == "matrices"
+    assert not editor(app)[1]
+    after = {figure["layout"]["meta"]["step"]: figure["data"][0]["z"] for figure in drawn(app)}
+    for step in before.keys() & {"scores", "weights"}:
+        np.testing.assert_allclose(after[step], before[step], rtol=1e-5, atol=2e-4)
+
+
+def test_what_of_a_notebook_is_not_continued_is_said() -> None:
+    app = opened("app.py", source="notebook", notebook="multi-head", head="2", sequence="1")
+    app.button(key="continue").click().run()
+    assert "head 2 of 4" in said(app)
+    assert "W\\_O is left out" in said(app)
+    expected = Notebook("multi-head", 1).trace().layers[0].weights[2].numpy()
+    np.testing.assert_allclose(step(app, "weights"), expected, atol=1e-6)
+
+
 def test_an_uploaded_matrix_is_used_and_a_broken_file_is_said() -> None:
     app = opened("app.py", source="matrices")
     app.file_uploader(key="matrices_file_w_o").upload("w.csv", b"1,0,0\n0,1,0\n0,0,2\n", "text/csv").run()

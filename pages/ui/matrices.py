@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from attention import AttentionError, MatrixError
 from attention.matrix import Matrix
 from attention.matrix_text import ENDINGS, parse, read, write
+from attention.sources.given import fitted, said
 from attention.sources.matrices import SYMBOLS
 from pages.ui.knobs import Knobs, asked_for, locked
 
 LONGEST_IN_LINK = 500  # characters of one matrix; five of them are a long link already
 LONGEST_IN_FIELD = 20_000  # characters; more would make the field slow, and is shown by its size only
 GRID_UP_TO = 64  # rows or columns
+EDITOR = "matrices_editor"  # whether the editor is unfolded
 _UPLOADED = "uploaded"  # in the link: which matrices are too long for it, and their sizes, such as x:512x64,w_q:64x64
 
 
@@ -26,28 +28,49 @@ def matrices(knobs: Knobs, fields: tuple[str, ...], optional: str) -> dict[str, 
     Raises:
         AttentionError: one of them cannot be read; all the tabs have been drawn by then.
     """
-    found: dict[str, Any] = {}
-    problems: list[AttentionError] = []
-
-    def add(name: str, one: Callable[..., Matrix]) -> None:
+    found: dict[str, Matrix] = {}
+    problems: dict[str, AttentionError] = {}
+    for name in fields:
         try:
-            found[name] = one(knobs, name, optional=name == optional)
+            found[name] = _read(knobs, name, optional=name == optional)
         except AttentionError as error:
-            problems.append(error)
-
-    if locked():
-        for name in fields:
-            add(name, _read)
-    else:
-        with st.expander("Your matrices", expanded=True):
+            problems[name] = error
+    if not locked():
+        # A file that could not be read; where there is another matrix, that one is used.
+        uploads = {name: st.session_state.get(f"matrices_problem_{name}") for name in fields}
+        refused = {name: problem for name, problem in uploads.items() if problem}
+        fits = found if problems else fitted(found)
+        with _editor(said(found), wrong=bool(problems or refused) or fits != found):
+            if fits != found:
+                st.button(
+                    f"Fit the others to {SYMBOLS[fields[0]]}",
+                    key="matrices_fit",
+                    on_click=_keep_all,
+                    args=(fits,),
+                    help="Makes their sizes fit. A number that has a place keeps it; a new place is 0.",
+                )
             for tab, name in zip(st.tabs([SYMBOLS[name] for name in fields]), fields, strict=True):
                 with tab:
-                    add(name, _one)
+                    _one(knobs, name, found.get(name, ()), refused.get(name) or problems.get(name))
+        problems = {name: error for name, error in {**problems, **refused}.items() if not found.get(name)}
     sizes = {name: f"{len(found[name])}x{len(found[name][0])}" for name in found if too_long(name)}
     _say_uploaded({**{name: size for name, size in _uploaded_sizes().items() if name not in found}, **sizes})
-    if problems:
-        raise problems[0]
+    for name in fields:
+        if name in problems:
+            raise problems[name]
     return found
+
+
+def _editor(sizes: str, wrong: bool) -> DeltaGenerator:
+    """Where the matrices are edited: folded away under their `sizes`, unless something is `wrong` or they are here to be typed."""
+    # Who opens a link comes to look; who chooses this source comes to type. What a hand has unfolded stays so.
+    unfolded = bool(st.session_state.get(EDITOR, "page" in st.session_state))
+    if wrong and not unfolded:
+        st.session_state["matrices_unfolded_by_us"] = unfolded = True
+    elif not wrong and st.session_state.pop("matrices_unfolded_by_us", False):
+        unfolded = False
+    st.session_state[EDITOR] = unfolded
+    return st.expander(f"Your matrices: {sizes}" if sizes else "Your matrices", key=EDITOR, on_change="rerun")
 
 
 def whole_text(name: str) -> str | None:
@@ -88,7 +111,7 @@ def _read(knobs: Knobs, name: str, optional: bool) -> Matrix:
         MatrixError: it cannot be read, or the link holds only its size.
     """
     if name in asked_for():
-        _keep(name, asked_for().pop(name))
+        keep(name, asked_for().pop(name))
     text = whole_text(name)
     if text is None and name in _uploaded_sizes():
         size = _uploaded_sizes()[name].replace("x", " × ")
@@ -100,14 +123,8 @@ def _read(knobs: Knobs, name: str, optional: bool) -> Matrix:
     return parse(text, SYMBOLS[name]) if text.strip() or not optional else ()
 
 
-def _one(knobs: Knobs, name: str, optional: bool) -> Matrix:
+def _one(knobs: Knobs, name: str, matrix: Matrix, problem: AttentionError | None) -> None:
     symbol = SYMBOLS[name]
-    matrix: Matrix = ()
-    problem: AttentionError | None = st.session_state.get(f"matrices_problem_{name}")
-    try:
-        matrix = _read(knobs, name, optional)
-    except AttentionError as error:
-        problem = problem or error
     grid, field = st.columns(2)
     with grid:
         if problem:
@@ -119,7 +136,7 @@ def _one(knobs: Knobs, name: str, optional: bool) -> Matrix:
     with field:
         if st.session_state.get(f"matrices_large_{name}"):
             st.caption(f"{symbol} was uploaded. It is too large for the link, so it stays in this browser tab.")
-            st.button("Remove it", key=f"matrices_remove_{name}", on_click=_keep, args=(name, ""))
+            st.button("Remove it", key=f"matrices_remove_{name}", on_click=keep, args=(name, ""))
         else:
             _field(knobs, name)
         st.file_uploader(
@@ -129,9 +146,6 @@ def _one(knobs: Knobs, name: str, optional: bool) -> Matrix:
             on_change=_uploaded,
             args=(name,),
         )
-    if problem and not matrix:
-        raise problem
-    return matrix
 
 
 def _grid(name: str, matrix: Matrix) -> None:
@@ -143,7 +157,7 @@ def _grid(name: str, matrix: Matrix) -> None:
     edited = st.data_editor(pd.DataFrame(matrix), key=key, num_rows="dynamic", width="stretch", hide_index=True)
     changed = write(edited.fillna(0.0).to_numpy().tolist()) if len(edited) else text
     if changed != text:
-        _keep(name, changed)
+        keep(name, changed)
         st.rerun()
 
 
@@ -165,7 +179,7 @@ def _field(knobs: Knobs, name: str) -> None:
 
 
 def _pasted_again(name: str) -> None:
-    _keep(name, str(st.session_state[f"matrices_again_{name}"]))
+    keep(name, str(st.session_state[f"matrices_again_{name}"]))
 
 
 def _pasted(name: str) -> None:
@@ -174,7 +188,7 @@ def _pasted(name: str) -> None:
     text = str(st.session_state[name])
     with suppress(AttentionError):
         text = write(parse(text, SYMBOLS[name])) if text.strip() else ""
-    _keep(name, text)
+    keep(name, text)
 
 
 def _uploaded(name: str) -> None:
@@ -183,12 +197,17 @@ def _uploaded(name: str) -> None:
     if file is None:
         return
     try:
-        _keep(name, write(read(file.getvalue(), file.name, SYMBOLS[name])))
+        keep(name, write(read(file.getvalue(), file.name, SYMBOLS[name])))
     except AttentionError as error:
         st.session_state[f"matrices_problem_{name}"] = error
 
 
-def _keep(name: str, text: str) -> None:
+def _keep_all(matrices: dict[str, Matrix]) -> None:
+    for name, matrix in matrices.items():
+        keep(name, write(matrix))
+
+
+def keep(name: str, text: str) -> None:
     """Makes `text` the matrix: in its field, or beside it where it is too long for one."""
     st.session_state[f"matrices_large_{name}"] = text if len(text) > LONGEST_IN_FIELD else ""
     if len(text) <= LONGEST_IN_FIELD:

@@ -47,6 +47,11 @@ class Notes:
             self._dismiss.button("Understood", key="link_notes_seen", type="tertiary", on_click=kept.clear)
 
 
+def say_later(text: str) -> None:
+    """Says something from the next run on, until it is dismissed. For callbacks."""
+    st.session_state.setdefault(_KEY, []).append(text)
+
+
 # Bare addresses become links after the backslashes are gone; an invisible joiner between their pieces stops that.
 _ADDRESS = re.compile(r"(?i)(?<=:)(?=//)|(?<=www)(?=\.)|(?=@)")
 

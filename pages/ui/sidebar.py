@@ -9,6 +9,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from attention import NOTEBOOKS, AttentionConfig, Matrices, Notebook, Source, TypedText
 from attention.config import INITS, MASKS, POSITIONS, divisors
+from pages.ui import continued
 from pages.ui.inputs import DEFAULTS, MOST, chosen_of
 from pages.ui.knobs import Knobs, asked_for, peek
 from pages.ui.limits import MAX_CHARACTERS, MAX_D_MODEL, MAX_HEADS, MAX_TOKENS, MAX_TRACE_MB
@@ -23,7 +24,10 @@ def _notebook(knobs: Knobs) -> Notebook:
     name = knobs.select(
         "Notebook", "notebook", NOTEBOOKS, help="One of the five “attention from scratch” notebooks, to the digit."
     )
-    return Notebook(name, _sequence(knobs, Notebook(name).n_sequences))
+    source = Notebook(name, _sequence(knobs, Notebook(name).n_sequences))
+    if not knobs.locked:
+        continued.offer(source)
+    return source
 
 
 def _matrices(knobs: Knobs, wide: DeltaGenerator) -> Matrices:
