@@ -26,6 +26,7 @@ ORDER = (
         "numbers",
         "live",
         "pooling",
+        "scales",
         "drawing",
         "screen",
         "mosaic",
@@ -35,7 +36,7 @@ ORDER = (
     ),
     ("sources",),  # … knows nothing of where traces come from, nor the other way round
     ("lessons", "mask_lessons", "charts"),  # what single pages teach
-    ("code",),  # what a source writes down of itself, and the formula after it
+    ("code", "given"),  # what a source writes down of itself, and the formula after it; a source made from another
     ("__init__",),
 )
 NOT_OF_EACH_OTHER = ORDER[3], ORDER[4]

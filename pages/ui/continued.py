@@ -9,8 +9,8 @@ import streamlit as st
 from streamlit.errors import StreamlitAPIException
 
 from attention import Notebook
+from attention.given import carried
 from attention.matrix_text import write
-from attention.sources.given import carried
 from pages.ui import inputs, matrices
 from pages.ui.knobs import in_url
 from pages.ui.notes import say_later

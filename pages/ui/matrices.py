@@ -9,9 +9,9 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from attention import AttentionError, MatrixError
+from attention.given import fitted, said
 from attention.matrix import Matrix
 from attention.matrix_text import ENDINGS, parse, read, write
-from attention.sources.given import fitted, said
 from attention.sources.matrices import SYMBOLS
 from pages.ui.knobs import Knobs, asked_for, locked
 
