@@ -23,7 +23,7 @@ _SCRIPTS = {
         name: _HERE / "figure" / f"{name}.js"
         for name in ("message", "kernel", "live", "png", "cells", "columns", "map", "hand", "history", "figure", "warm")
     },
-    **{name: _HERE / "link" / f"{name}.js" for name in ("link", "menu", "focus")},
+    **{name: _HERE / "link" / f"{name}.js" for name in ("link", "menu", "focus", "first")},
     # Plotly's own bundle for charts with two axes: a third of the whole, which the Python package carries.
     "plotly": _HERE / "figure" / "vendor" / "plotly-cartesian.min.js",
 }

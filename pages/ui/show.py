@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 TABLE_CELLS = 64 * 64  # a table of more is not made unasked
 _STYLES = (Path(__file__).parent / "styles.css").read_text(encoding="utf-8")
-_NO_SIDEBAR = "[data-testid=stSidebar], [data-testid=stExpandSidebarButton] { display: none; } .st-key-page_head.st-key-page_head { padding-left: 0; }"
+_NO_SIDEBAR = """
+[data-testid=stSidebar], [data-testid=stExpandSidebarButton] { display: none; }
+.st-key-page_head.st-key-page_head { padding-left: 0; }
+"""
 
 
 def styles(sidebar: bool = True) -> None:

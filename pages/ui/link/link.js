@@ -2,6 +2,7 @@
 //
 // The address bar always holds the whole state, so copying it is all there is to sharing.
 
+import { firstPicture } from "./first.js";
 import { keepFocus } from "./focus.js";
 import { menu } from "./menu.js";
 
@@ -74,6 +75,7 @@ export default function render({ data, parentElement, setTriggerValue }) {
     const app = root.closest("[data-testid=stApp]");
     menu(app, data.page, () => new URL(address()).search);
     keepFocus(app);
+    firstPicture(app);
     watchConnection(root, () => setTriggerValue("again", Date.now()));
   }
   const status = root.querySelector("[role=status]");
