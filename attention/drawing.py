@@ -11,6 +11,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from attention import scales
+from attention.printed import shown
 from attention.tokens import label
 from attention.trace import Layer, Step, Trace
 
@@ -283,7 +284,7 @@ def _alt(
 ) -> str:
     """A sentence that says what the map shows, for who cannot see it."""
     tensor = trace.layer(layer)[step.name]
-    numbers = f"numbers from {span[0]:.4g} to {span[1]:.4g}" if span else "every number hidden"
+    numbers = f"numbers from {shown(span[0])} to {shown(span[1])}" if span else "every number hidden"
     sums = (
         f", {blind} {'row sees' if blind == 1 else 'rows see'} no key"
         if blind

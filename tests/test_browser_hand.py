@@ -198,6 +198,22 @@ def test_cells_painted_over_are_the_cells_that_plotly_paints(open_page: Open, se
         assert last == (f"{largest:.3g}" if colors == "stretched" else "1")
 
 
+def test_what_rounds_to_zero_has_no_sign(open_page: Open, server: str) -> None:
+    text = "the owl asked the moon and a cat sat on the mat"
+    page = open_page(f"{server}/?{urlencode({'text': text, 'd_model': 8})}")
+    labels = page.locator(".js-plotly-plot").nth(2).locator(".heatmap-label text")
+    for place in range(0, 200, 8):
+        follow(page, "temperature", place)
+        numbers = painted(page, 2).flatten()
+        if ((numbers < 0) & (numbers > -0.005)).any():
+            break
+    for redrawn in (False, True):
+        if redrawn:
+            page.evaluate("Plotly.redraw(document.querySelectorAll('.js-plotly-plot')[2])")
+        texts = [text.replace("−", "-") for text in labels.all_text_contents()]
+        assert texts == [f"{number:.2f}".replace("-0.00", "0.00") for number in numbers]
+
+
 @pytest.mark.parametrize("colors", ["stretched", "log"])
 def test_blocks_of_a_long_text_have_the_same_colours_in_the_hand_as_at_rest(
     open_page: Open, server: str, colors: str

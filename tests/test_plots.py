@@ -12,6 +12,7 @@ from playwright.sync_api import expect
 
 from attention import STEPS, AttentionConfig, Cell, ConfigError, Layer, MissingError, Trace, TypedText, plots
 from attention.paper.cells import colors_of
+from attention.printed import shown
 from attention.scales import FLOOR, PROBABILITY, ZERO
 
 CAT = "the cat sat on the mat"
@@ -462,7 +463,8 @@ def test_the_alt_text_says_what_is_shown(draw):
     scores = trace().layers[0].scores
     if draw is plots.heads:
         assert (
-            f"from {float(scores.min()):.4g} to {float(scores.max()):.4g}" in draw(trace(), "scores").layout.meta["alt"]
+            f"from {shown(float(scores.min()))} to {shown(float(scores.max()))}"
+            in draw(trace(), "scores").layout.meta["alt"]
         )
 
 
@@ -630,3 +632,8 @@ def test_plotly_paints_tokens_as_text_and_says_nothing_between_the_panels(tmp_pa
     hover(second["x"] - 1, second["y"] + 2)
     expect(said).to_have_text("")
     page.close()
+
+
+def test_what_is_minus_zero_in_the_machine_is_zero_in_words():
+    cold = TypedText("the cat sat", AttentionConfig(temperature=math.inf)).trace()
+    assert "numbers from 0 to 0," in plots.heatmap(cold, "scaled_scores").layout.meta["alt"]

@@ -50,6 +50,9 @@ export function inked(element) {
   for (const text of texts) text.style.fill = ink(colors, shadeOf(text.__data__.z));
 }
 
+// With two decimals, as Plotly writes "%{z:.2f}"; what rounds to 0 has no sign.
+export const written = (number) => number.toFixed(2).replace(/^-(?=0\.00$)/, "");
+
 // As Plotly writes a text without tags.
 export function say(label, text) {
   label.textContent = text;
@@ -88,7 +91,7 @@ export function repaint(element, { z, zmin, zmax, colorbar, x0 = 0, dx = 1, y0 =
   }
   image.setAttribute("href", png(shades, columns, colors));
   texts.forEach((text, i) => {
-    text.textContent = numbers[i].toFixed(2);
+    text.textContent = written(numbers[i]);
     text.style.fill = ink(colors, shadeOf(numbers[i]));
   });
   if (colorbar) element.querySelectorAll(".colorbar .cbaxis text").forEach((text, i) => say(text, colorbar.ticktext[i]));
