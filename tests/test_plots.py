@@ -636,4 +636,4 @@ def test_plotly_paints_tokens_as_text_and_says_nothing_between_the_panels(tmp_pa
 
 def test_what_is_minus_zero_in_the_machine_is_zero_in_words():
     cold = TypedText("the cat sat", AttentionConfig(temperature=math.inf)).trace()
-    assert "numbers from 0 to 0," in plots.heatmap(cold, "scaled_scores").layout.meta["alt"]
+    assert "numbers from 0 to 0." in plots.heatmap(cold, "scaled_scores").layout.meta["alt"]
