@@ -39,6 +39,7 @@ try:
 except NumbersError as error:
     show.problem(str(error))
 if row:
+    show.shares(row, "softmax_live")
     spread = lessons.spread(row)
     show.figures([charts.shares_by_temperature(spread)], "softmax_shares")
     show.figures([charts.variance_by_temperature(spread), charts.entropy_by_temperature(spread)], "softmax_spread")

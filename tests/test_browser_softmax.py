@@ -7,10 +7,12 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import numpy as np
 import pytest
-from conftest import acted, painted, settled
+import torch
+from conftest import acted, painted, settled, watch_runs
 from playwright.sync_api import Page, expect
 
 from attention import STEPS, AttentionConfig, TypedText, find_step, lessons
+from attention.attend import softmax_weights
 
 pytestmark = pytest.mark.browser
 
@@ -50,6 +52,45 @@ def test_the_painted_lines_bars_and_maps_are_the_backends(open_page: Open, serve
         np.concatenate(list(spread.shares.values())) / spread.shares[0.125].max(),
         atol=0.02,
     )
+
+
+@pytest.mark.parametrize("row", [(1.0, 2.0, 2.5), (-300.0, 0.0, 300.0, 300.0)])
+def test_the_row_follows_its_slider_without_the_server(open_page: Open, server: str, row: tuple[float, ...]) -> None:
+    page = open_page(f"{server}/softmax?{urlencode({'softmax_row': ', '.join(map(str, row))})}")
+    slider = page.get_by_role("slider", name="Temperature")
+    expect(slider).to_be_visible()
+    watch_runs(page)
+    seen = []
+    for place in (0, 57, 113, 150, 200):
+        slider.evaluate("(input, place) => { input.value = place; input.dispatchEvent(new Event('input')); }", place)
+        temperature = float(page.locator(".shares output").text_content() or "")
+        shares = page.evaluate("Array.from(document.querySelector('.shares').shares)")
+        expected = softmax_weights(torch.tensor(row, dtype=torch.float64) / temperature)
+        np.testing.assert_allclose(shares, expected.numpy(), atol=1e-12)
+        bars = page.evaluate(
+            "[...document.querySelectorAll('.shares .bar')].map((bar) => bar.firstChild.getBoundingClientRect().width / bar.getBoundingClientRect().width)"
+        )
+        np.testing.assert_allclose(bars, expected.numpy(), atol=0.01)
+        seen.append(temperature)
+    assert (seen[0], seen[-1], 1.0 in seen) == (0.05, 10.0, True)
+    slider.focus()
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator(".shares [role=status]")).to_contain_text("At temperature 9.7")
+    assert not page.evaluate("window.ran()")
+
+
+def test_another_row_keeps_the_temperature_of_the_slider(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/softmax?softmax_row=1,2,3", viewport={"width": 390, "height": 844})
+    slider = page.get_by_role("slider", name="Temperature")
+    slider.focus()
+    page.keyboard.press("Home")
+    expect(page.locator(".shares output")).to_have_text("0.05")
+    page.get_by_role("textbox", name="A row of numbers").fill("5, 5")
+    page.keyboard.press("Enter")
+    expect(page.locator(".shares .share")).to_have_text(["0.5000", "0.5000"])
+    expect(page.locator(".shares output")).to_have_text("0.05")
+    settled(page)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_a_factor_that_overflows_says_so_and_a_smaller_one_does_not(open_page: Open, server: str) -> None:

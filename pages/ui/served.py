@@ -21,7 +21,20 @@ _HERE = Path(__file__).parent
 _SCRIPTS = {
     **{
         name: _HERE / "figure" / f"{name}.js"
-        for name in ("message", "kernel", "live", "png", "cells", "columns", "map", "hand", "history", "figure", "warm")
+        for name in (
+            "message",
+            "kernel",
+            "live",
+            "png",
+            "cells",
+            "columns",
+            "map",
+            "hand",
+            "history",
+            "figure",
+            "warm",
+            "shares",
+        )
     },
     **{name: _HERE / "link" / f"{name}.js" for name in ("link", "menu", "focus", "first")},
     # Plotly's own bundle for charts with two axes: a third of the whole, which the Python package carries.

@@ -13,6 +13,7 @@ from attention import Cell, Explanation, Layer, Step, frames, glossary
 from attention.printed import DIGITS
 from pages.ui import figure
 from pages.ui.figure import Figure
+from pages.ui.figure import shares as shares_figure
 from pages.ui.knobs import locked
 from pages.ui.notes import plain
 from pages.ui.takeaway import takeaway
@@ -173,6 +174,11 @@ def twin(rows: pd.DataFrame, name: str, label: str = "The same as a table") -> N
     with st.expander(label):
         st.dataframe(rows, hide_index=True, column_config=_digits(rows))
         st.download_button("Download CSV", rows.to_csv(index=False), f"{name}.csv", "text/csv", key=f"{name}_csv")
+
+
+def shares(row: tuple[float, ...], key: str) -> None:
+    """A row of numbers and its softmax, with a temperature slider that the page follows by itself."""
+    shares_figure.component()(key=key, data={"row": row}, height="content")
 
 
 def problem(text: str) -> None:

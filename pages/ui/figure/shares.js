@@ -1,0 +1,59 @@
+// A row of numbers and its softmax as bars, with a temperature of its own that follows the hand without the server.
+
+import { softmax } from "./kernel.js";
+
+// Even steps from cold to hot, 0.05 to 10.
+const LOW = Math.log(0.05), HIGH = Math.log(10), PLACES = 200;
+const temperatureAt = (place) => Math.round(Math.exp(LOW + ((HIGH - LOW) * place) / PLACES) * 100) / 100;
+const START = Math.round(((0 - LOW) / (HIGH - LOW)) * PLACES); // the temperature 1, which changes nothing
+
+const VISIBLE = { kind: "none", window: 0, prefix: 0, real: null, bits: null };
+
+export const sharesOf = (row, temperature) => softmax(Float64Array.from(row), row.length, VISIBLE, temperature);
+
+const written = (number) => (number !== 0 && Math.abs(number) < 0.0005 ? number.toExponential(2) : number.toFixed(4));
+
+function cell(className, text = "") {
+  return Object.assign(document.createElement("span"), { className, textContent: text });
+}
+
+// One line for each number: the number, divided by the temperature, its share as a bar and as a number.
+function laidOut(root, row) {
+  root.dataset.row = JSON.stringify(row);
+  const lines = row.map((number) => {
+    const line = cell("line"), bar = cell("bar");
+    bar.append(document.createElement("i"));
+    line.append(cell("number", `${number}`), cell("divided"), bar, cell("share"));
+    return line;
+  });
+  root.querySelector(".lines").replaceChildren(...lines);
+  root.querySelector(".lines").classList.toggle("few", row.length <= 8); // one under the other, their bars compare
+}
+
+function show(root, row) {
+  const temperature = temperatureAt(Number(root.querySelector("input").value)), shares = sharesOf(row, temperature);
+  root.querySelector("output").textContent = temperature.toFixed(2);
+  root.querySelector("input").setAttribute("aria-valuetext", temperature.toFixed(2));
+  root.shares = shares;
+  root.querySelectorAll(".line").forEach((line, i) => {
+    line.querySelector(".divided").textContent = `÷ ${temperature.toFixed(2)} = ${Number((row[i] / temperature).toPrecision(4))}`;
+    line.querySelector("i").style.width = `${100 * shares[i]}%`;
+    line.querySelector(".share").textContent = written(shares[i]);
+  });
+}
+
+function say(root, row) {
+  const largest = root.shares.indexOf(Math.max(...root.shares)), { textContent } = root.querySelector("output");
+  root.querySelector("p").textContent = `At temperature ${textContent} the largest number, ${row[largest]}, gets ${written(root.shares[largest])} of 1.`;
+}
+
+export default function render({ data: { row }, parentElement }) {
+  const root = parentElement.querySelector(".shares"), input = root.querySelector("input");
+  if (root.dataset.row === JSON.stringify(row)) return;
+  if (!root.dataset.row) Object.assign(input, { min: 0, max: PLACES, step: 1, value: START });
+  laidOut(root, row);
+  input.oninput = () => show(root, row);
+  input.onchange = () => say(root, row);
+  show(root, row);
+  say(root, row);
+}
