@@ -7,8 +7,13 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
-# Where torch comes from; empty means pip's own index, which serves a build with CUDA.
-TORCH_INDEX ?=
+# Where torch comes from: an index; nothing means pip's own, which serves Linux a build with CUDA; auto means the CPU
+# builds where their index answers in three seconds.
+TORCH_INDEX ?= auto
+CPU_INDEX = https://download.pytorch.org/whl/cpu
+PATIENCE = 3
+# How many tests run at a time. Each worker has a server and a browser, which wait for each other half of the time.
+WORKERS ?= $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: run test check lint types format browser bench lock plotly clean
@@ -17,8 +22,7 @@ run: $(VENV)/.run
 	$(BIN)/streamlit run app.py
 
 test: $(VENV)/.dev browser
-	$(BIN)/python -m pytest -m "not browser" -n auto
-	$(BIN)/python -m pytest -m browser
+	$(BIN)/python -m pytest -n $(WORKERS)
 
 check: lint types test
 
@@ -67,14 +71,17 @@ clean:
 	rm -rf $(VENV) static .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/.venv:
-	$(PYTHON) -m venv $(VENV)
+	@echo "Making a virtual environment in $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
 $(VENV)/.run: $(VENV)/.venv requirements.txt constraints.txt
-	$(if $(TORCH_INDEX),$(PIP) --no-deps --index-url $(TORCH_INDEX) $(shell grep '^torch==' requirements.txt))
-	$(PIP) -r requirements.txt
+	@$(BIN)/python .ci/get_torch.py "$(TORCH_INDEX)" "$(CPU_INDEX)" $(PATIENCE)
+	@echo "Installing what the Lab needs ..."
+	@$(PIP) -r requirements.txt
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run requirements-dev.txt
-	$(PIP) -r requirements-dev.txt
+	@echo "Installing what the tests need ..."
+	@$(PIP) -r requirements-dev.txt
 	@touch $@

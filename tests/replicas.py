@@ -8,26 +8,52 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from typing import Self
 from urllib.request import Request, urlopen
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page
+from playwright.sync_api import BrowserContext, ConsoleMessage, Page
 
 ROOT = Path(__file__).parents[1]
 LOST = ("WebSocket connection", "Failed to load resource", "ERR_")  # what a browser says of a server that is gone
 
 
-class Replicas:
-    """Servers by their address, and the proxy before them with its access log."""
+Process = subprocess.Popen[bytes]
 
-    def __init__(self, home: str, log: Path, servers: dict[str, subprocess.Popen[bytes]]) -> None:
-        self.home, self.log, self.servers = home, log, servers
+
+class Replicas:
+    """Servers by their address, and the proxy before them with its access log; used with `with`."""
+
+    def __init__(
+        self,
+        servers: dict[str, Process],
+        replica: Callable[[int], Process],
+        proxy: Callable[[list[str]], AbstractContextManager[tuple[str, Path]]],
+    ) -> None:
+        self.servers, self._replica, self._proxy, self._stack = servers, replica, proxy, ExitStack()
+
+    def __enter__(self) -> Self:
+        self.home, self.log = self._stack.enter_context(self._proxy(list(self.servers)))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def restart(self) -> None:
+        """Starts servers anew that were killed, and the proxy, which would shun them for a while; its log is empty."""
+        killed = [address for address, process in self.servers.items() if process.poll() is not None]
+        for address in killed:
+            self.servers[address] = self._replica(int(address.rpartition(":")[2]))
+        if killed:
+            self._stack.close()
+            self.__enter__()
+        self.log.write_text("")
 
     def get(self, path: str, route: str = "", **headers: str) -> tuple[bytes, dict[str, str]]:
         cookie = {"Cookie": f"route={route}"} if route else {}
-        with urlopen(Request(self.home + path, headers={**cookie, **headers}), timeout=10) as answer:
+        with urlopen(Request(self.home + path, headers={**cookie, **headers}), timeout=60) as answer:
             return answer.read(), {name.lower(): value for name, value in answer.getheaders()}
 
     def of_route(self, route: str) -> str:
@@ -42,7 +68,7 @@ class Replicas:
 
     def served(self, request: str) -> set[str]:
         """The servers that answered requests like this one, from the proxy's log."""
-        for _ in range(50):  # a line is written when the answer has been sent
+        for _ in range(600):  # a line is written when the answer has been sent
             lines = [line for line in self.log.read_text().splitlines() if re.search(request, line)]
             if lines:
                 return {line.rsplit(maxsplit=1)[-1] for line in lines}  # the last one, where others did not answer
@@ -70,9 +96,9 @@ def running_proxy(folder: Path, port: int, servers: list[str]) -> Iterator[tuple
     with (folder / "error.log").open("wb") as errors:
         proxy = subprocess.Popen(command, stderr=errors)
     try:
-        for _ in range(100):
+        for _ in range(600):
             try:
-                if urlopen(f"http://127.0.0.1:{port}/_stcore/health", timeout=5).read() == b"ok":
+                if urlopen(f"http://127.0.0.1:{port}/_stcore/health", timeout=60).read() == b"ok":
                     break
             except OSError:
                 assert proxy.poll() is None, (folder / "error.log").read_text()
@@ -80,16 +106,14 @@ def running_proxy(folder: Path, port: int, servers: list[str]) -> Iterator[tuple
         yield f"http://127.0.0.1:{port}", log
     finally:
         proxy.terminate()
-        proxy.wait(timeout=15)
+        proxy.wait(timeout=60)
 
 
 class Visitor:
     """A browser of its own, and what it complains of, beyond a server that was killed."""
 
-    def __init__(self, browser: Browser, home: str, strict: bool) -> None:
-        # Playwright waits with `eval`, which the policy forbids; where that is the question, `strict` leaves it in force.
-        self.context = browser.new_context(viewport={"width": 1440, "height": 1000}, bypass_csp=not strict)
-        self.home, self.complaints, self.killed = home, list[str](), False
+    def __init__(self, context: BrowserContext, home: str) -> None:
+        self.context, self.home, self.complaints, self.killed = context, home, list[str](), False
 
     def open(self, path: str, route: str = "") -> Page:
         if route:

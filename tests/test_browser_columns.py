@@ -74,7 +74,9 @@ def test_a_map_with_other_columns_is_zoomed_clicked_and_changed_again(open_page:
     drag(page, 2, (8, 1), (70, 4))
     page.wait_for_function(f"{range_now}[1] - {range_now}[0] < 70")
     # On a busy machine the two clicks come late, and the next one early; Plotly tells them apart by time alone.
-    within = "(within) => { document.querySelectorAll('.js-plotly-plot')[2]._context.doubleClickDelay = within; }"
+    within = """(within) => { const plot = document.querySelectorAll('.js-plotly-plot')[2];
+        plot._mouseDownTime = 0;
+        plot._context.doubleClickDelay = within; }"""
     page.evaluate(within, 60_000)
     page.locator(".js-plotly-plot").nth(2).locator(".nsewdrag").dblclick()
     page.wait_for_function(f"{range_now}[1] === 83.5")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -13,7 +13,7 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
-from conftest import ROOT, click_cell, painted, running_replicas
+from conftest import ROOT, click_cell, painted
 from playwright.sync_api import expect
 from replicas import Replicas, Visitor
 from test_browser import CAUSAL, LINK
@@ -21,13 +21,6 @@ from test_browser import CAUSAL, LINK
 pytestmark = pytest.mark.browser
 
 Visit = Callable[..., Visitor]
-
-
-@pytest.fixture(scope="module")
-def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
-    """One set for all tests here: none of them kills a server."""
-    with running_replicas(tmp_path_factory.mktemp("proxy")) as running:
-        yield running
 
 
 def route_of(cookie: str) -> str:
@@ -69,7 +62,7 @@ def test_what_the_proxy_sends_and_what_it_logs(replicas: Replicas) -> None:
 
 def test_large_scripts_are_compressed_and_kept(replicas: Replicas, visit: Visit) -> None:
     page = visit(strict=True).open("/")
-    expect(page.locator(".js-plotly-plot .xtick").first).to_be_visible(timeout=60_000)
+    expect(page.locator(".js-plotly-plot .xtick").first).to_be_visible()
     (script,) = set(re.findall(r"/app/static/plotly-\w+\.js", replicas.log.read_text()))
     whole = (ROOT / script.removeprefix("/app/")).stat().st_size
     body, headers = replicas.get(script, **{"Accept-Encoding": "gzip"})
@@ -83,12 +76,12 @@ def test_every_page_works_under_the_policy(replicas: Replicas, visit: Visit) -> 
     visitor = visit(strict=True)
     for path in ("/heads", "/masks", "/softmax", "/reference", f"/?{LINK}"):
         page = visitor.open(path)
-        expect(page.get_by_role("heading", level=1)).to_be_visible(timeout=60_000)
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
         if path != "/reference":
-            expect(page.locator(".js-plotly-plot .xtick").first).to_be_visible(timeout=60_000)
+            expect(page.locator(".js-plotly-plot .xtick").first).to_be_visible()
     expect(page.locator(".cell-title")).to_contain_text("weights · query 0")
     click_cell(page, 1, row=4, column=1)
-    expect(page.locator(".cell-title")).to_contain_text("weights · query 4 the → key 1 cat", timeout=15_000)
+    expect(page.locator(".cell-title")).to_contain_text("weights · query 4 the → key 1 cat")
     np.testing.assert_array_equal(painted(page, 1), CAUSAL.weights[0].numpy())
     with page.expect_download() as coming:
         page.get_by_role("button", name="Download CSV").click()
@@ -115,8 +108,8 @@ def test_a_page_of_another_site_may_frame_the_lab(replicas: Replicas, visit: Vis
         visitor = visit(strict=True)
         page = visitor.open(f"http://localhost:{server.server_port}/")  # another site than 127.0.0.1
         frame = page.frame_locator("iframe")
-        expect(frame.locator(".cell-title")).to_contain_text("query 4 the", timeout=60_000)
-        expect(frame.locator(".js-plotly-plot .xtick").first).to_be_visible(timeout=60_000)
+        expect(frame.locator(".cell-title")).to_contain_text("query 4 the")
+        expect(frame.locator(".js-plotly-plot .xtick").first).to_be_visible()
         assert not [cookie for cookie in visitor.context.cookies() if cookie["name"] == "route"]
         with page.expect_download() as coming:  # from the replica that has the session, without a cookie
             frame.get_by_role("button", name="Download CSV").click()

@@ -60,17 +60,30 @@ def test_every_page_opens(page: str) -> None:
     assert app.title
 
 
-@pytest.mark.parametrize("page", PAGES)
+# On every page at once what each of them has of its own: markup, scripts, long words; and the smallest map there is.
+ON_EVERY_PAGE = {"one token": ODD_TEXTS["one token"], "all of them": " ".join(ODD_TEXTS.values())}
+
+
 @pytest.mark.parametrize("text", ODD_TEXTS.values(), ids=ODD_TEXTS)
+def test_the_lab_takes_an_odd_text(text: str) -> None:
+    weights = takes("app.py", text)[1]["data"][0]["z"]
+    np.testing.assert_array_equal(weights, TypedText(text).trace().layers[0].weights[0].numpy())
+
+
+@pytest.mark.parametrize("page", PAGES[1:])
+@pytest.mark.parametrize("text", ON_EVERY_PAGE.values(), ids=ON_EVERY_PAGE)
 def test_every_page_takes_an_odd_text(page: str, text: str) -> None:
+    takes(page, text)
+
+
+def takes(page: str, text: str) -> list[dict[str, Any]]:
+    """The figures of a page that takes this text without a word."""
     app = opened(page, text=text)
     assert not app.exception
     assert not app.error
-    expected = TypedText(text).trace()
-    for figure in drawn(app):
-        assert len(figure["data"][0].get("z", figure["data"][0].get("y")))
-        if figure["layout"]["meta"]["step"] == "weights" and page == "app.py":
-            np.testing.assert_array_equal(figure["data"][0]["z"], expected.layers[0].weights[0].numpy())
+    figures = drawn(app)
+    assert all(len(figure["data"][0].get("z", figure["data"][0].get("y"))) for figure in figures)
+    return figures
 
 
 def test_the_lab_draws_scores_weights_and_output_of_the_default_text() -> None:
@@ -190,16 +203,20 @@ BAD_LINKS = {
 
 
 @pytest.mark.parametrize(
-    ("page", "key"), [(page, key) for page in PAGES for key in BAD_LINKS if key not in PICKED or page in PICKING]
+    ("page", "keys"),
+    [
+        *(("app.py", (key,)) for key in BAD_LINKS),
+        *((page, tuple(key for key in BAD_LINKS if key not in PICKED or page in PICKING)) for page in PAGES),
+    ],
 )
-def test_a_bad_value_in_a_link_falls_back_and_is_said(page: str, key: str) -> None:
-    value, expected = BAD_LINKS[key]
-    app = opened(page, **{key: value})
+def test_a_bad_value_in_a_link_falls_back_and_is_said(page: str, keys: tuple[str, ...]) -> None:
+    app = opened(page, **{key: BAD_LINKS[key][0] for key in keys})
     assert not app.exception
     assert not app.error
     plain = said(app).replace("\\", "")
-    assert value in plain
-    assert expected in plain
+    for value, expected in (BAD_LINKS[key] for key in keys):
+        assert value in plain
+        assert expected in plain
     assert drawn(app) or app.dataframe
 
 
