@@ -188,7 +188,7 @@ def test_the_global_generator_and_hash_are_never_used(path):
 
 def test_importing_attention_imports_neither_torch_nor_streamlit():
     code = "import sys, attention; print([name for name in ('torch', 'streamlit') if name in sys.modules])"
-    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=600, check=True)
     assert run.stdout.strip() == "[]"
 
 
@@ -197,11 +197,11 @@ def test_the_first_picture_waits_for_no_pandas():
 import sys
 from streamlit.testing.v1 import AppTest
 sys.modules["pandas"] = None  # importing it fails
-app = AppTest.from_file(sys.argv[1], default_timeout=60).run()
+app = AppTest.from_file(sys.argv[1], default_timeout=600).run()
 print([element.proto.component_name for element in app.get("bidi_component")][-1], len(app.dataframe))
 """
     command = [sys.executable, "-c", code, str(ROOT / "app.py")]
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=True)
     assert run.stdout.split() == ["attention_figure", "0"]
 
 

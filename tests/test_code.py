@@ -509,7 +509,7 @@ def test_it_runs_where_there_is_nothing_of_ours(tmp_path: Path) -> None:
     )
     (tmp_path / "snippet.py").write_text(program, encoding="ascii")
     command = [sys.executable, "-I", "-W", "error", "snippet.py"]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
     made = {CALLED.get(name, name): torch.from_numpy(array) for name, array in np.load(tmp_path / "made.npz").items()}
     layer = trace.layers[0]

@@ -24,7 +24,7 @@ def starts(**environment: str) -> subprocess.CompletedProcess[str]:
         "from pages.ui import limits; print(limits.MAX_TOKENS, limits.CACHE_MB)",
     ]
     return subprocess.run(
-        command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=60, check=False
+        command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=600, check=False
     )
 
 

@@ -45,7 +45,7 @@ def made(machine: Path, *given: str) -> tuple[list[str], list[str]]:
     # not what the make says that may have started these tests
     env = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "TORCH_INDEX")}
     run = subprocess.run(
-        command, cwd=ROOT, env=env | {"no_proxy": "127.0.0.1"}, capture_output=True, text=True, timeout=120, check=True
+        command, cwd=ROOT, env=env | {"no_proxy": "127.0.0.1"}, capture_output=True, text=True, timeout=600, check=True
     )
     assert not run.stderr
     return run.stdout.splitlines(), (machine / "asked").read_text().splitlines()

@@ -734,7 +734,7 @@ def test_matplotlib_is_imported_when_the_first_picture_is_made_and_never_pyplot(
     """
     command = [sys.executable, "-W", "error", "-c", "\n".join(line.strip() for line in code.splitlines())]
     run = subprocess.run(
-        command, cwd=Path(__file__).parents[1], capture_output=True, text=True, timeout=120, check=True
+        command, cwd=Path(__file__).parents[1], capture_output=True, text=True, timeout=600, check=True
     )
     assert run.stdout.split() == ["False", "True", "False"]
     assert not run.stderr

@@ -141,7 +141,7 @@ def open_file(browser: Browser, tmp_path: Path) -> Iterator[Open]:
         page.on("console", lambda message: logged.append(message.text))
         page.on("pageerror", lambda error: logged.append(str(error)))
         page.goto(path.as_uri())
-        expect(page.locator("#figure .gtitle")).to_be_visible(timeout=20_000)
+        expect(page.locator("#figure .gtitle")).to_be_visible()
         return page
 
     yield open_file
