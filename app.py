@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import streamlit as st
 
-from attention import AttentionError, Cell, explain, frames, plots
-from attention.live import live
+from attention import AttentionError, explain, factors, frames, plots
 from pages.ui import inputs, show
 from pages.ui.start import start
 
-MAIN_STEPS = ("scores", "weights", "output")
+OVERVIEW = ("scores", "weights", "output")
 
 page = start("Lab", "Click a cell to see how its number came about.")
-index, cell = page.index, page.cell
-
-
-def pick_step(step: str) -> None:
-    inputs.choose(Cell(step, cell.head, cell.row, cell.column), page.layer)
 
 
 def pick_cell(step: str, x: int, y: int) -> None:
-    inputs.choose(Cell(step, inputs.cell_now(page.layer).head, y, x), page.layer)
+    now = inputs.cell_now(page.layer)
+    inputs.choose(factors.clicked(page.trace, inputs.layer_now(), now, step, y, x), page.layer)
 
 
 @st.fragment
@@ -30,33 +25,23 @@ def maps() -> None:
         now = page.now()
     except AttentionError:  # a d_model that the heads do not divide: the sidebar knows what to do
         st.rerun(scope="app")
-    figures = [plots.heatmap_json(now.trace, step, index, now.cell.head, now.cell, colors) for step in drawn]
-    show.figures(figures, "lab_maps", pick_cell, live(now.layer, now.cell.head), now.hand, inputs.turn)
+    there = [step.name for step, _ in now.layer]
+    overview = [step for step in OVERVIEW if step in there] or there[-1:]
+    if overview[-1] != "output" and "head_output" in there:
+        overview.append("head_output")  # a source without W_O
+    colors = inputs.now("colors")
+    if inputs.now("view") == "overview" and now.cell.step in overview:
+        figures = [plots.heatmap_json(now.trace, step, now.index, now.cell.head, now.cell, colors) for step in overview]
+    else:
+        figures = factors.factor_maps(now.trace, now.index, now.cell, colors)
+    around = now.around(steps=True, line=True, overview=tuple(overview), follow=True)
+    show.figures(figures, "lab_maps", pick_cell, around, inputs.turn, rest=True)
 
 
-place = st.container()
-colors = inputs.chosen_colors(page.notes)
-recorded = [step.name for step, _ in page.layer]
-drawn = [step for step in MAIN_STEPS if step in recorded] or recorded[-1:]
-if drawn[-1] != "output" and "head_output" in recorded:
-    drawn.append("head_output")  # a source without W_O
-with place:
-    maps()
-with page.above:  # after the maps: they are what a turned knob is waited for
-    show.strip(page.layer, cell.step, pick_step)
-
-arithmetic, own_map = (st.container(), None) if cell.step in drawn else st.columns([3, 2])
-if own_map:
-    with own_map:
-        # No name for the figure: a fragment keeps the names of its page, and a figure keeps its trace.
-        show.figures(
-            [plots.heatmap_json(page.trace, cell.step, index, cell.head, cell, colors)], "lab_chosen", pick_cell
-        )
-with arithmetic:
-    st.markdown("## How this number came about")
-    explanation = explain(page.trace, cell.step, index, cell.head, cell.row, cell.column)
-    show.arithmetic(explanation, *frames.names(page.trace, cell), on_step=inputs.choose)
-
+maps()
+cell, index = page.cell, page.index
+with st.expander("How this number came about, in full", expanded=True):
+    show.arithmetic(explain(page.trace, cell.step, index, cell.head, cell.row, cell.column))
 st.markdown(f"## All numbers of `{cell.step}`")
 show.table(
     lambda: frames.frame(page.trace, cell.step, index, cell.head),

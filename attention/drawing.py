@@ -17,6 +17,7 @@ from attention.trace import Layer, Step, Trace
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from torch import Tensor
 
 HIDDEN = "#9a9da6"
 ALLOWED = "#2a9d8f"
@@ -59,16 +60,19 @@ def figure_of(
     panels: list[Panel],
     colors: str,
     heat: dict[str, Any] | None = None,
+    whole: Tensor | None = None,
     **layout: Any,
 ) -> Spec:
     """A map of `matrix` [row column] with titles, colours, hover and alt text, and the `hidden` cells on their ground.
 
-    What is in `heat` is added to the heatmap, and what is in `layout` to the layout.
+    What is in `heat` is added to the heatmap, and what is in `layout` to the layout. `whole` is the tensor of a `step` that is
+    none of the layer's, such as a parameter.
     """
     finite = np.isfinite(matrix)
-    span = trace.layer(layer).ends(step.name)
+    span = trace.layer(layer).ends(step.name) if whole is None else scales.ends(whole)
     low, high = scales.range_of(step, span, colors)
-    shape = " × ".join(map(str, trace.layer(layer)[step.name].shape[-2:]))
+    whole = trace.layer(layer)[step.name] if whole is None else whole
+    shape = " × ".join(map(str, whole.shape[-2:]))
     where = f"L{layer}" + (
         f" H{panels[0].head}"
         if len(panels) == 1 and step.per_head
@@ -115,7 +119,7 @@ def figure_of(
         data.append({**ground, "z": np.where(hidden, np.float32(1), np.float32(np.nan)), **own})
     data += beside
     told = scales.said(step, low, high, colors)
-    meta = {"alt": _alt(trace, step, layer, where, shape, blind, span, told), "step": step.name, "ground": ground}
+    meta = {"alt": _alt(step, whole, where, shape, blind, span, told), "step": step.name, "ground": ground}
     heads = "-heads" if many else f"-H{panels[0].head}" if step.per_head else ""
     meta["file"] = [step.name, f"L{layer}{heads}"]
     meta["axes"] = [_short(step.row_axis), _short(step.column_axis)]
@@ -273,17 +277,9 @@ def _short(axis: str) -> str:
 
 
 def _alt(
-    trace: Trace,
-    step: Step,
-    layer: int,
-    where: str,
-    shape: str,
-    blind: int,
-    span: tuple[float, float] | None,
-    colors: str,
+    step: Step, tensor: Tensor, where: str, shape: str, blind: int, span: tuple[float, float] | None, colors: str
 ) -> str:
     """A sentence that says what the map shows, for who cannot see it."""
-    tensor = trace.layer(layer)[step.name]
     numbers = f"numbers from {shown(span[0])} to {shown(span[1])}" if span else "every number hidden"
     sums = (
         f", {blind} {'row sees' if blind == 1 else 'rows see'} no key"

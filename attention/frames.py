@@ -60,13 +60,15 @@ def row_sums(weights: Tensor) -> str:
     )
 
 
-def names(trace: Trace, cell: Cell) -> tuple[str, str]:
-    """What a cell's row and column are called: "query 2 sat", "key 1 cat", "d_k 3"."""
+def names(trace: Trace, cell: Cell) -> tuple[tuple[str, str], tuple[str, str]]:
+    """What a cell's row and column are called, as axis and token: ("query", "sat"), ("d_k", "")."""
     step = find_step(cell.step)
-    return tuple(  # type: ignore[return-value]  # two axes give two names
-        f"{axis.removesuffix('_pos')} {_names(trace, axis, index + 1)[index]}"
-        for axis, index in ((step.row_axis, cell.row), (step.column_axis, cell.column))
+    tokens = [trace.labels_of(axis) for axis in (step.row_axis, step.column_axis)]
+    row, column = (
+        "" if there is None else label(there[at], escape=False)
+        for there, at in zip(tokens, (cell.row, cell.column), strict=True)
     )
+    return (step.row_axis.removesuffix("_pos"), row), (step.column_axis.removesuffix("_pos"), column)
 
 
 def _names(trace: Trace, axis: str, size: int) -> list[str]:

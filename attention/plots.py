@@ -60,9 +60,9 @@ def heatmap_json(
     matrix = trace.layer(layer).matrix(step, head)
     rows, columns = matrix.shape
     panel, hidden = Panel(head, 0, 0, rows, columns), hidden_cells(trace, found, layer)
-    more: dict[str, Any] = {"shapes": [] if chosen is None else _marks(found, panel, chosen)}
-    if max(rows, columns) <= CELL_TEXT_UP_TO:
-        more["heat"] = {"texttemplate": "%{z:.2f}", "textfont": {"size": 10}}
+    row, column = _places(found, chosen)
+    more: dict[str, Any] = {"shapes": marks(rows, columns, row, column)}
+    more["heat"] = numbers_in_cells(rows, columns)
     if found.kind == "probability" and rows <= CELL_TEXT_UP_TO:
         beside: dict[str, Any] = {"x": 1, "xref": "paper", "xanchor": "left", "xshift": 6}
         blind = [False] * rows if hidden is None else [bool(row.all()) for row in hidden]
@@ -76,11 +76,32 @@ def heatmap_json(
             *(note(text, y=row, **beside) for row, text in enumerate(sums)),
         ]
     figure = figure_of(trace, found, layer, matrix.numpy(), hidden, [panel], colors, **more)
-    figure["layout"]["meta"]["file"].append(_place(found, chosen))
+    return placed(figure, row, column)
+
+
+def placed(figure: Spec, row: int | None, column: int | None) -> Spec:
+    """The figure with the chosen place in it: where the keyboard begins, and what a map's file is called after, such as q3-k2."""
+    meta = figure["layout"]["meta"]
+    meta["chosen"] = None if row is None or column is None else [row, column]
+    meta["file"] = [
+        *meta["file"],
+        "-".join(f"{side}{at}" for side, at in (("q", row), ("k", column)) if at is not None),
+    ]
     return figure
 
 
+def numbers_in_cells(rows: int, columns: int) -> dict[str, Any]:
+    """What a heatmap of this size writes into its cells: its numbers, where there is room."""
+    small = max(rows, columns) <= CELL_TEXT_UP_TO
+    return {"texttemplate": "%{z:.2f}", "textfont": {"size": 10}} if small else {}
+
+
 def mask_map(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> go.Figure:
+    """`mask_map_json` as Plotly's object."""
+    return drawn(mask_map_json(trace, layer, chosen))
+
+
+def mask_map_json(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> Spec:
     """Which keys each query may attend to: allowed cells in colour, hidden ones on their ground.
 
     Raises:
@@ -106,12 +127,13 @@ def mask_map(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> go.Fig
     facts = [allowed] + ([f"{blind} {'query sees' if blind == 1 else 'queries see'} no key"] if blind else [])
     alt = f"Heatmap of the mask, query (attends from) by key (attends to): {', '.join(facts)}."
     panel = Panel(0, 0, 0, rows, columns)
-    meta = {"alt": alt, "step": "mask", "file": ["mask", f"L{layer}", _place(find_step("weights"), chosen)]}
+    meta = {"alt": alt, "step": "mask", "file": ["mask", f"L{layer}"]}
     heading = "<b>mask</b>  may attend"
     layout = laid_out(trace, ("query_pos", "key_pos"), [panel], heading, facts, meta, (rows, columns))
     layout["title"]["pad"]["b"] = 60  # level with its neighbours, which a colour bar lifts
-    layout["shapes"] = [] if chosen is None else _marks(find_step("weights"), panel, chosen)
-    return drawn({"data": [heat], "layout": layout})
+    row, column = _places(find_step("weights"), chosen)
+    layout["shapes"] = marks(rows, columns, row, column)
+    return placed({"data": [heat], "layout": layout}, row, column)
 
 
 def way(trace: Trace, name: str) -> go.Figure:
@@ -124,33 +146,25 @@ def way(trace: Trace, name: str) -> go.Figure:
     return figure
 
 
-def _shared(step: Step, chosen: Cell) -> tuple[int, int]:
-    """The row and the column of a map that belong to the chosen cell; −1 where there is none."""
+def marks(rows: int, columns: int, row: int | None, column: int | None) -> list[dict[str, Any]]:
+    """The outlines of a row, of a column, or of both and the cell where they meet, on a map of so many `rows` and `columns`."""
+    drawn = []
+    if row is not None:
+        drawn.append(outline(0, row, columns, 1, 1))
+    if column is not None:
+        drawn.append(outline(column, 0, 1, rows, 1))
+    if row is not None and column is not None:
+        drawn.append(outline(column, row, 1, 1, 3))
+    return drawn
+
+
+def _places(step: Step, chosen: Cell | None) -> tuple[int | None, int | None]:
+    """The row and the column of a step's map that are the chosen cell's, or share its query or key."""
+    if chosen is None:
+        return None, None
     if chosen.step == step.name:
         return chosen.row, chosen.column
     origin = find_step(chosen.step)
-    at = {
-        axis: i
-        for axis, i in ((origin.row_axis, chosen.row), (origin.column_axis, chosen.column))
-        if axis in AXIS_TITLES
-    }
-    return at.get(step.row_axis, -1), at.get(step.column_axis, -1)
-
-
-def _place(step: Step, chosen: Cell | None) -> str:
-    """What a map's file is called after: the row and column that are outlined in it, such as q3-k2."""
-    places = zip("qk", (-1, -1) if chosen is None else _shared(step, chosen), strict=True)
-    return "-".join(f"{letter}{i}" for letter, i in places if i >= 0)
-
-
-def _marks(step: Step, panel: Panel, chosen: Cell) -> list[dict[str, Any]]:
-    """Outlines of the chosen cell, or the row and column of this map that share its query or key."""
-    row, column = _shared(step, chosen)
-    marks = []
-    if row >= 0:
-        marks.append(outline(0, row, panel.columns, 1, 1))
-    if column >= 0:
-        marks.append(outline(column, 0, 1, panel.rows, 1))
-    if row >= 0 and column >= 0:
-        marks.append(outline(column, row, 1, 1, 3))
-    return marks
+    sides = ((origin.row_axis, chosen.row), (origin.column_axis, chosen.column))
+    at = {axis: place for axis, place in sides if axis in AXIS_TITLES}
+    return at.get(step.row_axis), at.get(step.column_axis)

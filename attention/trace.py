@@ -62,6 +62,35 @@ MAP_AXES = ("head", "query_pos", "key_pos")
 
 
 @dataclass(frozen=True)
+class Factor:
+    """One matrix that a step is made of, and how a cell of the step finds its place in it.
+
+    Attributes:
+        names: of the step or parameter; of several the first that a layer has.
+        row: which side of the step's cell gives the row: "row", "column", or "" where all rows take part.
+        column: the same for the column.
+        side_by_side: whether the matrices of all heads take part, next to one another.
+    """
+
+    names: tuple[str, ...]
+    row: Literal["row", "column", ""] = ""
+    column: Literal["row", "column", ""] = ""
+    side_by_side: bool = False
+
+
+def _rows_of(*names: str) -> Factor:
+    return Factor(names, row="row")
+
+
+def _columns_of(*names: str) -> Factor:
+    return Factor(names, column="column")
+
+
+def _cells_of(*names: str) -> Factor:
+    return Factor(names, row="row", column="column")
+
+
+@dataclass(frozen=True)
 class Step:
     """One step of the formula: what it is called, what its axes mean, and how it is made.
 
@@ -74,6 +103,7 @@ class Step:
         equation: how it is made, LaTeX, with the symbol on the left.
         elsewhere: what others call it, (who, name) pairs; whoever has no name for it is not listed. Their
             axes may stand in another order.
+        of: the matrices it is made of, in the order of the formula.
     """
 
     name: str
@@ -84,6 +114,7 @@ class Step:
     kind: Kind
     equation: str = ""
     elsewhere: Names = ()
+    of: tuple[Factor, ...] = ()
 
     @property
     def per_head(self) -> bool:
@@ -113,7 +144,15 @@ class Parameter:
 
 
 def _step(
-    symbol: str, axes: str, formula: str, kind: Kind = "signed", *, tex: str = "", equation: str, **elsewhere: str
+    symbol: str,
+    axes: str,
+    formula: str,
+    kind: Kind = "signed",
+    *,
+    tex: str = "",
+    equation: str,
+    of: tuple[Factor, ...] = (),
+    **elsewhere: str,
 ) -> Any:
     return field(
         default=None,
@@ -125,6 +164,7 @@ def _step(
             "kind": kind,
             "equation": equation,
             "elsewhere": _names(elsewhere),
+            "of": of,
         },
     )
 
@@ -170,45 +210,56 @@ class Layer:
         lens="hook_pos_embed", transformers="position_embeds", n4="pe")
     input: Tensor | None = _step(
         "X", "query_pos d_model", "E + P", equation="X = E + P",
+        of=(_cells_of("embedding"), _cells_of("position")),
         lens="hook_resid_pre", transformers="hidden_states", torch="query (argument)",
         n1="X", n2="x", n3="words", n4="X", n5="token_encodings")
     query: Tensor | None = _step(
         "Q", "head query_pos d_k", "X W_Q", equation="Q = X W_Q",
+        of=(_rows_of("input"), _columns_of("w_q")),
         lens="hook_q", transformers="query_states", torch="q", bertviz="queries", n1="Q, M_Q", n2="q", n3="Q", n4="Q", n5="q")
     memory: Tensor | None = _step(
         "X₂", "key_pos d_model", "the second text's input", tex="{X_2}", equation=r"X_2 = \text{the second text's } X",
         transformers="encoder_hidden_states", torch="memory")
     key: Tensor | None = _step(
         "K", "head key_pos d_k", "X W_K", equation="K = X W_K",
+        of=(_rows_of("memory", "input"), _columns_of("w_k")),
         lens="hook_k", transformers="key_states", torch="k", bertviz="keys", n1="K, M_K", n2="k", n3="K", n4="K", n5="k")
     value: Tensor | None = _step(
         "V", "head key_pos d_v", "X W_V", equation="V = X W_V",
+        of=(_rows_of("memory", "input"), _columns_of("w_v")),
         lens="hook_v", transformers="value_states", torch="v", n1="V, M_V", n2="v", n3="V", n4="V", n5="v")
     scores: Tensor | None = _step(
         "S", "head query_pos key_pos", "Q Kᵀ", equation=r"S = Q K^{\top}",
+        of=(_rows_of("query"), Factor(("key",), row="column")),
         transformers="attn_weights", n1="W", n2="weights", n3="scores", n5="sims")
     scaled_scores: Tensor | None = _step(
         "S′", "head query_pos key_pos", "S / (√d_k · temperature)", tex="S'",
         equation=r"S' = \frac{S}{\sqrt{d_k} \cdot \text{temperature}}",
+        of=(_cells_of("scores"),),
         transformers="attn_weights", n1="W, W2", n2="weights", n4="scaled_dot_prod", n5="scaled_sims")
     masked_scores: Tensor | None = _step(
         "M", "head query_pos key_pos", "S′, and −∞ where the mask hides a key",
         equation=r"M_{ij} = \begin{cases} S'_{ij} & \text{visible} \\ -\infty & \text{hidden} \end{cases}",
+        of=(_cells_of("scaled_scores", "scores"), _cells_of("mask")),
         lens="hook_attn_scores", transformers="attn_weights", n2="weights", n4="scaled_dot_prod")
     weights: Tensor | None = _step(
         "A", "head query_pos key_pos", "softmax of M over key_pos", "probability",
         equation=r"A_{ij} = \frac{e^{M_{ij}}}{\sum_{l} e^{M_{il}}}",
+        of=(_cells_of("masked_scores", "scaled_scores", "scores"),),
         lens="hook_pattern", transformers="attn_weights", torch="attn_output_weights", bertviz="attention",
         n1="W, W2", n2="weights", n3="weights", n4="attn_probs", n5="attention_percents")
     dropped_weights: Tensor | None = _step(
         "D", "head query_pos key_pos", "A, a share of it dropped, the rest divided by 1 − dropout", "probability",
         equation=r"D_{ij} = \begin{cases} 0 & \text{dropped} \\ A_{ij} / (1 - \text{dropout}) & \text{kept} \end{cases}",
+        of=(_cells_of("weights"),),
         transformers="attn_weights", torch="attn_output_weights", n4="dropout(attn_probs)")
     head_output: Tensor | None = _step(
         "Z", "head query_pos d_v", "A V", equation="Z = A V",
+        of=(_rows_of("dropped_weights", "weights", "scores"), _columns_of("value")),
         lens="hook_z", transformers="attn_output", n1="Y, Y2", n2="out", n3="attention", n4="A", n5="res, attension_scores")
     output: Tensor | None = _step(
         "O", "query_pos d_model", "concat(Z) W_O", equation=r"O = \text{concat}(Z)\, W_O",
+        of=(Factor(("head_output",), row="row", side_by_side=True), Factor(("w_o",), column="column", side_by_side=True)),
         lens="hook_attn_out", transformers="attn_output", torch="attn_output", n4="output")
 
     mask: Tensor | None = _parameter(

@@ -8,16 +8,16 @@ from attention import AttentionError, plots
 from attention.drawing import Spec
 from attention.mosaic import MOSAIC_CELLS, SCREEN_CELLS
 from pages.ui import inputs, show
+from pages.ui.knobs import locked
 from pages.ui.start import start
 
 page = start("Heads", "What each head makes of the same text, in the same colours. Click a head to open it in the Lab.")
 
 
-colors = inputs.chosen_colors(page.notes)
-
-
 def mosaic(cells: int) -> Spec:
-    return plots.heads_json(page.trace, page.cell.step, page.index, page.cell, colors, cells)
+    return plots.heads_json(
+        page.trace, page.cell.step, page.index, chosen=page.cell, cells=cells, colors=inputs.now("colors")
+    )
 
 
 try:
@@ -34,7 +34,9 @@ def open_head(step: str, x: int, y: int) -> None:
         st.session_state["heads_opened"] = True
 
 
-show.figures([figure], "heads_map", open_head, files=lambda: [mosaic(MOSAIC_CELLS)])
+show.figures(
+    [figure], "heads_map", open_head, page.around(steps=True), inputs.turn, files=lambda: [mosaic(MOSAIC_CELLS)]
+)
 if st.session_state.pop("heads_opened", False):
-    # Streamlit refuses bound keys here; their widgets write themselves into the address on the next page.
-    st.switch_page("app.py", query_params={})
+    # Streamlit refuses bound keys here; their widgets write themselves into the address on the next page. A locked page has none.
+    st.switch_page("app.py", query_params={**inputs.state(), **inputs.modes()} if locked() else {})

@@ -26,13 +26,12 @@ def toggle(step: str, x: int, y: int) -> None:
         inputs.choose(Cell(step, cell.head, y, x))
 
 
-colors = inputs.chosen_colors(page.notes)
 shown = [step for step in ("masked_scores", "weights") if getattr(page.layer, step) is not None]
 maps = [
     plots.mask_map(page.trace, page.index, cell),
-    *(plots.heatmap_json(page.trace, step, page.index, cell.head, cell, colors) for step in shown),
+    *(plots.heatmap_json(page.trace, step, page.index, cell.head, cell, inputs.now("colors")) for step in shown),
 ]
-show.figures(maps, "masks_maps", toggle)
+show.figures(maps, "masks_maps", toggle, page.around(line=True), inputs.turn)
 
 if page.mask_is_a_knob and not locked():
     with st.container(horizontal=True):

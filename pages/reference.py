@@ -15,7 +15,7 @@ from pages.ui.start import start
 page = start(
     "Reference",
     "What each matrix is called, here and elsewhere, its shape with your knobs, and how it is made.",
-    pick=False,
+    maps=False,
 )
 
 asked = Knobs(page.notes, {"reference_find": ""}).text(

@@ -9,7 +9,7 @@ from pages.ui import inputs, show
 from pages.ui.knobs import Knobs
 from pages.ui.start import start
 
-page = start("Softmax", "Why attention uses a softmax, and why it divides by √d_k.", pick=False)
+page = start("Softmax", "Why attention uses a softmax, and why it divides by √d_k.", maps=False)
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)

@@ -5,16 +5,18 @@ The keys are public, links depend on them, and a default never changes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import streamlit as st
 
-from attention import Cell, Layer, Trace, find_step
+from attention import STEPS, AttentionConfig, Cell, Layer, Trace
 from attention.config import MASKS
 from attention.scales import COLORS
 from attention.sources.matrices import SYMBOLS
-from pages.ui.knobs import Knobs, asked_for, in_url, standing
-from pages.ui.limits import MAX_D_MODEL, MAX_HEADS
+from pages.ui.knobs import Knobs, asked_for, in_url, standing, went_back
+from pages.ui.limits import MAX_D_MODEL, MAX_TOKENS
 from pages.ui.matrices import too_long, whole_text
 from pages.ui.notes import Notes
 
@@ -56,13 +58,27 @@ DEFAULTS: dict[str, Any] = {
     "step": "weights",
     "q": 0,
     "k": 0,
+    "view": "overview",
     "colors": "fixed",
 }
 
-IN_HAND = ("temperature", "mask", "d_model", "seed")
-"""The knobs that have a control above the figure too."""
-MOST = {"d_model": MAX_D_MODEL, "seed": 2**32 - 1}
-"""The largest whole numbers that those take."""
+HELD = (
+    "temperature", "mask", "window", "prefix", "cells", "scaled", "d_model", "seed",
+    "layer", "head", "step", "q", "k", "view", "colors",
+)  # fmt: skip
+"""The knobs without a Streamlit widget: the figure's own controls, its strip of steps and its cells turn them."""
+
+AFTER_THE_SCORES = ("mask", "window", "prefix", "cells", "temperature", "scaled")
+"""Those that every source has whose numbers are worked out here."""
+
+VIEWS = ("overview", "factors")
+"""What the Lab shows: scores, weights and output, or the chosen step beside what makes it."""
+
+MOST = {"d_model": MAX_D_MODEL, "seed": 2**32 - 1, "window": MAX_TOKENS, "prefix": MAX_TOKENS}
+LEAST = {"d_model": 1}
+"""The largest whole numbers that knobs take, and the smallest where that is not 0."""
+TEMPERATURES = (0.05, 10.0)
+LONGEST_MASK = 4000  # characters of a custom mask
 
 
 def state(whole: bool = False) -> dict[str, str]:
@@ -70,13 +86,18 @@ def state(whole: bool = False) -> dict[str, str]:
 
     With `whole` also the matrices that are too long for a URL.
     """
-    values = {key: standing(key) for key in DEFAULTS}
+    values = {key: standing(key) for key in DEFAULTS if key not in HELD or key in _read()}
     for name in SYMBOLS:
         if whole:
             values[name] = whole_text(name) or ""
         elif too_long(name):
             values[name] = ""
     return {key: value for key, value in values.items() if value and value != in_url(DEFAULTS[key])}
+
+
+def modes() -> dict[str, str]:
+    """What the address says of how the state is shown, beside the state itself."""
+    return {key: st.query_params[key] for key in ("lock", "present") if key in st.query_params}
 
 
 def of_pages() -> dict[str, str]:
@@ -87,74 +108,108 @@ def of_pages() -> dict[str, str]:
 
 
 def carry_over(title: str) -> None:
-    """Gives a page the knobs of the page before it. Called before any widget is drawn.
+    """Gives a page the knobs of the page before it, and of the hand. Called before any knob is read.
 
-    Streamlit 1.67 does so by itself only for what a person has touched: a link that is opened and
-    left at once for another page would lose its knobs.
+    Streamlit 1.67 carries only what a person has touched: a link that is opened and left at once for
+    another page would lose its knobs.
     """
-    if st.session_state.get("page", title) != title:
+    another = st.session_state.get("page", title) != title
+    if another:
         st.session_state.update(st.session_state.get("kept", {}))
+    turned = st.session_state.pop("turned", {})
+    if went_back():
+        for key in HELD:
+            st.session_state.pop(key, None)  # the address has what is so now
+    else:
+        st.session_state.update(turned)
+    if another:
+        for key in HELD:
+            if key in st.query_params:
+                st.session_state.pop(key, None)  # the link to this page says it
+    _read().clear()
 
 
 def keep(title: str) -> None:
-    """Remembers the knobs for `carry_over`. Called when all widgets of the page have been drawn.
+    """Remembers the knobs for `carry_over`, and writes the held ones into the address. Called when all have been read.
 
-    Carried knobs do not stand in the address yet, so there is one more run, which writes it.
+    Carried knobs of widgets do not stand in the address yet, so there is one more run, which writes it.
     """
     came_from = st.session_state.get("page", title)
-    drawn = {key: st.session_state[key] for key in DEFAULTS if key in st.session_state}
+    drawn = {key: st.session_state[key] for key in DEFAULTS if key in st.session_state and key not in HELD}
     st.session_state["kept"] = st.session_state.get("kept", {}) | drawn
     st.session_state["page"] = title
     lost = came_from != title and any(key in drawn and key not in st.query_params for key in state())
     if lost or st.session_state.pop("address_old", False):
         st.session_state["address_lost"] = True
         st.rerun()
+    _write_address()
     if st.session_state.pop("address_lost", False):
         st.query_params.update({})  # changes none, and sends all of them to the browser
 
 
-def chosen_layer(notes: Notes, trace: Trace) -> int:
-    """The layer that is shown; a widget only where there is more than one."""
-    return chosen_of(Knobs(notes, DEFAULTS), "Layer", "layer", len(trace.layers), help="Layers count from zero.")
+def _read() -> set[str]:
+    """The held knobs that the page has read in this run; another source has others."""
+    there: set[str] = st.session_state.setdefault("held", set())
+    return there
 
 
-def chosen_colors(notes: Notes) -> str:
-    """What the colours of probabilities run over. In old links that was a switch of the Lab, `lab_stretch`."""
-    old = asked_for().pop("lab_stretch", st.query_params.get("lab_stretch"))
-    if old == "true" and "colors" not in st.query_params:
+def _write_address() -> None:
+    defaults = st.session_state.get("knobs_drawn", {})
+    for key in HELD:
+        text = in_url(st.session_state[key]) if key in _read() else ""
+        if text == defaults.get(key):
+            text = ""
+        if text and st.query_params.get(key) != text:
+            st.query_params[key] = text
+        elif not text and key in st.query_params:
+            del st.query_params[key]
+
+
+def held(notes: Notes, *keys: str) -> dict[str, Any]:
+    """The values of the held knobs called `keys`, those that need no trace to be read."""
+    knobs = Knobs(notes, DEFAULTS)
+    _read().update(keys)
+    if "colors" in keys and _asked_to_stretch():
         st.session_state.setdefault("colors", "stretched")
-    colors: str = Knobs(notes, DEFAULTS).select(
-        "Colours of the weights",
-        "colors",
-        COLORS,
-        width=170,
-        help="Fixed: 0 to 1, so that maps compare. Stretched: 0 to the largest. Log: powers of ten, for small weights.",
-    )
-    return colors
+    read: dict[str, Callable[[], Any]] = {
+        "temperature": lambda: knobs.real("temperature", *TEMPERATURES),
+        "mask": lambda: knobs.one_of("mask", MASKS),
+        "cells": lambda: knobs.text("", "cells", LONGEST_MASK, widget=None),
+        "scaled": lambda: knobs.one_of("scaled", (True, False)),
+        "view": lambda: knobs.one_of("view", VIEWS),
+        "colors": lambda: knobs.one_of("colors", COLORS),
+    }
+    return {key: read[key]() if key in read else knobs.number(key, LEAST.get(key, 0), MOST[key]) for key in keys}
+
+
+def _asked_to_stretch() -> bool:
+    """Whether an old link or state file has the switch that is one of the `colors` now."""
+    asked = asked_for().pop("lab_stretch", st.query_params.get("lab_stretch"))
+    if "lab_stretch" in st.query_params:
+        del st.query_params["lab_stretch"]
+    return asked == "true" and "colors" not in st.query_params
+
+
+def chosen_layer(notes: Notes, trace: Trace) -> int:
+    """The layer that is shown."""
+    _read().add("layer")
+    return Knobs(notes, DEFAULTS).number("layer", 0, len(trace.layers) - 1)
 
 
 def chosen_cell(notes: Notes, layer: Layer) -> Cell:
-    """The pickers for step, head, query and key, in one row: the address of one number."""
+    """The address of one number: step, head, row and column."""
     knobs = Knobs(notes, DEFAULTS)
+    _read().update(("step", "head", "q", "k"))
     names = [step.name for step, _ in layer]
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        default = DEFAULTS["step"] if DEFAULTS["step"] in names else names[-1]
-        name = knobs.select(
-            "Step",
-            "step",
-            names,
-            default=default,
-            width=170,
-            help="The step of the formula that the inspector and the table show.",
-        )
-        head = knobs.select("Head", "head", range(layer.n_heads), width=84, help="Heads count from zero.")
-        step = find_step(name)
-        rows, columns = layer[name].shape[-2:]
-        row = knobs.whole(f"q: {step.row_axis}", "q", 0, rows - 1, width=132, help="The row of the cell, from zero.")
-        column = knobs.whole(
-            f"k: {step.column_axis}", "k", 0, columns - 1, width=132, help="The column of the cell, from zero."
-        )
-    return Cell(name, head, row, column)
+    step = knobs.one_of("step", names, DEFAULTS["step"] if DEFAULTS["step"] in names else names[-1])
+    rows, columns = layer[step].shape[-2:]
+    head = knobs.number("head", 0, layer.n_heads - 1)
+    return Cell(step, head, knobs.number("q", 0, rows - 1), knobs.number("k", 0, columns - 1))
+
+
+def layer_now() -> int:
+    """The chosen layer as it was last picked."""
+    return int(now("layer"))
 
 
 def choose(cell: Cell, layer: Layer | None = None) -> None:
@@ -171,51 +226,58 @@ def choose(cell: Cell, layer: Layer | None = None) -> None:
 
 def turn(knob: dict[str, Any]) -> None:
     """Takes over what the figure's own controls were let go at. Only in a callback."""
+    choices = {
+        "mask": MASKS,
+        "view": VIEWS,
+        "colors": COLORS,
+        "step": [step.name for step in STEPS],
+        "scaled": (True, False),
+    }
     taken: dict[str, Any] = {}
-    if isinstance(value := knob.get("temperature"), int | float) and 0.05 <= value <= 10:
-        taken["temperature"] = float(value)
-    if (value := knob.get("mask")) in MASKS:
-        taken["mask"] = value
-    for key, low, high in (("d_model", 1, MOST["d_model"]), ("seed", 0, MOST["seed"]), ("head", 0, MAX_HEADS)):
-        if isinstance(value := knob.get(key), int) and low <= value <= high:
-            taken[key] = value  # a head that is not there becomes the first
+    for key, value in knob.items():
+        if key in choices and value in choices[key]:
+            taken[key] = value
+        elif key == "temperature" and isinstance(value, int | float) and TEMPERATURES[0] <= value <= TEMPERATURES[1]:
+            taken[key] = float(value)
+        elif (
+            key in ("layer", "head", "q", "k", *MOST)
+            and isinstance(value, int)
+            and LEAST.get(key, 0) <= value <= MOST.get(key, value)
+        ):
+            taken[key] = value  # what is not there becomes the last that is
     _set(taken)
 
 
 def _set(values: dict[str, Any]) -> None:
-    """Sets knobs from a callback. Their widgets, and the address, take it over when the page next runs as a whole."""
+    """Sets held knobs from a callback. The address takes them over when the page next runs as a whole."""
     st.session_state.setdefault("turned", {}).update(values)
 
 
-def take_over() -> None:
-    """Gives the widgets what was turned and clicked since the page last ran as a whole. Called before any is drawn."""
-    st.session_state.update(st.session_state.pop("turned", {}))
-
-
 def now(key: str) -> Any:
-    """What a knob stands at, by the last hand that turned it."""
+    """What a held knob stands at, by the last hand that turned it."""
     return st.session_state.get("turned", {}).get(key, st.session_state.get(key, DEFAULTS[key]))
 
 
-def in_hand(random: bool) -> dict[str, Any]:
-    """What stands in the knobs that the figure has controls for; where weights are drawn at `random`, in those of the draw too."""
-    keys = IN_HAND if random else IN_HAND[:2]
-    return {key: now(key) for key in keys if key in st.session_state}
+def config_now(config: AttentionConfig, random: bool) -> AttentionConfig:
+    """A source's knobs as the hand has left them; where weights are drawn at `random`, those of the draw too."""
+    keys = (*AFTER_THE_SCORES, *(("d_model", "seed") if random else ()))
+    return replace(config, **{key: now(key) for key in keys})
 
 
 def cell_now(layer: Layer) -> Cell:
-    """The chosen cell by what stands in its pickers, before they are drawn again."""
+    """The chosen cell as it was last clicked."""
     names = [one.name for one, _ in layer]
     step = now("step") if now("step") in names else names[-1]
-    head = now("head") if now("head") in range(layer.n_heads) else 0
     rows, columns = layer[step].shape[-2:]
-    row, column = (max(0, min(now(key), size - 1)) for key, size in (("q", rows), ("k", columns)))
+    head, row, column = (
+        max(0, min(now(key), size - 1)) for key, size in (("head", layer.n_heads), ("q", rows), ("k", columns))
+    )
     return Cell(step, head, row, column)
 
 
 def choose_mask(cells: str) -> None:
     """Makes the custom mask that `cells` describes the mask, or none if it hides nothing. Only in a callback."""
-    st.session_state.update({"mask": "custom" if cells else "none", "cells": cells})
+    _set({"mask": "custom" if cells else "none", "cells": cells})
 
 
 def chosen_of(knobs: Knobs, label: str, key: str, how_many: int, **more: Any) -> int:

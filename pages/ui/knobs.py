@@ -7,13 +7,31 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from pages.ui.notes import Notes
 
 
 def locked() -> bool:
-    """Whether the address says ``lock=1``: the state is shown without knobs."""
-    return st.query_params.get("lock") == "1"
+    """Whether the state is shown without sidebar and menu: the address says ``lock=1``, or which knobs are `left_open`."""
+    return left_open() is not None
+
+
+def left_open() -> tuple[str, ...] | None:
+    """The knobs above the maps that can be turned; None: all of them, and everything else too.
+
+    ``lock=1`` leaves none, ``present=temperature.mask`` what a teacher wants to turn in front of a class.
+    """
+    if st.query_params.get("lock") == "1":
+        return ()
+    present = st.query_params.get("present")
+    return None if present is None else tuple(present.split("."))
+
+
+def went_back() -> bool:
+    """Whether this run was caused by the browser's Back or Forward: then the address is right, and the session is not."""
+    context = get_script_run_ctx()
+    return context is not None and context.is_history_navigation
 
 
 def in_url(value: Any) -> str:
@@ -54,6 +72,27 @@ class Knobs:
     asked: dict[str, str] = field(default_factory=asked_for)
     drawn: dict[str, str] = field(default_factory=lambda: st.session_state.setdefault("knobs_drawn", {}))
 
+    def one_of(self, key: str, options: Iterable[Any], default: Any = None) -> Any:
+        """A knob without a widget of its own that is one of `options`."""
+        options = list(options)
+        default = self.defaults[key] if default is None else default
+        default = default if default in options else options[0]
+        if key in st.session_state and st.session_state[key] not in options:
+            st.session_state[key] = default
+        return self._bound(None, "", key, default, _one_of(options), f"one of {', '.join(map(str, options))}")
+
+    def number(self, key: str, low: int, high: int) -> int:
+        """A knob without a widget for whole numbers; what the range no longer has becomes the nearest that it has."""
+        default = min(max(self.defaults[key], low), high)
+        if isinstance(now := st.session_state.get(key), int):
+            st.session_state[key] = min(max(now, low), high)
+        return int(self._bound(None, "", key, default, _within(int, low, high), f"a whole number from {low} to {high}"))
+
+    def real(self, key: str, low: float, high: float) -> float:
+        """A knob without a widget for numbers."""
+        expected = f"a number from {low:g} to {high:g}"
+        return float(self._bound(None, "", key, self.defaults[key], _within(float, low, high), expected))
+
     def select(
         self, label: str, key: str, options: Iterable[Any], expected: str = "", default: Any = None, **more: Any
     ) -> Any:
@@ -90,25 +129,17 @@ class Knobs:
             del st.query_params[key]
             st.rerun()
 
+        within = _within(int, low, high)
+
         def read(text: str) -> Any:
-            number = None if text == "" and default is None else int(text)
-            if number is not None and not low <= number <= high:
-                raise ValueError(number)
-            return number
+            return None if text == "" and default is None else within(text)
 
         limits = {"min_value": low, "max_value": high, "value": default, "step": 1}
         return self._bound(st.number_input, label, key, default, read, expected, **limits, **more)
 
     def slider(self, label: str, key: str, low: float, high: float, **more: Any) -> float:
         """A slider in steps of 0.05."""
-        default = self.defaults[key]
-
-        def read(text: str) -> float:
-            number = float(text)
-            if not low <= number <= high:
-                raise ValueError(number)
-            return number
-
+        default, read = self.defaults[key], _within(float, low, high)
         limits = {"min_value": low, "max_value": high, "value": default, "step": 0.05}
         expected = f"a number from {low:g} to {high:g}"
         return float(self._bound(st.slider, label, key, default, read, expected, **limits, **more))
@@ -120,8 +151,10 @@ class Knobs:
             self._bound(st.toggle, label, key, default, _one_of([True, False]), "true or false", value=default, **more)
         )
 
-    def text(self, label: str, key: str, longest: int, widget: Callable[..., Any] = st.text_area, **more: Any) -> str:
-        """A field for a text of up to `longest` characters."""
+    def text(
+        self, label: str, key: str, longest: int, widget: Callable[..., Any] | None = st.text_area, **more: Any
+    ) -> str:
+        """A field for a text of up to `longest` characters; without `widget` one that only clicks write."""
         default = self.defaults[key][:longest]
 
         def read(text: str) -> str:
@@ -134,7 +167,7 @@ class Knobs:
 
     def _bound(
         self,
-        widget: Callable[..., Any],
+        widget: Callable[..., Any] | None,
         label: str,
         key: str,
         default: Any,
@@ -144,13 +177,13 @@ class Knobs:
     ) -> Any:
         """The widget, bound to the URL; when a value could not be taken, what came and what is used is said.
 
-        `read` turns a text of the URL into a value, and raises ValueError where the widget could not take it.
+        Without a widget the value stands in the session alone, and `inputs.write_address` puts it into the address. `read` turns a text of the URL into a value, and raises ValueError where the widget could not take it.
         """
         self.drawn[key] = in_url(default)
         if key in self.asked:
             st.session_state[key] = self._read(key, self.asked.pop(key), default, read, expected)
         asked = _asked(key)
-        if self.locked:
+        if self.locked or widget is None:
             if asked is not None:
                 st.session_state[key] = self._read(key, asked, default, read, expected)
             return st.session_state.setdefault(key, default)
@@ -170,6 +203,16 @@ class Knobs:
         shown = asked if len(asked) <= 40 else asked[:40] + "…"
         used = in_url(used) or "the default"
         self.notes.keep(f"The link asks for {key} = “{shown}”, but {key} is {expected}: {used} is used.")
+
+
+def _within(kind: Callable[[str], Any], low: float, high: float) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        number = kind(text)
+        if not low <= number <= high:
+            raise ValueError(number)
+        return number
+
+    return read
 
 
 def _one_of(options: list[Any]) -> Callable[[str], Any]:

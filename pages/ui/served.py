@@ -19,24 +19,7 @@ import streamlit as st
 _STATIC = Path(__file__).parents[2] / "static"
 _HERE = Path(__file__).parent
 _SCRIPTS = {
-    **{
-        name: _HERE / "figure" / f"{name}.js"
-        for name in (
-            "message",
-            "kernel",
-            "live",
-            "png",
-            "cells",
-            "columns",
-            "map",
-            "hand",
-            "history",
-            "figure",
-            "warm",
-            "shares",
-        )
-    },
-    **{name: _HERE / "link" / f"{name}.js" for name in ("link", "menu", "focus", "first")},
+    **{path.stem: path for folder in ("figure", "link") for path in (_HERE / folder).glob("*.js")},
     # Plotly's own bundle for charts with two axes: a third of the whole, which the Python package carries.
     "plotly": _HERE / "figure" / "vendor" / "plotly-cartesian.min.js",
 }

@@ -1,4 +1,4 @@
-"""The one place that draws: figures through the figure component, the strip of steps, arithmetic, tables."""
+"""The one place that draws: figures through the figure component, arithmetic, tables."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from attention import Cell, Explanation, Layer, Step, frames, glossary
+from attention import Explanation, Step, glossary
 from attention.printed import DIGITS
-from pages.ui import figure
-from pages.ui.figure import Figure
+from pages.ui import figure, inputs
+from pages.ui.figure import Around, Figure
 from pages.ui.figure import shares as shares_figure
 from pages.ui.knobs import locked
 from pages.ui.notes import plain
@@ -38,18 +38,17 @@ def figures(
     drawn: Sequence[Figure],
     key: str,
     on_click: Callable[[str, int, int], None] | None = None,
-    live: dict[str, Any] | None = None,
-    hand: dict[str, Any] | None = None,
-    on_hand: Callable[[dict[str, Any]], None] | None = None,
+    around: Around | None = None,
+    on_turn: Callable[[dict[str, Any]], None] | None = None,
     files: Callable[[], Sequence[Figure]] | None = None,
+    rest: bool = False,
 ) -> None:
     """Draws figures side by side, one under the other where the screen is narrow.
 
     A click calls `on_click(step, x, y)` with the place on the map, before the page runs again. A figure
-    without panels takes no clicks. With `live` and `hand` (see `figure.pack`) the page has knobs of its
-    own above the figures; the one that was let go, and its value, go to `on_hand`; then only the fragment
-    runs that this stands in, and the page as a whole when that is painted. `files` gives the
-    figures to save, where they are others than those on the screen.
+    without panels takes no clicks. What stands `around` them has knobs of its own; the one that was let go, and
+    its value, go to `on_turn`; then only the fragment runs that this stands in, and the page as a whole when that
+    is painted. `files` gives the figures to save, where they are others than those on the screen.
     """
 
     def clicked() -> None:
@@ -59,8 +58,8 @@ def figures(
 
     def let_go() -> None:
         knob = st.session_state[key].knob
-        if knob and on_hand:
-            on_hand(dict(knob))
+        if knob and on_turn:
+            on_turn(dict(knob))
 
     def zoomed() -> None:
         cut = st.session_state[key].cut
@@ -74,8 +73,7 @@ def figures(
     if st.session_state.pop(f"{key}_painted", False):
         st.rerun(scope="app")
     windows = {name: st.session_state.get(f"{key}_windows", {}).get(name) for name in _revisions(drawn)}
-    bare = locked() or bool(st.context.is_embedded)
-    message = figure.pack(drawn, live, None if locked() else hand, windows, rest=bool(on_hand))
+    message = figure.pack(drawn, around, windows, rest)
     figure.component()(
         key=key,
         data=message,
@@ -84,51 +82,25 @@ def figures(
         on_cut_change=zoomed,
         on_rest_change=painted,
     )
-    if not bare:
+    if drawn and not (locked() or st.context.is_embedded):
         takeaway(files or (lambda: drawn), key)
+
+
+def controls(around: Around) -> None:
+    """The row of controls alone, where there is no map to stand above."""
+    figures([], "controls_alone", around=around, on_turn=inputs.turn)
 
 
 def _revisions(drawn: Sequence[Figure]) -> list[str]:
     return [str(one["layout"]["uirevision"]) for one in drawn]
 
 
-def strip(layer: Layer, chosen: str, on_click: Callable[[str], None]) -> None:
-    """All steps of the formula in their order, each with symbol and shape; a click picks one."""
-    with st.container(horizontal=True, key="strip"):
-        for step, tensor in layer:
-            shape = "×".join(map(str, tensor.shape))
-            sums = f" {frames.row_sums(tensor)}" if step.kind == "probability" else ""
-            st.button(
-                f"**{step.symbol}** {step.name} :small[{shape}{sums}]".replace("_", r"\_"),
-                key=f"strip_{step.name}",
-                help=f"{step.name}: {step.symbol} = {step.formula}, [{' '.join(step.axes)}]".replace("_", r"\_"),
-                type="primary" if step.name == chosen else "secondary",
-                on_click=on_click,
-                args=(step.name,),
-            )
-
-
-def arithmetic(explanation: Explanation, row_name: str, column_name: str, on_step: Callable[[Cell], None]) -> None:
-    """How one number came about: what it is, its arithmetic with the numbers in it, and where those came from."""
-    step = explanation.step
-    st.html(
-        f"<div class='cell-title'>{step.name} · {html.escape(row_name)} → {html.escape(column_name)} = <b>{html.escape(f'{explanation.value:.4g}')}</b></div>"
-    )
+def arithmetic(explanation: Explanation) -> None:
+    """How one number came about: what happened, and its arithmetic with the numbers in it."""
     st.markdown(explanation.words)
     if explanation.lines:
         st.latex(r"\begin{aligned}" + r" \\ ".join(explanation.lines) + r"\end{aligned}")
     st.caption(f"Exactly: {explanation.value!r}")
-    if explanation.came_from:
-        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            st.caption("It came from", width="content")
-            for origin in explanation.came_from:
-                st.button(
-                    f"{origin.step} [{origin.row}, {origin.column}]",
-                    key=f"from_{origin.step}",
-                    on_click=on_step,
-                    args=(origin,),
-                    type="tertiary",
-                )
 
 
 def grid(ticks: pd.DataFrame, key: str, on_edit: Callable[[pd.DataFrame], None]) -> None:

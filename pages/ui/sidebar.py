@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from attention import NOTEBOOKS, AttentionConfig, Matrices, Notebook, Source, TypedText
-from attention.config import INITS, MASKS, POSITIONS, divisors
+from attention.config import INITS, POSITIONS, divisors
 from pages.ui import continued
-from pages.ui.inputs import DEFAULTS, MOST, chosen_of
+from pages.ui.inputs import AFTER_THE_SCORES, DEFAULTS, chosen_of, held
 from pages.ui.knobs import Knobs, asked_for, peek
 from pages.ui.limits import MAX_CHARACTERS, MAX_D_MODEL, MAX_HEADS, MAX_TOKENS, MAX_TRACE_MB
 from pages.ui.matrices import forget_uploads, matrices
@@ -35,15 +33,12 @@ def _matrices(knobs: Knobs, wide: DeltaGenerator) -> Matrices:
     given = knobs.select(
         "You have", "given", GIVEN, help="The input and its projections, or queries, keys and values as they are."
     )
-    mask, temperature, scaled = _mask(knobs), _temperature(knobs), _scaled(knobs)
     names = knobs.text(
         "Names of the tokens", "labels", 2000, widget=st.text_input, help="Separated by blanks. Empty: x0, x1, …"
     )
     with wide:
         found = matrices(knobs, GIVEN[given], optional="w_o")
-    with st.expander("More about the mask"):
-        details = _mask_details(knobs, mask)
-    config = AttentionConfig(mask=mask, temperature=temperature, scaled=scaled, **details)
+    config = AttentionConfig(**held(knobs.notes, *AFTER_THE_SCORES))
     return Matrices(**found, tokens=tuple(names.split()), config=config, max_bytes=MAX_TRACE_MB * 2**20)
 
 
@@ -57,13 +52,10 @@ def _typed_text(knobs: Knobs) -> TypedText:
         "Ctrl+Enter, or a click elsewhere, shows it.",
     )
     sequence = _sequence(knobs, TypedText(text).n_sequences)
-    mask, temperature = _mask(knobs), _temperature(knobs)
-    d_model = knobs.whole("d_model", "d_model", 1, MOST["d_model"], help="How many numbers stand for one token.")
+    above = held(knobs.notes, *AFTER_THE_SCORES, "d_model", "seed")
     # Drawn below, but the heads must know it now.
     identity = peek("init") == "identity"
-    heads = _heads(knobs, d_model, disabled=identity)
-    with st.expander("More about the mask"):
-        details = _mask_details(knobs, mask)
+    heads = _heads(knobs, above["d_model"], disabled=identity)
     with st.expander("A second text", expanded=bool(peek("text2"))):
         text2 = knobs.text(
             "Second text",
@@ -83,7 +75,6 @@ def _typed_text(knobs: Knobs) -> TypedText:
         positions = knobs.select(
             "Positions", "positions", POSITIONS, help="What is added to each embedding so that order matters."
         )
-        scaled = _scaled(knobs)
         share = "d_model" if identity else "d_model / heads"
         blank = {"disabled": identity, "placeholder": share}
         d_k = knobs.whole(
@@ -97,13 +88,6 @@ def _typed_text(knobs: Knobs) -> TypedText:
             0.9,
             help="The share of the weights that is dropped after the softmax, as in training.",
         )
-        seed = knobs.whole(
-            "Seed",
-            "seed",
-            0,
-            MOST["seed"],
-            help="Another seed draws other random weights; the same seed always the same ones.",
-        )
         lowercase = knobs.toggle(
             "Ignore upper case", "lowercase", help="On: “The” and “the” are one word, with one embedding."
         )
@@ -112,22 +96,9 @@ def _typed_text(knobs: Knobs) -> TypedText:
         )
     if identity:
         d_k = d_v = None
-    config = AttentionConfig(
-        d_model,
-        heads,
-        d_k,
-        d_v,
-        mask,
-        temperature=temperature,
-        scaled=scaled,
-        positions=positions,
-        init=init,
-        seed=seed,
-        dropout=dropout,
-        **details,
-    )
+    config = AttentionConfig(n_heads=heads, d_k=d_k, d_v=d_v, positions=positions, init=init, dropout=dropout, **above)
     source = TypedText(text, config, text2, lowercase, MAX_TOKENS, sequence, pad, MAX_TRACE_MB * 2**20)
-    head = peek("head")
+    head = peek("head")  # read below the maps' source, which alone knows how many there are
     return source.showing(int(head) if head.isdecimal() and head.isascii() else 0)
 
 
@@ -136,48 +107,6 @@ def _sequence(knobs: Knobs, n_sequences: int) -> int:
     return chosen_of(
         knobs, "Sequence", "sequence", n_sequences, help="Each line, or each row of a batch, is one sequence."
     )
-
-
-def _mask(knobs: Knobs) -> str:
-    """Which mask."""
-    mask: str = knobs.select(
-        "Mask",
-        "mask",
-        MASKS,
-        help="Which keys a query may look at. Causal: only itself and what stands before it. Window: only its neighbours. "
-        "Prefix: causal, but everybody sees the first ones. Custom: click the cells on the Masks page.",
-    )
-    return mask
-
-
-def _mask_details(knobs: Knobs, mask: str) -> dict[str, Any]:
-    """What some masks need. Always drawn: a widget that comes with a click would not write itself into the address."""
-    return {
-        "window": knobs.whole(
-            "Window",
-            "window",
-            0,
-            MAX_TOKENS,
-            disabled="window" not in mask,
-            help="How many positions away a key may be. Used by the two window masks.",
-        ),
-        "prefix": knobs.whole(
-            "Prefix",
-            "prefix",
-            0,
-            MAX_TOKENS,
-            disabled=mask != "prefix",
-            help="How many first keys every query sees. Used by the prefix mask.",
-        ),
-        "cells": knobs.text(
-            "Hidden cells",
-            "cells",
-            4000,
-            widget=st.text_input,
-            disabled=mask != "custom",
-            help="Written by clicking on the Masks page. Used by the custom mask.",
-        ),
-    }
 
 
 def source(notes: Notes, wide: DeltaGenerator) -> Source:
@@ -197,24 +126,6 @@ def source(notes: Notes, wide: DeltaGenerator) -> Source:
             return _matrices(knobs, wide)
         case _:
             return _typed_text(knobs)
-
-
-def _temperature(knobs: Knobs) -> float:
-    return knobs.slider(
-        "Temperature",
-        "temperature",
-        0.05,
-        10.0,
-        help="Scores are divided by it before the softmax. Low: the best key takes all. High: every key gets the same.",
-    )
-
-
-def _scaled(knobs: Knobs) -> bool:
-    return knobs.toggle(
-        "Divide by √d_k",
-        "scaled",
-        help="Without it the scores grow with d_k, and the softmax picks one key and forgets the rest.",
-    )
 
 
 def _heads(knobs: Knobs, d_model: int, disabled: bool) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
-from typing import Any
 from weakref import ReferenceType, ref
 
 import streamlit as st
@@ -12,8 +11,9 @@ from streamlit.delta_generator import DeltaGenerator
 from streamlit.errors import StreamlitAPIException, StreamlitPageNotFoundError
 
 from attention import AttentionConfig, AttentionError, Cell, Layer, Source, Trace, TypedText
-from pages.ui import figure, inputs, link, process, share, show, sidebar, state_file
-from pages.ui.knobs import locked
+from attention.live import live
+from pages.ui import controls, figure, inputs, link, process, share, show, sidebar, state_file
+from pages.ui.knobs import locked, standing
 from pages.ui.notes import Notes
 from pages.ui.traces import trace_of
 
@@ -26,17 +26,15 @@ MENU = {
 }
 
 LONGEST_IN_A_LINK = 500  # characters of one knob
-FOLLOWING = ("none", "causal", "window")  # the masks that follow the hand
 
 
 @dataclass(frozen=True)
 class Page:
-    """The source a page shows, the chosen layer and cell, and two places: above the pickers, and for notes."""
+    """The source a page shows, the chosen layer and cell, and where its messages go."""
 
     source: Source
     index: int
     cell: Cell
-    above: DeltaGenerator
     notes: Notes
     seen: ReferenceType[Trace]
 
@@ -50,20 +48,22 @@ class Page:
         """Whether the mask comes from the sidebar, and not with the source."""
         return isinstance(getattr(self.source, "config", None), AttentionConfig)
 
-    @property
-    def hand(self) -> dict[str, Any]:
-        """The controls above the figures, as far as the source has their knobs."""
-        now = inputs.in_hand(self.trace.random) if self.mask_is_a_knob else {}
-        mask = now.get("mask")
-        return {
-            **dict.fromkeys(inputs.IN_HAND),
-            **now,
-            "masks": mask and FOLLOWING + (mask,) * (mask not in FOLLOWING),
-            "window": mask and inputs.now("window"),
-            "most": inputs.MOST,
-            "head": self.cell.head,
-            "heads": self.layer.n_heads,
-        }
+    def around(
+        self, steps: bool = False, line: bool = False, overview: tuple[str, ...] = (), follow: bool = False
+    ) -> figure.Around:
+        """What stands around the maps: the row of controls, and where asked for the strip of steps and the line of the chosen cell.
+
+        The strip begins with the `overview` of some steps. With `follow` the page makes what it can of the maps by
+        itself while a control is turned.
+        """
+        layer, cell = self.layer, self.cell
+        return figure.Around(
+            live=live(layer, cell.head) if follow else None,
+            controls=controls.row(layer, len(self.trace.layers), cell, self.mask_is_a_knob, self.trace.random),
+            strip=controls.strip(layer, cell.step, inputs.now("view"), overview) if steps else None,
+            line=controls.line(self.trace, self.index, cell) if line else None,
+            defaults=controls.defaults(),
+        )
 
     def now(self) -> Page:
         """The page as the figure's own controls have left it, before the sidebar has run again.
@@ -73,12 +73,13 @@ class Page:
         """
         source = self.source
         if self.mask_is_a_knob:
-            source = replace(source, config=replace(source.config, **inputs.in_hand(self.trace.random)))  # type: ignore[type-var, attr-defined]  # `mask_is_a_knob` has looked
+            config = inputs.config_now(source.config, self.trace.random)  # type: ignore[attr-defined]  # `mask_is_a_knob` has looked
+            source = replace(source, config=config)  # type: ignore[type-var]
         if isinstance(source, TypedText):
             source = replace(source, only=None).showing(inputs.now("head"))
         seen = trace_of(source)
-        layer = seen.layers[self.index]
-        return replace(self, source=source, cell=inputs.cell_now(layer), seen=ref(seen))
+        index = min(inputs.now("layer"), len(seen.layers) - 1)
+        return replace(self, source=source, index=index, cell=inputs.cell_now(seen.layers[index]), seen=ref(seen))
 
     @property
     def layer(self) -> Layer:
@@ -86,8 +87,10 @@ class Page:
         return self.trace.layers[self.index]
 
 
-def start(title: str, intro: str, pick: bool = True) -> Page:
-    """Opens a page: title, menu, knobs, the trace they describe, and, with `pick`, the pickers of one number in it.
+def start(title: str, intro: str, maps: bool = True) -> Page:
+    """Opens a page: title, menu, knobs, the trace they describe, and the address of one number in it.
+
+    On a page without `maps` of the trace its knobs are folded away.
 
     Where the knobs describe no trace, the page says so in a sentence and stops.
     """
@@ -104,44 +107,52 @@ def start(title: str, intro: str, pick: bool = True) -> Page:
         figure.warm()
     about.caption(intro, width="content")
     inputs.carry_over(title)
-    inputs.take_over()
     notes = Notes()
     wide = st.container()
     with st.expander("Knobs") if embedded and not locked() else st.sidebar:
         source = None
         try:
-            with nullcontext() if pick or embedded or locked() else st.expander("The source and its knobs"):
+            with nullcontext() if maps or embedded or locked() else st.expander("The source and its knobs"):
                 source = sidebar.source(notes, wide)
         except AttentionError as error:
             notes.error(str(error))
         if not (embedded or locked()):
             state_file.opener()
-    # After the knobs, so that the links carry what they say now. A page that is run by itself, as AppTest
-    # does, has no other pages to link to.
-    if not (embedded or locked()):
-        # A long text would travel in each of them with every run; link.js puts it in when a link is about to be used.
-        state = {key: text for key, text in inputs.state().items() if len(text) <= LONGEST_IN_A_LINK}
-        with menu, suppress(StreamlitPageNotFoundError):
-            for path, name in MENU.items():
-                st.page_link(path, label=name, query_params=state, width="content")
     trace = _worked_out(source, notes, about)
+    source_is = standing("source") or inputs.DEFAULTS["source"]
     if source is None or trace is None:
+        row = controls.row(None, 1, None, source_is != "notebook", source_is == "typed text")
+        show.controls(figure.Around(controls=row, defaults=controls.defaults()))
+        _draw_menu(menu, embedded)
         with tools:
             link.watch(title)
         st.stop()
     notes.say(trace.notes)
     if trace.random:
         about.caption("**Random weights:** this shows the mechanism, not language.", width="content")
-    above = st.container()
     index = inputs.chosen_layer(notes, trace)
-    cell = inputs.chosen_cell(notes, trace.layers[index]) if pick else Cell(inputs.DEFAULTS["step"], 0, 0, 0)
+    cell = inputs.chosen_cell(notes, trace.layers[index])
+    inputs.held(notes, "view", "colors")
     inputs.keep(title)
+    _draw_menu(menu, embedded)
     with tools:
         if embedded or locked():
             link.buttons("open", key="copy_link", page=title)
         else:
             share.bar(title, source, index, cell)
-    return Page(source, index, cell, above, notes, ref(trace))
+    return Page(source, index, cell, notes, ref(trace))
+
+
+def _draw_menu(place: DeltaGenerator, embedded: bool) -> None:
+    """The links to all pages. After the knobs, so that they carry what these say now."""
+    if embedded or locked():
+        return
+    # A long text would travel in each of them with every run; link.js puts it in when a link is about to be used.
+    state = {key: text for key, text in inputs.state().items() if len(text) <= LONGEST_IN_A_LINK}
+    # A page that is run by itself, as AppTest does, has no other pages to link to.
+    with place, suppress(StreamlitPageNotFoundError):
+        for path, name in MENU.items():
+            st.page_link(path, label=name, query_params=state, width="content")
 
 
 def _worked_out(source: Source | None, notes: Notes, place: DeltaGenerator) -> Trace | None:

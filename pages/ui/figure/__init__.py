@@ -6,7 +6,9 @@ import json
 import struct
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import plotly.graph_objects as go
@@ -15,21 +17,8 @@ from attention.drawing import Spec
 from attention.screen import SENT_NUMBERS, on_screen
 from pages.ui import served
 
-_STYLE = """
-.figures { display: grid; gap: 0.5rem 1rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 265px), 1fr)); }
-.figures > div { min-width: 0; position: relative; }
-.figures .tip { position: absolute; right: 0; top: 0; padding: 0.2rem 0.5rem; font-size: 12px; pointer-events: none; text-align: left;
-  background: var(--st-background-color); border: 1px solid var(--st-text-color); border-radius: 2px; }
-.hand { display: flex; flex-wrap: wrap; gap: 0.4rem 1.5rem; align-items: center; font-size: 0.875rem; margin-bottom: 0.5rem; min-height: 2.2rem; }
-.hand:empty { display: none; }
-.hand label { display: flex; gap: 0.6rem; align-items: center; }
-.hand input[type=range] { width: min(15rem, 45vw); accent-color: var(--st-primary-color); touch-action: pan-y; }
-.hand output { min-width: 2.6rem; font-variant-numeric: tabular-nums; color: var(--st-primary-color); }
-.hand input[type=number] { width: 4.6rem; }
-.hand :is(select, input[type=number]) { font: inherit; color: inherit; padding: 0.25rem 0.4rem; background: var(--st-secondary-background-color);
-  border: 1px solid var(--st-border-color); border-radius: var(--st-button-radius, 0.5rem); }
-.hand :focus-visible { outline: 2px solid var(--st-primary-color); outline-offset: 2px; }
-"""
+_HTML = "<div class='strip'></div><div class='hand'></div><div class='figures'></div><div class='answer'></div>"
+_STYLE = (Path(__file__).parent / "figure.css").read_text()
 Figure: TypeAlias = "go.Figure | Spec"
 """What can be drawn: Plotly's object, or its JSON."""
 
@@ -37,10 +26,29 @@ SENT_CELLS = 112 * 112  # three maps of so many cells are 150 kB
 _ROOM = 125_000  # bytes that arrays may take, so that a step stays under 150 kB with names, titles, axes and frames
 
 
+@dataclass(frozen=True)
+class Around:
+    """What is drawn around the figures by the same component, and painted with them.
+
+    Attributes:
+        live: what the page makes scores and weights from by itself, see `attention.live`.
+        controls: the row of controls above the figures, see `pages.ui.controls.row`.
+        strip: the steps above that row, see `pages.ui.controls.strip`.
+        line: the arithmetic of the chosen cell in one line under the figures, see `pages.ui.controls.line`.
+        defaults: what each knob of the address is where the address does not name it. The page then writes the address by
+            itself as soon as something is turned; None on a page whose clicks lead elsewhere.
+    """
+
+    live: dict[str, Any] | None = None
+    controls: Sequence[Mapping[str, Any]] = ()
+    strip: Sequence[Mapping[str, Any]] | None = None
+    line: Mapping[str, Any] | None = None
+    defaults: Mapping[str, str] | None = None
+
+
 def pack(
     figures: Sequence[Figure],
-    live: dict[str, Any] | None = None,
-    hand: dict[str, Any] | None = None,
+    around: Around | None = None,
     windows: Mapping[str, Sequence[int] | None] | None = None,
     rest: bool = False,
 ) -> bytes:
@@ -49,13 +57,13 @@ def pack(
     Plotly's own JSON carries arrays as base64 with their dtype and shape; here they leave the JSON.
 
     Args:
-        figures: the figures.
-        live: what the page makes scores and weights from by itself, see `attention.live`; a map of more
-            than `SENT_CELLS` cells of such a step is sent without its numbers.
-        hand: the controls that stand above the figures.
-        rest: after a turn or a click, ask for the rest of the page when the figures are painted.
+        figures: the figures; a map of more than `SENT_CELLS` cells that the page can make is sent without its numbers.
+        around: what stands around them.
         windows: by ``layout.uirevision``, the cells that the page has zoomed to, see `attention.screen`.
+        rest: after a turn or a click, ask for the rest of the page when the figures are painted.
     """
+    around = around or Around()
+    live = around.live
     arrays: list[bytes] = []
     names: list[dict[str, str]] = []
     size = 0
@@ -102,7 +110,10 @@ def pack(
         "figures": drawn,
         "names": [lift(_counted(alias)) for alias in names],
         "live": sent_live,
-        "hand": lift(hand),
+        "controls": lift(around.controls),
+        "strip": lift(around.strip),
+        "line": lift(around.line),
+        "defaults": around.defaults,
         "rest": rest,
     }
     header = json.dumps(message, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
@@ -142,7 +153,7 @@ def _counted(alias: dict[str, str]) -> dict[str, Any]:
 @cache
 def component() -> Any:
     """The mounting command, registered once per process."""
-    return served.component("figure", "attention_figure", "<div class='hand'></div><div class='figures'></div>", _STYLE)
+    return served.component("figure", "attention_figure", _HTML, _STYLE)
 
 
 @cache

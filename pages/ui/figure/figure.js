@@ -3,13 +3,16 @@
 // A figure is never rebuilt: Plotly.react into the same element keeps the zoom (layout.uirevision), and where
 // only numbers have changed, the cells alone are painted anew.
 
-import { installed } from "./history.js";
+import { write } from "./address.js";
+import { sending } from "./history.js";
 import { controls } from "./hand.js";
+import { keyboard, place, untab } from "./keys.js";
+import { line, turning } from "./line.js";
 import { Exact } from "./live.js";
 import { cellUnder, cutAnew, fitTexts, paint } from "./map.js";
 import { loadPlotly, unpack } from "./message.js";
+import { strip } from "./strip.js";
 
-console.assert(installed);
 const REST = 120; // milliseconds in which another turn would only be slowed down by the rest of the page
 
 // Where the block under the pointer has its number, said as a hover says it.
@@ -25,13 +28,18 @@ function tell(element, root, point) {
 
 async function draw(element, figure, root, send) {
   element.style.height = `${figure.layout.height}px`; // before Plotly paints, so that nothing jumps
-  element.setAttribute("role", "figure");
-  element.setAttribute("aria-label", figure.layout.meta.alt);
+  const { alt, panels } = figure.layout.meta;
+  element.setAttribute("role", panels?.length ? "application" : "figure");
+  element.setAttribute("aria-label", alt);
   element.figure = figure;
+  element.cursor = null; // the keyboard goes on from the chosen cell
   const first = !element.data;
   await paint(element, root);
   cutAnew(element, root, send);
+  untab(element);
+  place(element);
   if (!first) return;
+  if (panels?.length) keyboard(element, root, (cell) => send("cell", cell));
   element.tip = Object.assign(document.createElement("div"), { className: "tip", hidden: true });
   element.append(element.tip);
   element.on("plotly_click", ({ points }) => {
@@ -42,9 +50,10 @@ async function draw(element, figure, root, send) {
   });
   element.on("plotly_hover", ({ points }) => tell(element, root, points[0]));
   element.on("plotly_unhover", () => { element.tip.hidden = true; });
-  element.on("plotly_relayout", () => { fitTexts(element); cutAnew(element, root, send); });
+  element.on("plotly_relayout", () => { fitTexts(element); cutAnew(element, root, send); place(element); });
+  element.on("plotly_afterplot", () => untab(element));
   element.resizes = new ResizeObserver(() => {
-    if (element.clientWidth && element.clientWidth !== element._fullLayout.width) window.Plotly.Plots.resize(element).then(() => fitTexts(element));
+    if (element.clientWidth && element.clientWidth !== element._fullLayout.width) window.Plotly.Plots.resize(element).then(() => { fitTexts(element); place(element); });
   });
   element.resizes.observe(element);
 }
@@ -67,14 +76,16 @@ async function follow(root, turned) {
       await paint(element, root);
       if (step.endsWith("output")) [slow, rest] = [performance.now() - began, performance.now()];
     }
+    const { at } = root;
+    if (at && root.exact.knows(at.step)) root.say(root.exact.numberAt(at.step, at.row, at.column));
     root.frames = (root.frames ?? 0) + 1;
   } while (root.waiting);
   root.painting = false;
 }
 
 export default function render({ data, parentElement, setTriggerValue }) {
-  const root = parentElement.querySelector(".figures");
-  const { plotly: url, figures, live, hand, rest } = unpack(data);
+  const part = (name) => parentElement.querySelector(`.${name}`), root = part("figures");
+  const { plotly: url, figures, live, controls: row, strip: steps, line: chosen, defaults, rest } = unpack(data);
   while (root.children.length < figures.length) root.append(document.createElement("div"));
   while (root.children.length > figures.length) {
     const last = root.lastElementChild;
@@ -85,16 +96,26 @@ export default function render({ data, parentElement, setTriggerValue }) {
   figures.forEach((figure, i) => { root.children[i].style.minHeight = `${figure.layout.height}px`; });
   root.figures = figures;
   root.exact = live ? new Exact(live, root.exact) : null;
+  root.at = chosen?.at;
+  root.say = (number) => turning(part("answer"), number);
   const send = (name, value) => {
     setTriggerValue(name, { ...value, at: Date.now() }); // `at`: the same twice is two acts
     if (name === "cut") return; // only this map is cut anew; what else is owed stays owed
     clearTimeout(root.rest);
     root.owes = rest;
+    sending();
+    if (name === "knob") write(defaults, value);
+    else if (chosen?.steps.includes(value.step)) write(defaults, { step: value.step, q: value.y, k: value.x });
   };
-  controls(parentElement.querySelector(".hand"), hand, {
-    follow: (turned) => root.exact && follow(root, turned),
-    release: (knob) => send("knob", knob),
-  });
+  const turn = (knob) => send("knob", knob);
+  controls(part("hand"), row, { follow: (turned) => root.exact && follow(root, turned), release: turn });
+  strip(part("strip"), steps, turn);
+  line(part("answer"), chosen, turn);
+  if (!root.back) {
+    // What was turned last is undone; the rest of the page needs not follow it any more.
+    root.back = () => { clearTimeout(root.rest); root.owes = false; };
+    window.addEventListener("popstate", root.back);
+  }
   loadPlotly(url).then(async () => {
     for (const [i, figure] of figures.entries()) {
       if (root.figures !== figures) return; // a newer message has come in the meantime

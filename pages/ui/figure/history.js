@@ -3,25 +3,38 @@
 // Streamlit 1.67 pushes a history entry for every single knob the server sets: a click on a cell would
 // need three steps back, some of them to states that never were. Here: one act of a person, one entry.
 // And on the way back to another page it drops the knobs; that page is loaded afresh from its address.
+const SENDING = 100; // milliseconds after which what was turned has left for the server
+
 if (!window.attentionHistory) {
   window.attentionHistory = { acted: false, path: location.pathname };
-  const own = window.attentionHistory;
+  const own = window.attentionHistory, sorted = (query) => String(new URLSearchParams([...query].sort()));
   for (const event of ["pointerdown", "keydown"]) window.addEventListener(event, () => { own.acted = true; }, true);
   const push = history.pushState;
   history.pushState = function (state, title, url) {
     // A menu link adds its knobs to those that stand in the address already: each once is enough.
     const { pathname, searchParams } = new URL(url ?? "", location.href);
-    const once = new URLSearchParams(Object.fromEntries(searchParams)).toString();
-    (own.acted ? push : history.replaceState).call(history, state, title, pathname + (once && `?${once}`));
+    const once = new URLSearchParams(Object.fromEntries(searchParams)), query = once.size ? `?${once}` : "";
+    // What the server says after the page has written it by itself is no second act.
+    const known = pathname === location.pathname && sorted(once) === sorted(new URLSearchParams(location.search));
+    (own.acted && !known ? push : history.replaceState).call(history, state, title, pathname + query);
+    if (known) return;
     own.acted = false;
     own.path = location.pathname;
   };
   window.addEventListener("popstate", (event) => {
     own.acted = false;
-    if (location.pathname === own.path) return;
+    if (location.pathname === own.path) {
+      // Streamlit sends what was turned a moment later. Back must come to the server after it, to undo it.
+      const wait = own.sent + SENDING - performance.now();
+      if (!(wait > 0)) return;
+      event.stopImmediatePropagation();
+      setTimeout(() => window.dispatchEvent(new PopStateEvent("popstate", { state: event.state })), wait);
+      return;
+    }
     event.stopImmediatePropagation();
     location.reload();
   }, true);
 }
 
-export const installed = true;
+// Something was turned, and is about to be sent.
+export function sending() { window.attentionHistory.sent = performance.now(); }

@@ -149,11 +149,16 @@ export class Exact {
     return { z: pooled(flat, across, block, [top, bottom], [left, right], index), ground, block, ...place };
   }
 
+  // One number of a step; a hidden score is NaN.
+  numberAt(name, q, k) {
+    const { flat, index } = this.step(name);
+    return flat[(index ? index[q] : q) * this.columnsOf(name) + k];
+  }
+
   // The cell of largest size in the block that lies at x, y of a view.
   cellAt(name, { x0, y0, block }, x, y) {
     const corner = (at, first) => Math.round((at - first) / block) * block + first - (block - 1) / 2;
-    const left = corner(x, x0), top = corner(y, y0), across = this.columnsOf(name), { flat, index } = this.step(name);
-    const number = (q, k) => flat[(index ? index[q] : q) * across + k];
+    const left = corner(x, x0), top = corner(y, y0), across = this.columnsOf(name), number = (q, k) => this.numberAt(name, q, k);
     let found = { x: left, y: top, z: number(top, left) };
     for (let q = top; q < Math.min(top + block, this.rows); q += 1) {
       for (let k = left; k < Math.min(left + block, across); k += 1) {

@@ -1,0 +1,67 @@
+// The chosen cell in one line under the maps: whose it is, its number, the arithmetic, and the cells that it came from.
+
+import { made } from "./made.js";
+
+// "query [3] bank": the number is a field, so that any cell can be reached by typing.
+function side(place, which) {
+  const field = made("input", { type: "number", name: which, min: 0, step: 1, required: true });
+  field.addEventListener("change", () => {
+    if (!field.reportValidity()) return; // the browser says what it must be
+    field.shown = field.value;
+    place.turn({ [which]: Number(field.value) });
+  });
+  field.addEventListener("blur", () => { if (!field.checkValidity()) field.value = field.shown; });
+  const axis = made("span"), token = made("code");
+  const whole = made("span", { className: `side ${which}` }, axis, " [", field, "] ", token);
+  whole.show = ({ axis: name, token: word, value, high }) => {
+    axis.textContent = name;
+    token.textContent = word;
+    token.hidden = !word;
+    field.max = high;
+    field.setAttribute("aria-label", name);
+    // What somebody is typing is theirs.
+    if (document.activeElement !== field || field.value === field.shown) field.value = field.shown = String(value);
+  };
+  return whole;
+}
+
+export function line(place, sent, turn) {
+  place.turn = turn;
+  if (!sent) { place.replaceChildren(); return; }
+  if (!place.firstChild) {
+    place.parts = {
+      step: made("b"), sides: [side(place, "q"), side(place, "k")], number: made("b", { className: "number" }),
+      how: made("span", { className: "how" }), from: made("span", { className: "from" }), spoken: made("span", { className: "spoken" }),
+    };
+    const { step, sides, number, how, from, spoken } = place.parts;
+    spoken.setAttribute("aria-live", "polite");
+    place.tabIndex = -1;
+    place.setAttribute("role", "group");
+    place.setAttribute("aria-label", "The chosen cell");
+    place.append(made("span", {}, step, " · ", sides[0], " → ", sides[1]), made("span", {}, "= ", number), how, from, spoken);
+  }
+  const { step, sides, number, how, from, spoken } = place.parts;
+  step.textContent = sent.step;
+  sent.sides.forEach((one, i) => sides[i].show(one));
+  number.textContent = sent.shown;
+  how.textContent = sent.short ? `${sent.sign} ${sent.short}` : "";
+  how.hidden = false;
+  const words = `${sent.step}, ${sent.sides.map(({ axis, token, value }) => token || `${axis} ${value}`).join(" to ")}, ${sent.shown}`;
+  if (spoken.textContent && spoken.textContent !== words) spoken.textContent = words;
+  else if (!spoken.textContent) spoken.textContent = "\u00a0"; // the first is not an event
+  const had = [...from.children].indexOf(document.activeElement);
+  from.replaceChildren(...(sent.from.length ? ["from "] : []), ...sent.from.map(({ label, turn: to }) => {
+    const button = made("button", { type: "button", textContent: label });
+    button.addEventListener("click", () => turn(to));
+    return button;
+  }));
+  // What was pressed is gone; the next one back stands in its place.
+  if (had >= 0) (from.children[Math.min(had, from.children.length - 1)] ?? place).focus({ preventScroll: true });
+}
+
+// While a hand turns a knob: the number as the page makes it; its arithmetic comes from Python when the hand lets go.
+export function turning(place, number) {
+  if (!place.parts) return;
+  place.parts.number.textContent = Number.isFinite(number) ? String(Number(number.toPrecision(4))) : "−∞";
+  place.parts.how.hidden = true;
+}

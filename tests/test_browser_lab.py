@@ -1,0 +1,232 @@
+"""The Lab's one component: the strip of steps, factors and result, the line of the chosen cell, the keyboard, the address."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+import numpy as np
+import pytest
+from conftest import acted, click_cell, painted, settled
+from playwright.sync_api import Page, expect
+from test_browser import CAUSAL, LINK, TEXT, Open, query
+
+from attention import AttentionConfig, TypedText, explain
+
+pytestmark = pytest.mark.browser
+TRACE = TypedText(TEXT, AttentionConfig(mask="causal")).trace()
+
+
+def steps_shown(page: Page) -> list[str]:
+    figures: list[str] = page.evaluate(
+        "[...document.querySelectorAll('.js-plotly-plot')].map((one) => one.figure.layout.meta.step)"
+    )
+    return figures
+
+
+def step_in_strip(page: Page, name: str) -> None:
+    acted(page, page.locator(f".strip button[name={name}]").click)
+
+
+@pytest.mark.parametrize(
+    ("step", "shown"),
+    [
+        ("input", ["embedding", "input"]),
+        ("query", ["input", "w_q", "query"]),
+        ("key", ["input", "w_k", "key"]),
+        ("value", ["input", "w_v", "value"]),
+        ("scores", ["query", "key", "scores"]),
+        ("scaled_scores", ["scores", "scaled_scores"]),
+        ("masked_scores", ["scaled_scores", "mask", "masked_scores"]),
+        ("weights", ["masked_scores", "weights"]),
+        ("head_output", ["weights", "value", "head_output"]),
+        ("output", ["head_output of all heads", "w_o of all heads", "output"]),
+    ],
+)
+def test_a_step_of_the_strip_is_shown_beside_its_factors_to_the_digit(
+    open_page: Open, server: str, step: str, shown: list[str]
+) -> None:
+    page = open_page(f"{server}/?{LINK}&head=1")
+    step_in_strip(page, step)
+    assert steps_shown(page) == shown
+    expect(page.locator(f".strip button[name={step}]")).to_have_attribute("aria-pressed", "true")
+    expect(page.locator(".strip [aria-pressed=true]")).to_have_count(1)
+    numbers = {name: getattr(CAUSAL, name) for name in shown if hasattr(CAUSAL, name)}
+    numbers["head_output of all heads"] = CAUSAL.head_output.transpose(0, 1).flatten(1)
+    numbers["w_o of all heads"] = CAUSAL.w_o.flatten(0, 1)
+    for i, name in enumerate(shown):
+        expected = numbers[name][1] if numbers[name].ndim == 3 else numbers[name]
+        expected = expected.numpy().astype(np.float32)
+        np.testing.assert_array_equal(painted(page, i), np.where(np.isfinite(expected), expected, np.nan))
+
+
+def test_a_click_on_a_factor_walks_back_and_the_overview_returns(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}")
+    step_in_strip(page, "scores")
+    acted(page, lambda: click_cell(page, 1, row=2, column=5))  # K, row 2
+    assert steps_shown(page) == ["input", "w_k", "key"]
+    assert query(page) == {"text": TEXT, "mask": "causal", "step": "key", "q": "2", "k": "5", "view": "factors"}
+    acted(page, lambda: click_cell(page, 1, row=40, column=7))  # W_K was drawn at random: the column of K that it makes
+    assert steps_shown(page) == ["input", "w_k", "key"]
+    assert query(page)["k"] == "7"
+    assert query(page)["q"] == "2"
+    step_in_strip(page, "overview")
+    assert steps_shown(page) == ["scores", "weights", "output"]
+    assert "view" not in query(page)
+
+
+def test_a_click_on_the_heads_side_by_side_finds_the_head(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}")
+    step_in_strip(page, "output")
+    acted(page, lambda: click_cell(page, 0, row=3, column=2 * 16 + 5))
+    assert {key: query(page)[key] for key in ("step", "head", "q", "k")} == {
+        "step": "head_output",
+        "head": "2",
+        "q": "3",
+        "k": "5",
+    }
+
+
+def test_the_line_says_the_number_and_its_arithmetic(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}")
+    acted(page, lambda: click_cell(page, 1, row=4, column=2))
+    found = explain(TRACE, "weights", q=4, k=2)
+    line = page.locator(".answer")
+    expect(line.locator(".number")).to_have_text(found.shown)
+    expect(line.locator(".how")).to_have_text(f"{found.sign} {found.short}")
+    expect(line.locator(".side.q code")).to_have_text("the")
+    expect(line.locator(".side.k code")).to_have_text("sat")
+    expect(line.locator("[name=q]")).to_have_value("4")
+    acted(page, line.locator(".from button").first.click)
+    assert query(page)["step"] == "masked_scores"
+    # What was pressed is gone; the focus is on what stands in its place, not on the body.
+    assert page.evaluate("document.activeElement.closest('.answer') !== null")
+
+
+def test_a_cell_is_reached_by_typing_its_place(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}")
+
+    def type_query() -> None:
+        page.locator(".answer [name=q]").fill("5")
+        page.keyboard.press("Enter")
+
+    acted(page, type_query)
+    expect(page.locator(".answer .number")).to_have_text(explain(TRACE, "weights", q=5).shown)
+    assert query(page)["q"] == "5"
+    assert page.evaluate("document.activeElement.name") == "q"
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 720), (390, 844)])
+def test_the_line_is_in_sight_and_the_maps_begin_high(open_page: Open, server: str, width: int, height: int) -> None:
+    page = open_page(f"{server}/?{LINK}", viewport={"width": width, "height": height}, has_touch=width < 500)
+    line, first = page.locator(".answer").bounding_box(), page.locator(".js-plotly-plot").first.bounding_box()
+    assert line
+    assert first
+    assert line["y"] + line["height"] <= height + 1
+    assert first["y"] < 430
+    if width == 1280:
+        assert first["y"] + first["height"] < 640
+        boxes = [label.bounding_box() for label in page.locator(".hand label:visible").all()]
+        rows = [box["y"] + box["height"] / 2 for box in boxes if box]
+        assert max(rows) - min(rows) < 6, "the controls stand in one line"
+
+
+def test_a_map_is_one_thing_for_the_keyboard(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}&q=4&k=1")
+    weights = page.locator(".js-plotly-plot").nth(1)
+    weights.focus()
+    page.keyboard.press("ArrowRight")
+    expect(weights.locator("[aria-live]")).to_have_text(
+        f"weights, on to sat, {float(f'{CAUSAL.weights[0, 4, 2]:.4g}')}".replace("on to", "the to")
+    )
+    expect(weights.locator(".at")).to_be_visible()
+    page.keyboard.press("ArrowUp")
+    acted(page, lambda: page.keyboard.press("Enter"))
+    assert {key: query(page)[key] for key in ("q", "k")} == {"q": "3", "k": "2"}
+    expect(page.locator(".answer .number")).to_have_text(explain(TRACE, "weights", q=3, k=2).shown)
+    assert page.evaluate("document.activeElement === document.querySelectorAll('.js-plotly-plot')[1]")
+    # Three maps are three tab stops: none of Plotly's buttons is one.
+    assert (
+        page.evaluate(
+            "[...document.querySelectorAll('.figures a, .figures button, .figures [tabindex]')].filter((one) => one.tabIndex >= 0).length"
+        )
+        == 3
+    )
+
+
+def test_an_arrow_at_the_edge_stays_there(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}")
+    scores = page.locator(".js-plotly-plot").first
+    scores.focus()
+    for key in ("ArrowUp", "ArrowLeft", "ArrowLeft"):
+        page.keyboard.press(key)
+    expect(scores.locator("[aria-live]")).to_contain_text("scores, the to the, ")
+
+
+def test_back_undoes_a_knob_that_the_server_has_not_answered_yet(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}")
+    page.locator(".hand [name=seed]").fill("7")
+    page.keyboard.press("Enter")
+    page.wait_for_function("location.search.includes('seed=7')")
+    page.go_back()
+    page.wait_for_function("!location.search.includes('seed')")
+    page.wait_for_function("document.querySelector('.hand [name=seed]').value === '0'")
+    settled(page)
+    np.testing.assert_array_equal(painted(page, 1), CAUSAL.weights[0].numpy())
+    assert query(page) == {"text": TEXT, "mask": "causal"}
+    page.go_forward()
+    page.wait_for_function("document.querySelector('.hand [name=seed]').value === '7'")
+    settled(page)
+    assert query(page)["seed"] == "7"
+
+
+def test_a_held_knob_is_one_step_back(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}")
+    page.locator(".hand [name=temperature]").focus()
+    for _ in range(5):
+        page.keyboard.press("ArrowRight")
+    page.wait_for_function("location.search.includes('temperature')")
+    settled(page)
+    acted(page, page.go_back)
+    assert query(page) == {"text": TEXT, "mask": "causal"}
+    np.testing.assert_array_equal(painted(page, 1), CAUSAL.weights[0].numpy())
+
+
+def test_a_mask_has_its_size_beside_it_only_where_it_has_one(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{urlencode({'text': TEXT})}")
+    expect(page.locator(".hand [name=window]")).to_be_hidden()
+    acted(page, lambda: page.locator(".hand [name=mask]").select_option("window"))
+    expect(page.locator(".hand [name=window]")).to_be_visible()
+    page.locator(".hand [name=window]").fill("1")
+    acted(page, lambda: page.keyboard.press("Enter"))
+    window = TypedText(TEXT, AttentionConfig(mask="window", window=1)).trace().layers[0]
+    np.testing.assert_array_equal(painted(page, 1), window.weights[0].numpy())
+    assert query(page) == {"text": TEXT, "mask": "window", "window": "1"}
+
+
+def test_a_d_model_is_picked_or_typed(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{urlencode({'text': TEXT})}")
+    choice = page.locator(".hand [data-name=d_model] select")
+    acted(page, lambda: choice.select_option("32"))
+    assert query(page)["d_model"] == "32"
+    choice.select_option("other …")
+    page.locator(".hand [name=d_model]").fill("48")
+    acted(page, lambda: page.keyboard.press("Enter"))
+    assert query(page)["d_model"] == "48"
+    expect(choice).to_have_value("48")
+    np.testing.assert_array_equal(
+        painted(page, 1), TypedText(TEXT, AttentionConfig(d_model=48)).trace().layers[0].weights[0].numpy()
+    )
+
+
+def test_no_knob_is_twice_on_a_page(open_page: Open, server: str) -> None:
+    for path in ("", "heads", "masks"):
+        page = open_page(f"{server}/{path}?{LINK}")
+        for label in ("Temperature", "Mask", "Seed", "d_model"):
+            expect(page.get_by_label(label, exact=True)).to_have_count(1)
+
+
+def test_a_long_text_keeps_its_line_and_strip(open_page: Open, server: str) -> None:
+    text = " ".join(f"w{i % 90}" for i in range(300))
+    page = open_page(f"{server}/?{urlencode({'text': text, 'mask': 'causal', 'q': 250, 'k': 100})}")
+    expected = explain(TypedText(text, AttentionConfig(mask="causal")).trace(), "weights", q=250, k=100)
+    expect(page.locator(".answer .number")).to_have_text(expected.shown)
