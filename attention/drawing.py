@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 from attention import scales
 from attention.printed import shown
 from attention.tokens import label
-from attention.trace import Layer, Step, Trace
+from attention.trace import Layer, Step, Trace, ends
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -69,7 +69,7 @@ def figure_of(
     none of the layer's, such as a parameter.
     """
     finite = np.isfinite(matrix)
-    span = trace.layer(layer).ends(step.name) if whole is None else scales.ends(whole)
+    span = trace.layer(layer).ends(step.name) if whole is None else ends(whole)
     low, high = scales.range_of(step, span, colors)
     whole = trace.layer(layer)[step.name] if whole is None else whole
     shape = " × ".join(map(str, whole.shape[-2:]))
