@@ -188,7 +188,9 @@ def test_the_global_generator_and_hash_are_never_used(path):
 
 def test_importing_attention_imports_neither_torch_nor_streamlit():
     code = "import sys, attention; print([name for name in ('torch', 'streamlit') if name in sys.modules])"
-    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=600, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=600, check=True
+    )
     assert run.stdout.strip() == "[]"
 
 
