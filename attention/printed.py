@@ -89,7 +89,7 @@ def quotient(above: Printed, below: Printed) -> Printed:
 
 def exponent(value: float, places: int = DIGITS) -> Printed:
     """A number in an exponent, with so many decimals: its error, not its share, becomes the error of the power."""
-    if not abs(value) < _LARGE:
+    if value == 0 or not abs(value) < _LARGE:
         return number(value, places)
     text = f"{value:.{max(DIGITS, places)}f}"
     fixed = text if float(text) else text.lstrip("-")

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attention import (
@@ -207,29 +207,46 @@ def test_a_negative_factor_or_summand_stands_in_brackets(name):
         assert not [line for line in explanation.lines if re.search(r"(\\cdot|\+) -", line)]
 
 
+def check_what_is_printed(explanation):
+    """Every line, the plain one too, worked out as printed gives what is shown, unless "≈" stands at it."""
+    for before, tex, after in numeric_lines(explanation):
+        result, about = worked_out(tex), r"\approx" in (before, after)
+        assert about or says(result, explanation), (tex, result, explanation)
+        near = 1e-3 * abs(explanation.value) + 1e-6 * sum(abs(term.value) for term in explanation.terms)
+        assert abs(float(result) - explanation.value) <= near or math.isinf(explanation.value), explanation
+    if "hidden" not in explanation.lines[-1]:
+        assert says(worked_out(re.split(r"&=|\\approx", explanation.lines[-1])[-1].strip()), explanation)
+    short = explanation.short
+    assert len(short) <= 70
+    assert bool(short) or explanation.came_from == ()
+    assert not short or explanation.sign == "≈" or says(read(short), explanation), explanation
+    assert not re.search(r"(·|\+|−) −|\\", short)
+
+
 @pytest.mark.parametrize("name", SOURCES)
 def test_every_line_gives_the_value_when_somebody_works_out_what_is_printed(name):
     for explanation in every_explanation(name):
-        for before, tex, after in numeric_lines(explanation):
-            result, about = worked_out(tex), r"\approx" in (before, after)
-            assert about or says(result, explanation), (tex, result, explanation)
-            near = 1e-3 * abs(explanation.value) + 1e-6 * sum(abs(term.value) for term in explanation.terms)
-            assert abs(float(result) - explanation.value) <= near or math.isinf(explanation.value), explanation
-        if "hidden" not in explanation.lines[-1]:
-            assert says(worked_out(explanation.lines[-1].split(r"&=")[-1].split(r"\approx")[-1].strip()), explanation)
+        check_what_is_printed(explanation)
 
 
-@pytest.mark.parametrize("name", SOURCES)
-def test_the_plain_line_gives_the_value_too(name):
-    for explanation in every_explanation(name):
-        short = explanation.short
-        assert len(short) <= 70
-        if not short:
-            assert explanation.came_from == ()
-            continue
-        assert explanation.sign == "≈" or says(read(short), explanation), explanation
-        assert not re.search(r"(·|\+|−) −", short)
-        assert "\\" not in short
+@settings(max_examples=40)
+@given(st.data(), st.sampled_from(("scaled normal", "normal", "linear", "uniform")), st.sampled_from((0.0, 0.1, 1 / 3)))
+def test_what_is_printed_comes_out_right_whatever_is_asked(data, init, dropout):
+    config = AttentionConfig(
+        d_model=data.draw(st.integers(1, 40)),
+        n_heads=1,
+        init=init,
+        dropout=dropout,
+        scaled=data.draw(st.booleans()),
+        mask=data.draw(st.sampled_from(("none", "causal", "window", "prefix", "padding"))),
+        temperature=data.draw(st.sampled_from((0.0, 0.05, 0.35, 1.0)) | st.floats(0.05, 10)),
+        positions=data.draw(st.sampled_from(("none", "sinusoidal"))),
+        seed=data.draw(st.integers(0, 10_000)),
+    )
+    trace = TypedText(data.draw(st.sampled_from((CAT, "a", "a b\na b c d", LONG))), config).trace()
+    for step, tensor in trace.layers[0]:
+        q, k = (data.draw(st.integers(0, size - 1)) for size in tensor.shape[-2:])
+        check_what_is_printed(explain(trace, step.name, q=q, k=k))
 
 
 def test_what_is_only_nearly_so_is_rare():
