@@ -265,7 +265,8 @@ def _margin(trace: Trace) -> dict[str, int]:
 def _room(trace: Trace) -> int:
     """The pixels that the longest token takes as a tick."""
     longest = min(LONGEST_LABEL, max(len(max(tokens, key=len)) for tokens in (trace.tokens, trace.key_tokens)))
-    return round(6 * max(3, longest)) + (18 if max(len(trace.tokens), len(trace.key_tokens)) > LABELS_UP_TO else 0)
+    most = max(len(trace.tokens), len(trace.key_tokens))
+    return round(6 * max(3, longest)) + (6 * (len(str(most - 1)) + 1) if most > LABELS_UP_TO else 0)
 
 
 def _title(axis: str) -> str:

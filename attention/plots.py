@@ -64,15 +64,15 @@ def heatmap_json(
     more: dict[str, Any] = {"shapes": marks(rows, columns, row, column)}
     more["heat"] = numbers_in_cells(rows, columns)
     if found.kind == "probability" and rows <= CELL_TEXT_UP_TO:
-        beside: dict[str, Any] = {"x": 1, "xref": "paper", "xanchor": "left", "xshift": 6}
+        beside: dict[str, Any] = {"x": 1, "xref": "paper", "xanchor": "left", "xshift": 4}
         blind = [False] * rows if hidden is None else [bool(row.all()) for row in hidden]
         sums = [
             "no key" if sees_none else f"{total:.2f}"
             for sees_none, total in zip(blind, matrix.sum(dim=-1).tolist(), strict=True)
         ]
-        more["margin"] = {"r": 40}
+        more["margin"] = {"r": 40 if any(blind) else 32}
         more["annotations"] = [
-            note("Σ row", y=-0.5, yanchor="bottom", **beside),
+            note("Σ", y=-0.5, yanchor="bottom", **beside),
             *(note(text, y=row, **beside) for row, text in enumerate(sums)),
         ]
     figure = figure_of(trace, found, layer, matrix.numpy(), hidden, [panel], colors, **more)
@@ -127,7 +127,7 @@ def mask_map_json(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> S
     facts = [allowed] + ([f"{blind} {'query sees' if blind == 1 else 'queries see'} no key"] if blind else [])
     alt = f"Heatmap of the mask, query (attends from) by key (attends to): {', '.join(facts)}."
     panel = Panel(0, 0, 0, rows, columns)
-    meta = {"alt": alt, "step": "mask", "file": ["mask", f"L{layer}"]}
+    meta = {"alt": alt, "step": "mask", "axes": ["query", "key"], "file": ["mask", f"L{layer}"]}
     heading = "<b>mask</b>  may attend"
     layout = laid_out(trace, ("query_pos", "key_pos"), [panel], heading, facts, meta, (rows, columns))
     layout["title"]["pad"]["b"] = 60  # level with its neighbours, which a colour bar lifts

@@ -319,7 +319,8 @@ def click_cell(page: Page, index: int, row: int, column: int) -> None:
         """([i, row, column]) => { const plot = document.querySelectorAll('.js-plotly-plot')[i];
             plot.scrollIntoView({block: 'center'});
             const box = plot.getBoundingClientRect(), {xaxis, yaxis} = plot._fullLayout;
-            return [box.x + xaxis._offset + xaxis.l2p(column), box.y + yaxis._offset + yaxis.l2p(row)]; }""",
+            // A browser cuts the fraction of a pixel off, which may be more than a cell of a long text.
+            return [box.x + xaxis._offset + xaxis.l2p(column), box.y + yaxis._offset + yaxis.l2p(row)].map(Math.round); }""",
         [index, row, column],
     )
     page.mouse.click(*place)

@@ -235,7 +235,7 @@ def test_a_map_of_python_s_is_cut_anew_by_python_and_a_click_finds_the_cell(open
     page = open_page(f"{server}/?{urlencode({'text': text})}")
     assert painted(page, 2).shape[0] <= 256
     expect(page.locator(".js-plotly-plot").nth(2)).to_contain_text("each cell the largest of")
-    block = 400 // painted(page, 2).shape[0] + 1
+    block = -(-400 // painted(page, 2).shape[0])
     rows = expected[: block * 2, 10][block : 2 * block]
     acted(page, lambda: click_cell(page, 2, row=block + (block - 1) / 2, column=10))
     expect(page.locator(".cell-title")).to_contain_text(f"query {block + int(np.abs(rows).argmax())} ")

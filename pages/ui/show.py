@@ -63,9 +63,11 @@ def figures(
 
     def zoomed() -> None:
         cut = st.session_state[key].cut
-        window = cut.get("window") if isinstance(cut, dict) else None
-        if isinstance(window, list) and len(window) == 4 and all(isinstance(place, int) for place in window):
-            st.session_state[f"{key}_windows"] = {**(windows or {}), str(cut.get("map"))[:80]: window}
+        asked = cut.get("windows") if isinstance(cut, dict) else None
+        for name, window in asked.items() if isinstance(asked, dict) else ():
+            if isinstance(window, list) and len(window) == 4 and all(isinstance(place, int) for place in window):
+                windows[str(name)[:80]] = window
+        st.session_state[f"{key}_windows"] = windows
 
     def painted() -> None:
         st.session_state[f"{key}_painted"] = True

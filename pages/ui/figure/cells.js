@@ -59,6 +59,11 @@ export function say(label, text) {
   label.setAttribute("data-unformatted", text);
 }
 
+// Which of some cells Plotly writes a number in: those whose middle lies in the part of the axis that is seen.
+function seen(axis, first, size, count) {
+  return Array.from({ length: count }, (_, i) => i).filter((i) => { const pixel = Math.round(axis.c2p(first + i * size)); return pixel >= 0 && pixel <= axis._length; });
+}
+
 const edges = (first, size, count) => Array.from({ length: count + 1 }, (_, edge) => first + (edge - 0.5) * size);
 
 // Where the cells lie: what Plotly's hover looks up, and the image on the screen.
@@ -76,7 +81,8 @@ export function repaint(element, { z, zmin, zmax, colorbar, x0 = 0, dx = 1, y0 =
   if (!image?.style.imageRendering) return false;
   const colors = palette(heat, zmax), shadeOf = shading(heat, zmin, zmax), rows = z.length, columns = z[0].length;
   const texts = heat.texttemplate ? group.querySelectorAll(".heatmap-label text") : [];
-  const numbers = texts.length ? z.flatMap((row) => Array.from(row).filter(Number.isFinite)) : [];
+  const { xaxis, yaxis } = element._fullLayout, across = texts.length ? seen(xaxis, x0, dx, columns) : [];
+  const numbers = texts.length ? seen(yaxis, y0, dy, rows).flatMap((row) => across.map((column) => z[row][column]).filter(Number.isFinite)) : [];
   if (numbers.length !== texts.length || (heat.texttemplate && heat.z[0].length !== columns)) return false;
 
   const shades = new Uint8Array(rows * columns);

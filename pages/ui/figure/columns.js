@@ -21,8 +21,9 @@ export function widen(element, layout) {
   const { shapes = [], title, xaxis, uirevision } = layout, { range, tickvals, ticktext, labelalias } = xaxis, full = element._fullLayout;
   const ticks = [...element.querySelectorAll(".xaxislayer-above .xtick")].sort((one, other) => one.__data__.x - other.__data__.x);
   const subtitle = element.querySelector(".gtitle-subtitle");
+  const whole = ({ range: [left, right], _rangeInitial0, _rangeInitial1 }) => left === _rangeInitial0 && right === _rangeInitial1;
   // Zoomed; upright words; more ticks or fewer; a cell or a column that is marked; words with tags in them.
-  if (Object.keys(full._preGUI).length || xaxis.tickangle || ticks.length !== tickvals.length) return false;
+  if (Object.keys(full._preGUI).length || !whole(full.xaxis) || xaxis.tickangle || ticks.length !== tickvals.length) return false;
   if (!spans(full.shapes, full.xaxis.range) || !spans(shapes, range)) return false;
   if (!subtitle || subtitle.childElementCount || /[<&]/.test(title.subtitle.text)) return false;
 

@@ -9,7 +9,7 @@ import { controls } from "./hand.js";
 import { keyboard, place, untab } from "./keys.js";
 import { line, turning } from "./line.js";
 import { Exact } from "./live.js";
-import { cellUnder, cutAnew, fitTexts, paint } from "./map.js";
+import { cellUnder, cutAnew, keepZooms, paint, zoomed } from "./map.js";
 import { loadPlotly, unpack } from "./message.js";
 import { strip } from "./strip.js";
 
@@ -35,7 +35,6 @@ async function draw(element, figure, root, send) {
   element.cursor = null; // the keyboard goes on from the chosen cell
   const first = !element.data;
   await paint(element, root);
-  cutAnew(element, root, send);
   untab(element);
   place(element);
   if (!first) return;
@@ -50,10 +49,14 @@ async function draw(element, figure, root, send) {
   });
   element.on("plotly_hover", ({ points }) => tell(element, root, points[0]));
   element.on("plotly_unhover", () => { element.tip.hidden = true; });
-  element.on("plotly_relayout", () => { fitTexts(element); cutAnew(element, root, send); place(element); });
+  element.on("plotly_relayout", async () => {
+    if (!(await zoomed(element, root))) return;
+    cutAnew(root, send);
+    for (const other of root.children) place(other);
+  });
   element.on("plotly_afterplot", () => untab(element));
   element.resizes = new ResizeObserver(() => {
-    if (element.clientWidth && element.clientWidth !== element._fullLayout.width) window.Plotly.Plots.resize(element).then(() => { fitTexts(element); place(element); });
+    if (element.clientWidth && element.clientWidth !== element._fullLayout.width) window.Plotly.Plots.resize(element).then(() => paint(element, root)).then(() => place(element));
   });
   element.resizes.observe(element);
 }
@@ -95,6 +98,7 @@ export default function render({ data, parentElement, setTriggerValue }) {
   }
   figures.forEach((figure, i) => { root.children[i].style.minHeight = `${figure.layout.height}px`; });
   root.figures = figures;
+  keepZooms(root);
   root.exact = live ? new Exact(live, root.exact) : null;
   root.at = chosen?.at;
   root.say = (number) => turning(part("answer"), number);
@@ -121,6 +125,7 @@ export default function render({ data, parentElement, setTriggerValue }) {
       if (root.figures !== figures) return; // a newer message has come in the meantime
       await draw(root.children[i], figure, root, send);
     }
+    cutAnew(root, send);
     root.painted = figures;
     // Python has answered with these figures alone; now that they are painted, and the hand rests, the page follows.
     clearTimeout(root.rest);

@@ -3,9 +3,12 @@
 import { inked, repaint } from "./cells.js";
 import { apart, unzoomed, widen } from "./columns.js";
 import { MOST_CELLS, clipped } from "./live.js";
+import { lines, ticked } from "./words.js";
 
 const CONFIG = { displaylogo: false, responsive: false, showSendToCloud: false, scrollZoom: false, typesetMath: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
-const SMALLEST_TEXT = { width: 23, height: 13 }; // pixels of a cell below which its number would be unreadable
+const SMALLEST_TEXT = { signed: 23, share: 20, height: 13 }; // pixels of a cell below which its number, with or without a sign, would be unreadable
+const AXES = [["xaxis", 1, "columns"], ["yaxis", 0, "rows"]];
+const SUBTITLE = { line: 14, edge: 6, room: 2 }; // pixels of a line and beside it, and for how many lines every map has room
 
 function themed(layout, root) {
   const style = getComputedStyle(root);
@@ -13,36 +16,80 @@ function themed(layout, root) {
   const text = color("--st-text-color", "#31333f");
   const ground = color("--st-background-color", "#ffffff");
   const font = { family: color("--st-font", "sans-serif"), color: text };
-  // On a tick, Plotly's hover repeats the tick's short text; a hair beside it, it says the position and the whole token.
-  // Lines and bars have no such texts, and their ticks stay where they are.
-  const shifted = ({ tickvals, range }) => tickvals.map((place) => place + 2e-4 * Math.abs(range[1] - range[0]));
-  const aside = (axis) => (axis?.labelalias && axis.tickvals && axis.range ? { tickvals: shifted(axis) } : {});
   const touch = matchMedia("(pointer: coarse)").matches; // a finger scrolls the page; it does not zoom a map
   return {
     ...layout,
     font: { ...layout.font, ...font },
     hoverlabel: { bgcolor: ground, bordercolor: text, font: { ...font, size: 12 }, align: "left" },
     modebar: { bgcolor: "rgba(0,0,0,0)", color: color("--st-border-color", "#888"), activecolor: text },
-    xaxis: { ...layout.xaxis, ...aside(layout.xaxis), fixedrange: touch },
-    yaxis: { ...layout.yaxis, ...aside(layout.yaxis), fixedrange: touch },
+    xaxis: { ...layout.xaxis, fixedrange: touch },
+    yaxis: { ...layout.yaxis, fixedrange: touch },
     dragmode: touch ? false : "zoom",
   };
 }
 
-// Numbers in the cells only where a cell is large enough to read them, at this width and this zoom.
-function readable(element, layout) {
-  const { margin, xaxis, yaxis } = layout, pixels = (length, { range }) => length / Math.abs(range[1] - range[0]);
-  return pixels(element.clientWidth - margin.l - margin.r, xaxis) >= SMALLEST_TEXT.width && pixels(layout.height - margin.t - margin.b, yaxis) >= SMALLEST_TEXT.height;
+// What an axis is known by: maps of one component that have the same axis, by name and size, zoom along on it.
+function axisOf({ layout: { meta, uirevision } }, axis) {
+  const [, i, sizes] = AXES.find(([name]) => name === axis);
+  return meta.axes && meta.panels.length === 1 ? `${meta.axes[i]} ${meta.panels[0][sizes]}` : `${uirevision} ${axis}`;
 }
 
-// After a zoom or another width; before a figure is painted, `paint` decides it, so that nothing is painted twice.
-export function fitTexts(element) {
-  const all = element.figure.data[0].texttemplate;
-  if (!all) return;
-  const wanted = readable(element, { ...element.figure.layout, xaxis: element._fullLayout.xaxis, yaxis: element._fullLayout.yaxis }) ? all : "";
-  if ((element.data[0].texttemplate ?? "") === wanted) return;
-  element.drawn = null;
-  window.Plotly.restyle(element, { texttemplate: wanted }, [0]);
+// What is seen of an axis: all of it, or what somebody has zoomed to.
+function seenOf(root, figure, axis) {
+  const { range } = figure.layout[axis], zoom = root.zooms?.get(axisOf(figure, axis));
+  return zoom ? (range[0] < range[1] ? zoom : [...zoom].reverse()) : range;
+}
+
+// Zooms that no map has an axis for any more are forgotten.
+export function keepZooms(root) {
+  const there = new Set(root.figures.filter(({ layout }) => layout.meta.panels.length).flatMap((figure) => AXES.map(([axis]) => axisOf(figure, axis))));
+  root.zooms = new Map([...(root.zooms ?? [])].filter(([axis]) => there.has(axis)));
+}
+
+// The pixels between the margins of a map.
+const along = (element, { height, margin }) => ({ xaxis: element.clientWidth - margin.l - margin.r, yaxis: height - margin.t - margin.b });
+
+// Numbers in the cells only where a cell is large enough to read them, at this width and this zoom; maps of the same
+// rows and columns have them together, as weights and the scores they are made of.
+function readable(root, figure) {
+  const own = figure.layout.meta.panels[0];
+  return root.figures.every(({ data: [heat], layout }, i) => {
+    const [panel] = layout.meta.panels;
+    if (!heat.texttemplate || panel.rows !== own.rows || panel.columns !== own.columns) return true;
+    const pixels = along(root.children[i], layout), cell = (axis) => pixels[axis] / Math.abs(seenOf(root, { layout }, axis)[1] - seenOf(root, { layout }, axis)[0]);
+    return cell("xaxis") >= SMALLEST_TEXT[heat.zmin < 0 ? "signed" : "share"] && cell("yaxis") >= SMALLEST_TEXT.height;
+  });
+}
+
+const ofBlocks = (facts, down, across) => `${facts} · each cell the largest of ${down} × ${across}`;
+
+// The subtitle in lines that fit, and room for as many as any of the maps beside it may have, so that all lie level.
+function headed(root, element, layout) {
+  const { title, margin } = layout, font = `${title?.subtitle?.font?.size}px ${layout.font.family}`;
+  if (!title?.subtitle?.text) return layout;
+  const wrapped = (text, width) => lines(text, width - 2 * SUBTITLE.edge, font);
+  const most = Math.max(...root.figures.map(({ layout: { meta, title: other } }, i) => {
+    const cut = meta.panels[0] && Math.max(meta.panels[0].rows, meta.panels[0].columns) > MOST_CELLS && !other.subtitle.text.includes("each cell");
+    return wrapped(cut ? ofBlocks(other.subtitle.text, 2, 2) : other.subtitle.text, root.children[i].clientWidth).length;
+  }));
+  const more = SUBTITLE.line * Math.max(0, most - SUBTITLE.room), up = most > 1 ? 4 : 0;
+  const text = wrapped(title.subtitle.text, element.clientWidth).join("<br>");
+  return {
+    ...layout,
+    margin: { ...margin, t: margin.t + more },
+    title: { ...title, pad: { ...title.pad, b: title.pad.b + more + up }, subtitle: { ...title.subtitle, text } },
+  };
+}
+
+// An axis as it is seen. On a tick, Plotly's hover repeats the tick's short text; a hair beside it, it says the position
+// and the whole token. Lines and bars have no such texts, and their ticks stay where they are.
+function axisSeen(root, element, layout, name) {
+  const axis = layout[name], { figure } = element;
+  if (!axis?.range || !axis.labelalias) return axis;
+  const range = seenOf(root, figure, name), flat = name === "xaxis" && !axis.tickangle, { margin } = layout;
+  const room = name === "yaxis" ? margin.l - 34 : flat ? Infinity : margin.b - 30;
+  const { tickvals, ticktext } = ticked(axis, range, { along: along(element, layout)[name], room, flat, font: `${layout.font.size}px ${layout.font.family}` });
+  return { ...axis, range: [...range], tickvals: tickvals.map((place) => place + 2e-4 * Math.abs(range[1] - range[0])), ticktext };
 }
 
 // A map that the page makes: what is to be drawn of it between the two ranges of the axes.
@@ -59,8 +106,8 @@ function filled(figure, exact, xRange, yRange) {
 // Titles the map with what is so now: which block a cell stands for.
 function noted(layout, view) {
   if (!view || view.block === 1) return layout;
-  const { title } = layout, facts = `${title.subtitle.text} · each cell the largest of ${view.block} × ${view.block}`;
-  return { ...layout, title: { ...title, subtitle: { ...title.subtitle, text: facts } } };
+  const { title } = layout, text = ofBlocks(title.subtitle.text, view.block, view.block);
+  return { ...layout, title: { ...title, subtitle: { ...title.subtitle, text } } };
 }
 
 // All of a figure but the cells of its first trace, as texts to compare; apart, what their columns bring with them.
@@ -74,19 +121,18 @@ const sameRows = (one, other) => one.length === other.length && one.every((row, 
 const sameGround = (one, other) => one === other || (Boolean(one) && Boolean(other) && sameRows(one, other));
 
 export async function paint(element, root) {
-  const { figure } = element, shown = element._fullLayout;
+  const { figure } = element;
   let { data } = figure, layout = themed(figure.layout, root);
-  // What is on the screen: the zoom stays (Plotly keeps it itself, by uirevision) where it is a map of the same size.
-  const zoomed = element.data && shown.uirevision === layout.uirevision;
-  const seen = { ...layout, xaxis: zoomed ? shown.xaxis : layout.xaxis, yaxis: zoomed ? shown.yaxis : layout.yaxis };
   element.view = null;
   if (data[0].live && root.exact.knows(data[0].live)) {
-    const made = filled(figure, root.exact, seen.xaxis.range, seen.yaxis.range);
+    const made = filled(figure, root.exact, seenOf(root, figure, "xaxis"), seenOf(root, figure, "yaxis"));
     element.view = made.view;
     data = made.data;
     layout = noted(layout, made.view);
   }
-  const more = data[0].texttemplate && !readable(element, seen) ? { texttemplate: "" } : {};
+  layout = headed(root, element, layout);
+  if (figure.layout.meta.panels.length) layout = { ...layout, xaxis: axisSeen(root, element, layout, "xaxis"), yaxis: axisSeen(root, element, layout, "yaxis") };
+  const more = data[0].texttemplate && !readable(root, figure) ? { texttemplate: "" } : {};
   // Where a cell is a block, `tell` says which cell of it is shown.
   if (element.view?.block > 1 || figure.layout.meta.at) Object.assign(more, { hoverinfo: "none", hovertemplate: undefined });
   data = [{ ...data[0], ...more }, ...data.slice(1)];
@@ -95,30 +141,40 @@ export async function paint(element, root) {
   element.drawn = drawn;
   const cellsOnly = data[0].type === "heatmap" && before?.frame === drawn.frame && before.width === drawn.width && sameGround(before.ground, drawn.ground);
   if (cellsOnly && (before.across === drawn.across || widen(element, layout)) && repaint(element, data[0])) return;
-  const drawing = window.Plotly.react(element, data, layout, CONFIG);
-  if (!before) element.on("plotly_afterplot", () => inked(element));
+  const first = !element.data, drawing = window.Plotly.react(element, data, layout, CONFIG);
+  if (first) element.on("plotly_afterplot", () => inked(element));
   await drawing;
   inked(element);
-  for (const axis of ["xaxis", "yaxis"]) if (layout[axis]?.range) unzoomed(element._fullLayout[axis], layout[axis].range);
+  for (const [axis] of AXES) if (layout[axis]?.range) unzoomed(element._fullLayout[axis], figure.layout[axis].range);
 }
 
-// After a zoom: the same map, cut anew, here or by Python. Blocks become smaller until a cell is one number again.
-export function cutAnew(element, root, send) {
-  const { xaxis, yaxis } = element._fullLayout, { blocks, panels } = element.figure.layout.meta;
-  if (blocks) {
-    const wanted = [...clipped(yaxis.range, panels[0].rows), ...clipped(xaxis.range, panels[0].columns)];
-    if (String(wanted) === String(blocks.window)) element.asked = null;
-    else if (element.asked !== String(wanted)) {
-      element.asked = String(wanted);
-      send("cut", { map: element.figure.layout.uirevision, window: wanted });
-    }
-    return;
+// After somebody has zoomed: this map, and those that have the same axis, as they are seen now.
+export function zoomed(element, root) {
+  const { figure } = element, before = JSON.stringify([...root.zooms]);
+  if (!figure.layout.meta.panels.length) return;
+  for (const [axis] of AXES) {
+    const range = element._fullLayout[axis].range.map(Number), whole = figure.layout[axis].range.every((end, i) => Math.abs(end - range[i]) < 1e-9);
+    if (whole) root.zooms.delete(axisOf(figure, axis));
+    else root.zooms.set(axisOf(figure, axis), range.sort((one, other) => one - other));
   }
-  if (!element.view || Math.max(root.exact.rows, root.exact.columnsOf(element.figure.data[0].live)) <= MOST_CELLS) return;
-  const key = String([xaxis.range, yaxis.range]);
-  if (element.cut === key) return;
-  element.cut = key;
-  paint(element, root);
+  return JSON.stringify([...root.zooms]) !== before && Promise.all([...root.children].map((other) => other.figure && paint(other, root)));
+}
+
+// After a zoom: what Python has pooled is cut anew by Python, until a cell is one number again. The page cuts its own in `paint`.
+export function cutAnew(root, send) {
+  const windows = {};
+  for (const element of root.children) {
+    const { blocks, panels } = element.figure?.layout.meta ?? {};
+    if (!blocks) continue;
+    const [rows, columns] = ["yaxis", "xaxis"].map((axis) => seenOf(root, element.figure, axis));
+    const window = [...clipped(rows, panels[0].rows), ...clipped(columns, panels[0].columns)];
+    if (String(window) === String(blocks.window)) element.asked = null;
+    else if (element.asked !== String(window)) {
+      element.asked = String(window);
+      windows[element.figure.layout.uirevision] = window;
+    }
+  }
+  if (Object.keys(windows).length) send("cut", { windows }); // all in one, or the second would take the place of the first
 }
 
 // The cell whose number is drawn at a point, and how large the block is that it stands for.

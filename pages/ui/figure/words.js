@@ -1,0 +1,78 @@
+// The words on a map: which tokens an axis names at this zoom, and a subtitle that does not run out of the map.
+
+const LINE = 13; // pixels that a label takes across its direction of reading
+const APART = 6; // pixels between labels side by side
+const NAME = /^(\d+)(?:…(\d+))?(?: (.*))?$/s; // "12 the"; of a block "6…7 the"; of a column "12"
+const pen = document.createElement("canvas").getContext("2d");
+const widths = new Map(); // by font and text: a hand that turns a knob asks for the same ones in every frame
+
+export function widthOf(text, font) {
+  const key = `${document.fonts.check(font)} ${font} ${text}`;
+  if (!widths.has(key)) {
+    if (widths.size > 5000) widths.clear();
+    pen.font = font;
+    widths.set(key, pen.measureText(text).width);
+  }
+  return widths.get(key);
+}
+
+const plain = (text) => text.replace(/&lt;/g, "<").replace(/&gt;/g, ">").replace(/&amp;/g, "&");
+const escaped = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+
+// A label no longer than `room` pixels; what is left out is an ellipsis.
+function fitting(label, room, font) {
+  let letters = Array.from(plain(label));
+  if (widthOf(letters.join(""), font) <= room) return label;
+  while (letters.length > 1 && widthOf(`${letters.join("")}…`, font) > room) letters.pop();
+  return `${escaped(letters.join(""))}…`;
+}
+
+const shortened = (token, longest) => {
+  const letters = Array.from(plain(token));
+  return letters.length > longest ? `${escaped(letters.slice(0, longest - 1).join(""))}…` : token;
+};
+
+// What an axis has at a place: its position in the text, how many positions a cell stands for, its token.
+function named({ labelalias }, place) {
+  const found = NAME.exec(labelalias[place] ?? "");
+  return found && { place, index: Number(found[1]) / (found[2] ? found[2] - found[1] + 1 : 1), position: found[1], token: found[3] };
+}
+
+// The ticks of an axis between the two ends of a zoom, or of the whole: as many as fit, and where they are exact.
+// `along`: the pixels of the axis; `room`: those that a label may take; `flat`: whether labels stand side by side.
+export function ticked(axis, range, { along, room, flat, font, longest = 12 }) {
+  if (!axis.labelalias || !axis.tickvals?.length) return {};
+  const whole = axis.range.every((end, i) => end === range[i]), low = Math.min(...range), high = Math.max(...range), slot = along / (high - low);
+  const own = new Map(axis.tickvals.map((place, i) => [place, axis.ticktext[i]])), [first] = axis.tickvals, begin = named(axis, first);
+  if (!begin) return {};
+  const numbered = begin.token !== undefined && own.get(first).startsWith(`${begin.position} `);
+  const places = whole ? axis.tickvals : Array.from({ length: Math.max(0, Math.floor(high) - Math.ceil(low) + 1) }, (_, i) => Math.ceil(low) + i);
+  let ticks = places.map((place) => named(axis, place)).filter(Boolean);
+  if (!ticks.length) ticks = [named(axis, Math.round((low + high) / 2))].filter(Boolean).map((tick) => ({ ...tick, place: (low + high) / 2 })); // within one cell
+  for (const tick of ticks) {
+    const token = tick.token === undefined ? "" : shortened(tick.token, longest);
+    tick.text = fitting((whole && own.get(tick.place)) || (token && numbered ? `${tick.position} ${token}` : token || tick.position), room, font);
+  }
+  // Every n-th of them, counted in each panel of its own.
+  const needed = flat ? APART + Math.max(...ticks.map(({ text }) => widthOf(plain(text), font))) : LINE;
+  const steps = ticks.slice(1).map(({ index }, i) => index - ticks[i].index).filter((step) => step > 0), unit = steps.length ? Math.min(...steps) : 1;
+  // A whole axis that Python has thought out may be a little tighter.
+  const stride = unit * Math.max(1, Math.ceil((whole ? needed - 3 : needed) / (unit * slot)));
+  let last = -Infinity;
+  ticks = ticks.filter(({ index, place }) => index % stride === 0 && (place - last) * slot >= needed - 3 && ((last = place), true));
+  return { tickvals: ticks.map(({ place }) => place), ticktext: ticks.map(({ text }) => text) };
+}
+
+// A text in as many lines as `room` pixels ask for, broken between its facts, or where one is too long between words.
+export function lines(text, room, font) {
+  const made = [""], fits = (more) => widthOf(plain(`${made.at(-1)}${more}`), font) <= room;
+  for (const [i, fact] of text.split(" · ").entries()) {
+    if (i && !fits(` · ${fact}`)) made.push("");
+    else if (i) made[made.length - 1] += " · ";
+    for (const [j, word] of (fits(fact) ? [fact] : fact.split(" ")).entries()) {
+      if (j && !fits(` ${word}`)) made.push("");
+      made[made.length - 1] += (j && made.at(-1) ? " " : "") + word;
+    }
+  }
+  return made;
+}

@@ -1,0 +1,108 @@
+"""Zooming a map: the tokens on its axes follow, and the maps beside it that have the same axis zoom along."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+import numpy as np
+import pytest
+from conftest import acted, painted, settled
+from playwright.sync_api import Page, expect
+from test_browser import Open
+from test_browser_hand import drag, follow
+
+pytestmark = pytest.mark.browser
+LONG = " ".join(f"w{i}" for i in range(300))
+
+# Of every map: for each axis its range, and its ticks as they are written, with the place in the text where they stand.
+SEEN = """() => [...document.querySelectorAll('.js-plotly-plot')].map((plot) => ['x', 'y'].map((letter) => {
+    const axis = plot._fullLayout[`${letter}axis`];
+    const ticks = [...plot.querySelectorAll(`.${letter}tick`)].map((tick) => [Math.round(tick.__data__.x * 100) / 100, tick.textContent, tick.getBoundingClientRect()]);
+    const boxes = ticks.map(([, , box]) => (letter === 'x' ? [box.left, box.right] : [box.top, box.bottom])).sort((one, other) => one[0] - other[0]);
+    return { range: [...axis.range].sort((one, other) => one - other), ticks: ticks.map(([place, text]) => [place, text]),
+        overlap: Math.max(-99, ...boxes.slice(1).map(([start], i) => boxes[i][1] - start)) };
+}))"""
+
+
+def seen(page: Page) -> list[list[dict[str, Any]]]:
+    return page.evaluate(SEEN)
+
+
+def zoom(page: Page, index: int, one: tuple[int, int], other: tuple[int, int]) -> None:
+    """Drags from one cell (column, row) to another, and waits until the map shows what lies between them."""
+    range_now = f"document.querySelectorAll('.js-plotly-plot')[{index}]._fullLayout.xaxis.range"
+    before = page.evaluate(range_now)
+    drag(page, index, one, other)
+    page.wait_for_function(f"String({range_now}) !== {str(','.join(f'{end:g}' for end in before))!r}")
+    settled(page)
+
+
+def check_ticks(axis: dict[str, Any], least: int) -> None:
+    """At least so many tokens are named, each at its place, and none touches another."""
+    low, high = axis["range"]
+    assert least <= len(axis["ticks"]) <= 40
+    assert axis["overlap"] < 3  # the boxes of fonts are higher than their letters
+    for place, text in axis["ticks"]:
+        assert low <= place <= high
+        assert text == f"{round(place)} w{round(place)}"
+
+
+def test_the_ticks_of_a_long_text_follow_the_zoom_and_the_neighbours_zoom_along(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{urlencode({'text': LONG, 'mask': 'causal'})}")
+    whole = seen(page)
+    zoom(page, 1, (100, 150), (140, 190))
+    scores, weights, output = seen(page)
+    for axis in (*scores, *weights, output[1]):
+        check_ticks(axis, least=10)
+    np.testing.assert_allclose(weights[0]["range"], [100, 140], atol=2)
+    np.testing.assert_allclose(weights[1]["range"], [150, 190], atol=2)
+    assert [axis["range"] for axis in scores] == [axis["range"] for axis in weights]  # the same queries and keys
+    assert output[1]["range"] == weights[1]["range"]  # the same queries
+    assert output[0] == whole[2][0]  # other columns
+
+    acted(page, lambda: page.locator(".hand [name=head]").select_option("2"))  # a knob
+    assert seen(page) == [scores, weights, output]
+    follow(page, "temperature", 150)
+    assert seen(page) == [scores, weights, output]
+
+    zoom(page, 0, (105, 160), (112, 166))  # further in, in the other map: every token
+    scores, weights, output = seen(page)
+    first, last = weights[1]["range"]
+    assert [text for _, text in sorted(weights[1]["ticks"])] == [
+        f"{i} w{i}" for i in range(int(np.ceil(first)), int(np.floor(last)) + 1)
+    ]
+    assert scores[1] == weights[1]
+
+    page.locator(".js-plotly-plot").nth(0).locator(".nsewdrag").dblclick()
+    page.wait_for_function("document.querySelectorAll('.js-plotly-plot')[1]._fullLayout.xaxis.range[1] === 299.5")
+    settled(page)
+    assert seen(page) == whole
+
+
+def test_a_hover_in_a_zoomed_map_says_position_and_token(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{urlencode({'text': LONG})}")
+    zoom(page, 1, (100, 150), (110, 158))
+    place = page.evaluate(
+        """() => { const plot = document.querySelectorAll('.js-plotly-plot')[1]; plot.scrollIntoView({block: 'center'});
+            const box = plot.getBoundingClientRect(), {xaxis, yaxis} = plot._fullLayout;
+            return [box.x + xaxis._offset + xaxis.l2p(104), box.y + yaxis._offset + yaxis.l2p(154)]; }"""
+    )
+    page.mouse.move(place[0] - 3, place[1])
+    page.mouse.move(*place)
+    hover = page.locator(".js-plotly-plot").nth(1).locator(".hovertext")
+    expect(hover).to_contain_text("query 154 w154")
+    expect(hover).to_contain_text("key 104 w104")
+
+
+def test_maps_that_python_cuts_zoom_along_too(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/masks?{urlencode({'text': LONG, 'mask': 'causal'})}")
+    assert painted(page, 2).shape[1] < 300
+    zoom(page, 2, (100, 150), (140, 190))
+    page.wait_for_function(
+        "[1, 2].every((i) => { const [{dx, dy}] = document.querySelectorAll('.js-plotly-plot')[i].data; return dx === 1 && dy === 1; })"
+    )
+    mask, masked, weights = seen(page)[:3]
+    for axis in (*mask, *masked, *weights):
+        check_ticks(axis, least=10)
+    assert [axis["range"] for axis in mask] == [axis["range"] for axis in masked] == [axis["range"] for axis in weights]
