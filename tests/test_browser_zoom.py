@@ -82,7 +82,7 @@ def test_the_ticks_of_a_long_text_follow_the_zoom_and_the_neighbours_zoom_along(
 
 def test_a_hover_in_a_zoomed_map_says_position_and_token(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': LONG})}")
-    zoom(page, 1, (100, 150), (110, 158))
+    zoom(page, 1, (100, 150), (140, 190))
     place = page.evaluate(
         """() => { const plot = document.querySelectorAll('.js-plotly-plot')[1]; plot.scrollIntoView({block: 'center'});
             const box = plot.getBoundingClientRect(), {xaxis, yaxis} = plot._fullLayout;
