@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import math
 import symtable
+import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -54,7 +55,9 @@ def python(source: Source, trace: Trace | None = None, cell: Cell | None = None)
     """
     trace = trace or source.trace()
     snippet = source.snippet(trace)
-    return f"# Attention from {snippet.about}, made by Attention Lab.\n{_steps(trace, snippet, cell)}"
+    head = f"Attention from {snippet.about}, made by Attention Lab."
+    said = textwrap.wrap(head, 98, replace_whitespace=False, break_long_words=False, break_on_hyphens=False)
+    return "".join(f"# {line}\n" for line in said) + _steps(trace, snippet, cell)
 
 
 def ipynb(source: Source, trace: Trace | None = None, cell: Cell | None = None) -> str:

@@ -14,23 +14,27 @@ _NOTEBOOK = "notebook "
 KINDS = {"signed": "signed: lies around 0", "probability": "probability: 0 … 1, rows sum to 1"}
 
 
-def matching(asked: str) -> tuple[Step, ...]:
-    """The steps that `asked` could mean, ours or anybody's name for them; all where nothing is asked.
+def matching(asked: str) -> tuple[Step | Parameter, ...]:
+    """What `asked` could mean, by ours or anybody's name for it or a word of its formula; every step where nothing is asked.
 
-    A part of a name is enough, capitals do not matter; but a single letter must be the whole name.
+    Steps first, then parameters. A part of a name is enough, capitals do not matter; but a single letter must be the
+    whole name.
     """
     wanted = asked.strip().casefold()
-    return tuple(step for step in STEPS if not wanted or any(_means(wanted, name) for name in _names_of(step)))
+    if not wanted:
+        return STEPS
+    entries: tuple[Step | Parameter, ...] = (*STEPS, *PARAMETERS)
+    return tuple(entry for entry in entries if any(_means(wanted, name) for name in _names_of(entry)))
 
 
-def libraries(step: Step) -> Names:
-    """What the libraries call a step."""
-    return tuple((who, name) for who, name in step.elsewhere if not who.startswith(_NOTEBOOK))
+def libraries(entry: Step | Parameter) -> Names:
+    """What the libraries call a step or parameter."""
+    return tuple((who, name) for who, name in entry.elsewhere if not who.startswith(_NOTEBOOK))
 
 
-def notebooks(step: Step) -> Names:
-    """What the five notebooks call a step, by the number of the notebook."""
-    return tuple((who.removeprefix(_NOTEBOOK), name) for who, name in step.elsewhere if who.startswith(_NOTEBOOK))
+def notebooks(entry: Step | Parameter) -> Names:
+    """What the five notebooks call a step or parameter, by the number of the notebook."""
+    return tuple((who.removeprefix(_NOTEBOOK), name) for who, name in entry.elsewhere if who.startswith(_NOTEBOOK))
 
 
 def shape(entry: Step | Parameter, layer: Layer) -> str:
@@ -101,9 +105,10 @@ def _columns(entry: Step | Parameter | Axis, among: Iterable[Step | Parameter | 
     return {one: known.get(one, "") for one in sorted(who, key=lambda one: (one.startswith(_NOTEBOOK), one))}
 
 
-def _names_of(step: Step) -> list[str]:
-    names = [part for _, name in step.elsewhere for part in name.split(", ")]
-    return [name.casefold() for name in (step.name, step.symbol, *names)]
+def _names_of(entry: Step | Parameter) -> list[str]:
+    names = [part for _, name in entry.elsewhere for part in name.split(", ")]
+    words = entry.formula.split() if isinstance(entry, Step) else ()
+    return [name.casefold() for name in (entry.name, entry.symbol, *names, *(word for word in words if len(word) > 1))]
 
 
 def _means(wanted: str, name: str) -> bool:

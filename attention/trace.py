@@ -176,7 +176,7 @@ def _parameter(symbol: str, axes: str, meaning: str, **elsewhere: str) -> Any:
 
 def _names(elsewhere: dict[str, str]) -> Names:
     """Keyword arguments as (who, name): ``lens`` is TransformerLens, ``n4`` is notebook 4."""
-    who = {"lens": "TransformerLens", **{f"n{i}": f"notebook {i}" for i in range(1, 6)}}
+    who = {"lens": "TransformerLens", "jax": "JAX", **{f"n{i}": f"notebook {i}" for i in range(1, 6)}}
     return tuple((who.get(key, key), name) for key, name in elsewhere.items())
 
 
@@ -200,7 +200,7 @@ class Layer:
     """
 
     # Names elsewhere were read in TransformerLens's abstract_attention.py and transformer_block.py, in
-    # transformers' modeling_llama.py and modeling_gpt2.py, in nn.MultiheadAttention, and in bertviz.
+    # transformers' modeling_llama.py and modeling_gpt2.py, in nn.MultiheadAttention, in jax.nn, and in bertviz.
     # fmt: off
     embedding: Tensor | None = _step(
         "E", "query_pos d_model", "one row per token", equation=r"E_i = \text{the row of token } i",
@@ -231,22 +231,22 @@ class Layer:
     scores: Tensor | None = _step(
         "S", "head query_pos key_pos", "Q Kᵀ", equation=r"S = Q K^{\top}",
         of=(_rows_of("query"), Factor(("key",), row="column")),
-        transformers="attn_weights", n1="W", n2="weights", n3="scores", n5="sims")
+        transformers="attn_weights", jax="logits", n1="W", n2="weights", n3="scores", n5="sims")
     scaled_scores: Tensor | None = _step(
         "S′", "head query_pos key_pos", "S / (√d_k · temperature)", tex="S'",
         equation=r"S' = \frac{S}{\sqrt{d_k} \cdot \text{temperature}}",
         of=(_cells_of("scores"),),
-        transformers="attn_weights", n1="W, W2", n2="weights", n4="scaled_dot_prod", n5="scaled_sims")
+        transformers="attn_weights", jax="logits", n1="W, W2", n2="weights", n4="scaled_dot_prod", n5="scaled_sims")
     masked_scores: Tensor | None = _step(
         "M", "head query_pos key_pos", "S′, and −∞ where the mask hides a key",
         equation=r"M_{ij} = \begin{cases} S'_{ij} & \text{visible} \\ -\infty & \text{hidden} \end{cases}",
         of=(_cells_of("scaled_scores", "scores"), _cells_of("mask")),
-        lens="hook_attn_scores", transformers="attn_weights", n2="weights", n4="scaled_dot_prod")
+        lens="hook_attn_scores", transformers="attn_weights", jax="padded_logits", n2="weights", n4="scaled_dot_prod")
     weights: Tensor | None = _step(
         "A", "head query_pos key_pos", "softmax of M over key_pos", "probability",
         equation=r"A_{ij} = \frac{e^{M_{ij}}}{\sum_{l} e^{M_{il}}}",
         of=(_cells_of("masked_scores", "scaled_scores", "scores"),),
-        lens="hook_pattern", transformers="attn_weights", torch="attn_output_weights", bertviz="attention",
+        lens="hook_pattern", transformers="attn_weights", jax="probs", torch="attn_output_weights", bertviz="attention",
         n1="W, W2", n2="weights", n3="weights", n4="attn_probs", n5="attention_percents")
     dropped_weights: Tensor | None = _step(
         "D", "head query_pos key_pos", "A, a share of it dropped, the rest divided by 1 − dropout", "probability",
@@ -256,7 +256,8 @@ class Layer:
     head_output: Tensor | None = _step(
         "Z", "head query_pos d_v", "A V", equation="Z = A V",
         of=(_rows_of("dropped_weights", "weights", "scores"), _columns_of("value")),
-        lens="hook_z", transformers="attn_output", n1="Y, Y2", n2="out", n3="attention", n4="A", n5="res, attension_scores")
+        lens="hook_z", transformers="attn_output", jax="encoded", n1="Y, Y2", n2="out", n3="attention", n4="A",
+        n5="res, attension_scores")
     output: Tensor | None = _step(
         "O", "query_pos d_model", "concat(Z) W_O", equation=r"O = \text{concat}(Z)\, W_O",
         of=(Factor(("head_output",), row="row", side_by_side=True), Factor(("w_o",), column="column", side_by_side=True)),

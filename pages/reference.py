@@ -7,7 +7,7 @@ from contextlib import suppress
 import streamlit as st
 from streamlit.errors import StreamlitPageNotFoundError
 
-from attention import STEPS, glossary
+from attention import PARAMETERS, STEPS, Step, glossary
 from pages.ui import inputs, show
 from pages.ui.knobs import Knobs
 from pages.ui.start import start
@@ -19,27 +19,27 @@ page = start(
 )
 
 asked = Knobs(page.notes, {"reference_find": ""}).text(
-    "Find a name", "reference_find", 200, st.text_input, placeholder="hook_z, attn_probs, sims …",
-    help="Any name of a step, ours or another library's. A part of it is enough.",
+    "Find a name", "reference_find", 200, st.text_input, placeholder="hook_z, logits, W_Q, softmax …",
+    help="Any name of a step or parameter, ours or another library's, or a word of its formula. A part of it is enough.",
 )  # fmt: skip
 found = glossary.matching(asked)
-st.caption(
-    f"{len(found)} of {len(STEPS)} steps, in the order of the formula. The notebooks are the five tutorials that this project began with."
-    if found
-    else ""
-)
-if not found:
-    show.problem(
-        f"No step is called “{asked[:40]}”: try a part of it, such as score, attn or hook. The tables below have the parameters."
+steps = [entry for entry in found if isinstance(entry, Step)]
+if found:
+    others = len(found) - len(steps)
+    st.caption(
+        f"{len(steps)} of {len(STEPS)} steps{f' and {others} of {len(PARAMETERS)} parameters' if others else ''}, in the order of the formula. "
+        "The notebooks are the five tutorials that this project began with."
     )
+else:
+    show.problem(f"Nothing is called “{asked[:40]}”: try a part of a name, such as score, attn or hook.")
 with st.container(key="reference_steps"):
-    for step in found:
-        there = getattr(page.layer, step.name) is not None
-        with st.container(border=True, key=f"reference_{step.name}", gap="small"):
-            show.card(step, glossary.shape(step, page.layer) if there else " · ".join(step.axes))
+    for entry in found:
+        there = getattr(page.layer, entry.name) is not None
+        with st.container(border=True, key=f"reference_{entry.name}", gap="small"):
+            show.card(entry, glossary.shape(entry, page.layer) if there else " · ".join(entry.axes))
             with suppress(StreamlitPageNotFoundError):  # a page that is run by itself, as AppTest does, has no others
-                if there:
-                    link = {**inputs.state(), "step": step.name}
+                if there and entry in steps:
+                    link = {**inputs.state(), "step": entry.name}
                     st.page_link("app.py", label="See it in the Lab →", query_params=link)
             if not there:
                 st.caption("Not in this trace: its source, or its knobs, do not make it.")

@@ -162,3 +162,28 @@ def test_a_line_of_a_batch_is_picked_and_padded(open_page: Open, server: str) ->
     ticks = page.locator(".js-plotly-plot").nth(1).locator(".xtick text").all_text_contents()
     assert ticks == ["a", "dog", "∅", "∅", "∅", "∅"]
     assert not painted(page, 1)[:, 2:].any()
+
+
+def test_notebooks_and_their_sequences_have_titles_and_the_address_has_their_names(
+    open_page: Open, server: str
+) -> None:
+    page = open_page(f"{server}/?source=notebook&notebook=multi-head&sequence=1")
+    notebook, sequence = (page.locator(f".st-key-{key} input") for key in ("notebook", "sequence"))
+    expect(notebook).to_have_value("Multi-head attention, three sentences")
+    expect(sequence).to_have_value("1: This is a basic example paragraph.")
+
+    def choose_last() -> None:
+        sequence.click()
+        page.get_by_role("option").last.click()
+
+    acted(page, choose_last)
+    assert query(page) == {"source": "notebook", "notebook": "multi-head", "sequence": "2"}
+    acted(page, page.go_back)
+    expect(sequence).to_have_value("1: This is a basic example paragraph.")
+
+    def choose_first_notebook() -> None:
+        notebook.click()
+        page.get_by_role("option").first.click()
+
+    acted(page, choose_first_notebook)
+    assert query(page) == {"source": "notebook", "notebook": "heatmaps-unscaled"}

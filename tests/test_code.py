@@ -404,7 +404,7 @@ def test_every_notebook_and_every_sequence(name: str, sequence: int) -> None:
     program = check(Notebook(name, sequence))
     assert n_lines(program) <= 28
     assert longest(program) <= 100
-    assert f'the notebook "{name}"' in program
+    assert f'the notebook "{Notebook(name).title.replace("ᵀ", "^T")}"' in program
 
 
 # -- sources to come --------------------------------------------------------------------------

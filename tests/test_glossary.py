@@ -34,6 +34,11 @@ def test_a_shape_has_the_sizes_of_the_layer() -> None:
         ("z", ["head_output"]),
         ("A", ["weights", "head_output"]),  # notebook 4 calls the head's output A
         ("no such name", []),
+        ("W_Q", ["query", "w_q"]),
+        ("q_proj", ["w_q"]),
+        ("attn_mask", ["mask"]),
+        ("logits", ["scores", "scaled_scores", "masked_scores"]),
+        ("softmax", ["weights"]),
     ],
 )
 def test_a_name_finds_its_steps(asked: str, found: list[str]) -> None:

@@ -35,7 +35,7 @@ def test_the_lab_paints_the_numbers_of_a_notebook_and_says_what_differs(name: st
 
 def test_a_batch_offers_its_sequences_and_shows_the_chosen_one() -> None:
     app = opened("app.py", source="notebook", notebook="averaging-trick", sequence="3")
-    assert app.selectbox(key="sequence").options == ["0", "1", "2", "3"]
+    assert app.selectbox(key="sequence").options == [f"{i}: row {i} of the batch" for i in range(4)]
     expected = Notebook("averaging-trick", 3).trace().layers[0].head_output[0].numpy()
     np.testing.assert_allclose(step(app, "head_output"), expected)
 

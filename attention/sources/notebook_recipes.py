@@ -16,6 +16,7 @@ from torch import Generator, Tensor
 
 from attention import masks
 from attention.attend import attend, dot_scores, mask_scores, mix_values, project, sinusoidal, softmax_weights
+from attention.sources.notebooks import SENTENCES
 from attention.trace import Layer
 
 Recipe = Callable[[int], tuple[tuple[str, ...], Layer]]
@@ -25,8 +26,6 @@ OCEANIC = (
     "mathematics catalogues everything not self-contradictory within its vast inventory physics "
     "is an island of structures rich enough to contain their own beholders"
 )
-SENTENCES = ("I wonder what will come next!", "This is a basic example paragraph.", "Hello, what is a basic split?")
-
 
 # -- 1: heatmaps, after https://sebastianraschka.com/blog/2023/self-attention-from-scratch.html ----
 

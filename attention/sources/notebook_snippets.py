@@ -93,11 +93,12 @@ _LINES: dict[str, tuple[str, ...]] = {
 
 def snippet(name: str, sequence: int, trace: Trace) -> Snippet:
     """The beginning for the notebook `name` and the `sequence` of it that is shown."""
-    from attention.sources.notebook_recipes import SENTENCES
+    from attention.sources.notebooks import SENTENCES, Notebook
 
     cleaned = [literals.text(sentence.lower().rstrip("!.?")) for sentence in SENTENCES]
     sentences = "\n".join(literals.filled("sentences = [", cleaned, "]"))
     lines = "\n".join(_LINES[name]).format(sequence=sequence, sentences=sentences).split("\n")
     hidden = trace.layers[0].mask is not None
-    about = f'the notebook "{name}"' + (f", sequence {sequence}" if sequence else "")
+    title = Notebook(name).title.replace("ᵀ", "^T")  # the program is ASCII, for any editor
+    about = f'the notebook "{title}"' + (f", sequence {sequence}" if sequence else "")
     return Snippet(about, tuple(lines), mask_rule(AttentionConfig(mask="causal")) if hidden else "")

@@ -19,7 +19,11 @@ class _Entry(NamedTuple):
     notes: tuple[str, ...]
     n_sequences: int = 1
     random: bool = True
+    sentences: tuple[str, ...] = ()
 
+
+# What the fourth notebook reads.
+SENTENCES = ("I wonder what will come next!", "This is a basic example paragraph.", "Hello, what is a basic split?")
 
 _LABELS = (
     "The notebook's labels follow the sorted vocabulary but its rows the sentence, so 21 of 22 labels stand at the wrong row; "
@@ -89,7 +93,8 @@ _ENTRIES = {
             "here nothing is hidden, and where the Lab hides a score it is −∞.",
             'The notebook\'s tokenizer removes only "!", "." and "?", so in the third sentence "hello," keeps its comma.',
         ),
-        n_sequences=3,
+        n_sequences=len(SENTENCES),
+        sentences=SENTENCES,
     ),
     "self-attention-class": _Entry(
         "A self-attention class, three tokens",
@@ -138,6 +143,12 @@ class Notebook:
     def n_sequences(self) -> int:
         """How many sequences the notebook runs at once."""
         return _ENTRIES[self.name].n_sequences
+
+    @property
+    def sequences(self) -> tuple[str, ...]:
+        """The sequences as a person reads them in a menu: their sentences, where they have some."""
+        entry = _ENTRIES[self.name]
+        return entry.sentences or tuple(f"row {i} of the batch" for i in range(entry.n_sequences))
 
     def trace(self) -> Trace:
         """Every step that the notebook makes, in its own precision; what it does not make is None."""

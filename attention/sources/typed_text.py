@@ -59,7 +59,12 @@ class TypedText:
     @property
     def n_sequences(self) -> int:
         """How many sequences the text holds: its lines that are not blank."""
-        return max(1, len(_lines(self.text)))
+        return len(self.sequences)
+
+    @property
+    def sequences(self) -> tuple[str, ...]:
+        """The sequences as they were typed."""
+        return tuple(_lines(self.text)) or (self.text,)
 
     def showing(self, head: int) -> TypedText:
         """The source to show one head of: itself, or one that keeps this head alone.

@@ -5,7 +5,7 @@ The keys are public, links depend on them, and a default never changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -116,6 +116,7 @@ def carry_over(title: str) -> None:
     another = st.session_state.get("page", title) != title
     if another:
         st.session_state.update(st.session_state.get("kept", {}))
+        st.session_state.pop("named_in_address", None)  # an address that says nothing of them is no Back
     turned = st.session_state.pop("turned", {})
     if went_back():
         for key in HELD:
@@ -280,13 +281,17 @@ def choose_mask(cells: str) -> None:
     _set({"mask": "custom" if cells else "none", "cells": cells})
 
 
-def chosen_of(knobs: Knobs, label: str, key: str, how_many: int, **more: Any) -> int:
-    """One of several things that count from zero; without a widget where there is only one."""
-    if how_many > 1:
-        return int(knobs.select(label, key, range(how_many), **more))
+def chosen_of(knobs: Knobs, label: str, key: str, names: Sequence[str], **more: Any) -> int:
+    """One of several things that count from zero and have names; without a widget where there is only one."""
+    if len(names) > 1:
+        return int(
+            knobs.named(label, key, {i: f"{i}: {name}" if name else str(i) for i, name in enumerate(names)}, **more)
+        )
     asked_for().pop(key, None)
     asked = st.query_params.get(key)
-    if key not in st.session_state and asked not in (None, "0"):  # a widget that goes takes its value along by itself
+    if key not in st.session_state and asked not in (None, "0"):
         knobs.notes.keep(f"The link asks for {key} “{asked}”; there is only {key} 0, which is shown.")
+    if asked is not None:
         del st.query_params[key]
+    st.session_state.pop(key, None)
     return 0

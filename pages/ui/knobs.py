@@ -109,6 +109,33 @@ class Knobs:
         more = {"options": options, "index": options.index(default), **more}
         return self._bound(st.selectbox, label, key, default, _one_of(options), expected, **more)
 
+    def named(self, label: str, key: str, names: Mapping[Any, str], **more: Any) -> Any:
+        """A select box that shows the `names` of its options; the options themselves stand in the URL.
+
+        Streamlit writes what is shown into the URL of a bound widget, so this one is not bound.
+        """
+        options = list(names)
+        default = self.defaults[key] if self.defaults[key] in options else options[0]
+        read, expected = _one_of(options), f"one of {', '.join(map(str, options))}"
+        in_address = st.session_state.setdefault("named_in_address", {})
+        there = st.query_params.get(key)
+        self.drawn[key] = in_url(default)
+        if key in self.asked:
+            st.session_state[key] = self._read(key, self.asked.pop(key), default, read, expected)
+        elif there is not None and (key not in st.session_state or there != in_address.get(key)):
+            st.session_state[key] = self._read(key, there, default, read, expected)  # a link, or Back
+        elif st.session_state.get(key) not in options or (there is None and in_address.get(key) is not None):
+            st.session_state[key] = default
+        if self.locked:
+            return st.session_state[key]
+        value = st.selectbox(label, options, key=key, format_func=names.__getitem__, **more)
+        in_address[key] = in_url(value) if value != default else None
+        if in_address[key] is not None and there != in_address[key]:
+            st.query_params[key] = in_address[key]
+        elif in_address[key] is None and there is not None:
+            del st.query_params[key]
+        return value
+
     def steps(self, label: str, key: str, options: Iterable[Any], **more: Any) -> Any:
         """A slider over a few `options`."""
         options = list(options)

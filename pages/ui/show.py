@@ -11,6 +11,7 @@ import streamlit as st
 
 from attention import Explanation, Step, glossary
 from attention.printed import DIGITS
+from attention.trace import Parameter
 from pages.ui import figure, inputs
 from pages.ui.figure import Around, Figure
 from pages.ui.figure import shares as shares_figure
@@ -119,23 +120,26 @@ def grid(ticks: pd.DataFrame, key: str, on_edit: Callable[[pd.DataFrame], None])
     st.data_editor(ticks, key=key, on_change=edited, width="stretch")
 
 
-def card(step: Step, shape: str) -> None:
-    """A step of the glossary: its names, its formula, its axes and its kind of number."""
+def card(entry: Step | Parameter, shape: str) -> None:
+    """A step or parameter of the glossary: its names, its formula or what it is for, its axes and its kind of number."""
     others = "".join(
         f"<dt>{html.escape(who)}</dt><dd><code>{html.escape(name)}</code></dd>"
-        for who, name in glossary.libraries(step)
+        for who, name in glossary.libraries(entry)
     )
-    if numbered := glossary.notebooks(step):
+    if numbered := glossary.notebooks(entry):
         said = " ".join(
             f"<span><small>{number}:</small> <code>{html.escape(name)}</code></span>" for number, name in numbered
         )
         others += f"<dt>notebooks</dt><dd>{said}</dd>"
-    st.markdown(f"**`{step.name}`**")
-    st.latex(step.equation)
-    st.html(
-        f"<div class='axes'>{html.escape(shape)}</div><div class='kind {step.kind}'>{html.escape(glossary.KINDS[step.kind])}</div>"
-        f"<dl class='elsewhere'>{others}</dl>"
-    )
+    st.markdown(f"**`{entry.name}`**")
+    if isinstance(entry, Step):
+        kind = f"<div class='kind {entry.kind}'>{html.escape(glossary.KINDS[entry.kind])}</div>"
+        st.latex(entry.equation)
+    else:
+        kind = "<div class='kind parameter'>parameter: no step, but what makes one</div>"
+        st.latex(entry.symbol if "_" in entry.symbol else rf"\text{{{entry.symbol}}}")
+        st.markdown(entry.meaning)
+    st.html(f"<div class='axes'>{html.escape(shape)}</div>{kind}<dl class='elsewhere'>{others}</dl>")
 
 
 def lines(rows: pd.DataFrame) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
@@ -19,10 +21,11 @@ GIVEN = {"X and weights": ("x", "w_q", "w_k", "w_v", "w_o"), "Q, K and V": ("que
 
 
 def _notebook(knobs: Knobs) -> Notebook:
-    name = knobs.select(
-        "Notebook", "notebook", NOTEBOOKS, help="One of the five “attention from scratch” notebooks, to the digit."
+    titles = {name: Notebook(name).title for name in NOTEBOOKS}
+    name = knobs.named(
+        "Notebook", "notebook", titles, help="One of the five “attention from scratch” notebooks, to the digit."
     )
-    source = Notebook(name, _sequence(knobs, Notebook(name).n_sequences))
+    source = Notebook(name, _sequence(knobs, Notebook(name).sequences))
     if not knobs.locked:
         continued.offer(source)
     return source
@@ -51,7 +54,7 @@ def _typed_text(knobs: Knobs) -> TypedText:
         help="Each word and each punctuation mark becomes a token; each line is a sequence of its own. "
         "Ctrl+Enter, or a click elsewhere, shows it.",
     )
-    sequence = _sequence(knobs, TypedText(text).n_sequences)
+    sequence = _sequence(knobs, TypedText(text).sequences)
     above = held(knobs.notes, *AFTER_THE_SCORES, "d_model", "seed")
     # Drawn below, but the heads must know it now.
     identity = peek("init") == "identity"
@@ -102,10 +105,10 @@ def _typed_text(knobs: Knobs) -> TypedText:
     return source.showing(int(head) if head.isdecimal() and head.isascii() else 0)
 
 
-def _sequence(knobs: Knobs, n_sequences: int) -> int:
+def _sequence(knobs: Knobs, sequences: Sequence[str]) -> int:
     """Which of several sequences is shown; a widget only where there is more than one."""
     return chosen_of(
-        knobs, "Sequence", "sequence", n_sequences, help="Each line, or each row of a batch, is one sequence."
+        knobs, "Sequence", "sequence", sequences, help="Each line, or each row of a batch, is one sequence."
     )
 
 
