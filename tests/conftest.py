@@ -30,6 +30,7 @@ from playwright.sync_api import (
     sync_playwright,
 )
 from playwright.sync_api import TimeoutError as TooLong
+from streamlit.testing.v1 import AppTest
 from replicas import Replicas, Visitor, running_proxy
 from xdist.scheduler import LoadScopeScheduling
 
@@ -64,6 +65,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneSetOfRepl
 
 def unpack(message: bytes) -> list[dict[str, Any]]:
     """The figures of one message to the figure component, arrays as numpy: what the page will paint."""
+    figures: list[dict[str, Any]] = unpacked(message)["figures"]
+    return figures
+
+
+def unpacked(message: bytes) -> dict[str, Any]:
+    """One message to the figure component: its figures, and the strip, controls and line around them."""
     (size,) = struct.unpack_from("<I", message)
     start = 4 + size
 
@@ -74,7 +81,23 @@ def unpack(message: bytes) -> list[dict[str, Any]]:
         count = int(np.prod(place["shape"]))
         return np.frombuffer(message, place["dtype"], count, start + place["at"]).reshape(place["shape"])
 
-    return json.loads(message[4:start], object_hook=revive)["figures"]
+    whole: dict[str, Any] = json.loads(message[4:start], object_hook=revive)
+    return whole
+
+
+def around(app: AppTest) -> dict[str, Any]:
+    """What the page tells the component of its maps; the controls and the steps of the strip by their names."""
+    message = next(
+        unpacked(one.proto.bytes) for one in app.get("bidi_component") if b'"controls":[{' in one.proto.bytes
+    )
+    by_name = {part: {one["name"]: one for one in message[part] or ()} for part in ("controls", "strip")}
+    return {**message, **by_name}
+
+
+def turn(app: AppTest, **knobs: Any) -> AppTest:
+    """Turns knobs as the component does, which AppTest cannot click."""
+    app.session_state["turned"] = knobs
+    return app.run()
 
 
 def free_port() -> int:

@@ -31,6 +31,7 @@ ORDER = (
         "screen",
         "mosaic",
         "plots",
+        "factors",
         "paper",
         "glossary",
     ),

@@ -118,5 +118,5 @@ def test_row_sums_are_told_as_they_are(rows, said):
 
 
 def test_a_cell_is_called_by_its_tokens_and_positions():
-    assert frames.names(trace(), Cell("weights", 0, 4, 1)) == ("query 4 the", "key 1 cat")
-    assert frames.names(trace(), Cell("query", 0, 2, 3)) == ("query 2 sat", "d_k 3")
+    assert frames.names(trace(), Cell("weights", 0, 4, 1)) == (("query", "the"), ("key", "cat"))
+    assert frames.names(trace(), Cell("query", 0, 2, 3)) == (("query", "sat"), ("d_k", ""))

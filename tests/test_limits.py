@@ -7,7 +7,7 @@ import sys
 from weakref import ref
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, turn
 from test_pages import drawn, opened, said
 
 from attention import AttentionConfig, ConfigError, Matrices, TypedText
@@ -90,5 +90,5 @@ def test_a_session_that_is_still_open_keeps_no_trace_from_leaving() -> None:
     kept.clear()
     gc.collect()
     assert mine() is None
-    app.selectbox(key="head").set_value(1).run()  # and the page works on
+    turn(app, head=1)  # and the page works on
     assert not app.exception

@@ -7,7 +7,7 @@ from typing import Any
 from attention import Cell, Layer, Trace, explain, frames
 from attention.config import MASKS
 from attention.scales import COLORS
-from pages.ui.inputs import DEFAULTS, MOST, TEMPERATURES, VIEWS, now
+from pages.ui.inputs import DEFAULTS, HELD, MOST, TEMPERATURES, VIEWS, now
 from pages.ui.knobs import in_url, left_open
 
 Control = dict[str, Any]
@@ -101,7 +101,7 @@ def line(trace: Trace, index: int, cell: Cell) -> dict[str, Any]:
 
 def defaults() -> dict[str, str]:
     """What the held knobs are where the address does not name them; the page writes it by itself."""
-    return {key: in_url(value) for key, value in DEFAULTS.items()}
+    return {key: in_url(DEFAULTS[key]) for key in HELD}
 
 
 def _control(kind: str, name: str, label: str, help_text: str, **more: Any) -> Control:

@@ -79,14 +79,17 @@ class Knobs:
         default = default if default in options else options[0]
         if key in st.session_state and st.session_state[key] not in options:
             st.session_state[key] = default
-        return self._bound(None, "", key, default, _one_of(options), f"one of {', '.join(map(str, options))}")
+        texts = [in_url(option) for option in options]
+        expected = " or ".join(texts) if len(texts) < 3 else f"one of {', '.join(texts)}"
+        return self._bound(None, "", key, default, _one_of(options), expected)
 
     def number(self, key: str, low: int, high: int) -> int:
         """A knob without a widget for whole numbers; what the range no longer has becomes the nearest that it has."""
         default = min(max(self.defaults[key], low), high)
         if isinstance(now := st.session_state.get(key), int):
             st.session_state[key] = min(max(now, low), high)
-        return int(self._bound(None, "", key, default, _within(int, low, high), f"a whole number from {low} to {high}"))
+        expected = f"a whole number from {low} to {high}" if low < high else f"{low}, the only one there is"
+        return int(self._bound(None, "", key, default, _within(int, low, high), expected))
 
     def real(self, key: str, low: float, high: float) -> float:
         """A knob without a widget for numbers."""
