@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from attention.arithmetic import Cell
+from attention.mosaic import of_head
 from attention.tokens import label
 from attention.trace import Trace, find_step
 
@@ -40,6 +42,39 @@ def frame(trace: Trace, step: str, layer: int = 0, head: int = 0) -> pd.DataFram
 def csv(trace: Trace, step: str, layer: int = 0, head: int = 0) -> str:
     """The same table as CSV, every float to its full precision."""
     return frame(trace, step, layer, head).to_csv()
+
+
+def long(
+    trace: Trace, steps: Sequence[str], layer: int = 0, heads: Sequence[int] = (0,), most: int | None = None
+) -> pd.DataFrame:
+    """Steps as one long table, a row for each number of a matrix: head, row, column, and its value in each of the steps.
+
+    The steps have the same axes; those without heads stand there once, without a head. With `most`, no more rows than that.
+
+    Raises:
+        MissingError: the trace has no such layer, step or head.
+    """
+    import numpy as np
+    import pandas as pd
+
+    found, shown = find_step(steps[0]), trace.layer(layer)
+    rows, columns = shown[steps[0]].shape[-2:]
+    heads = heads if found.per_head else (0,)
+    if most is not None:
+        heads = heads[: -(-most // (rows * columns))]
+        rows = min(rows, -(-most // columns))
+    names = {
+        axis.removesuffix("_pos"): _names(trace, axis, size)
+        for axis, size in ((found.row_axis, rows), (found.column_axis, columns))
+    }
+    (row, row_names), (column, column_names) = names.items()
+    table = {
+        **({"head": np.repeat(np.array(heads), rows * columns)} if found.per_head else {}),
+        row: np.tile(np.repeat(np.array(row_names), columns), len(heads)),
+        column: np.tile(np.array(column_names), rows * len(heads)),
+        **{step: np.concatenate([of_head(shown, step, head)[:rows].reshape(-1) for head in heads]) for step in steps},
+    }
+    return pd.DataFrame(table)[:most]
 
 
 def row_sums(weights: Tensor) -> str:

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attention import masks
+from attention import frames, masks
 from attention.arithmetic import Cell
 from attention.attend import softmax_weights
 from attention.tokens import label
@@ -48,6 +48,15 @@ def grid(trace: Trace, layer: int = 0) -> pd.DataFrame:
         for tokens in (trace.tokens, trace.key_tokens)
     )
     return pd.DataFrame(visible_cells(trace, layer).numpy(), index=query_names, columns=key_names)
+
+
+def table(trace: Trace, layer: int = 0, head: int = 0, most: int | None = None) -> pd.DataFrame:
+    """The mask with what it does in one head, a row for each cell: query, key, whether it may attend, score and weight."""
+    shown = trace.layer(layer)
+    steps = [step for step in ("masked_scores", "weights") if getattr(shown, step) is not None]
+    rows = frames.long(trace, steps or ["scores"], layer, (head,), most).drop(columns="head")
+    rows.insert(2, "may attend", visible_cells(trace, layer).flatten().numpy()[: len(rows)])
+    return rows
 
 
 def cells_of(ticks: pd.DataFrame) -> str:

@@ -65,7 +65,7 @@ def heads_json(
     mosaic = np.full(shape, np.nan, dtype=shown[step].numpy().dtype)
     at, hidden = np.zeros(shape, dtype=np.uint32), np.zeros(shape, dtype=bool)
     for panel in panels:
-        matrix = _of_head(shown, step, panel.head)
+        matrix = of_head(shown, step, panel.head)
         mosaic[panel.place] = pooled(matrix, block, block)
         if block > 1:
             at[panel.place] = places(matrix, block, block)
@@ -112,7 +112,7 @@ def _panels_across(n_heads: int, rows: int, columns: int) -> int:
     return min(divisors(n_heads), key=lambda across: abs(math.log(across / ideal)))
 
 
-def _of_head(layer: Layer, step: str, head: int) -> NDArray[Any]:
+def of_head(layer: Layer, step: str, head: int) -> NDArray[Any]:
     """One head's matrix, made now where the layer has kept another head's only."""
     if layer.only in (None, head) or find_step(step).axes != MAP_AXES:
         return layer.matrix(step, head).numpy()

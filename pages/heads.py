@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from attention import AttentionError, plots
+from attention import AttentionError, find_step, frames, plots
 from attention.drawing import Spec
 from attention.mosaic import MOSAIC_CELLS, SCREEN_CELLS
 from pages.ui import inputs, show
@@ -40,3 +40,11 @@ show.figures(
 if st.session_state.pop("heads_opened", False):
     # Streamlit refuses bound keys here; their widgets write themselves into the address on the next page. A locked page has none.
     st.switch_page("app.py", query_params={**inputs.state(), **inputs.modes()} if locked() else {})
+
+step, layer = page.cell.step, page.layer
+heads = range(layer.n_heads) if find_step(step).per_head else range(1)
+show.long_table(
+    lambda most: frames.long(page.trace, [step], page.index, heads, most),
+    len(heads) * layer.matrix(step, page.cell.head).numel(),
+    f"{step}-L{page.index}-heads.csv",
+)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import streamlit as st
 
 from attention import Cell, plots
-from pages.ui import inputs, show
-from pages.ui.knobs import locked
+from pages.ui import controls, inputs, show
+from pages.ui.knobs import locked, peek
 from pages.ui.start import start
 
-page = start("Masks", "A mask decides which keys a query may look at. Click a cell of the mask to allow or to hide it.")
+# What is clicked here does nothing where the mask is not a knob, or no knob may be turned.
+clickable = not locked() and peek("source") != "notebook"
+page = start(
+    "Masks",
+    "A mask decides which keys a query may look at." + " Click a cell of the mask to allow or to hide it." * clickable,
+)
 
 from attention import mask_lessons
 
@@ -20,7 +27,7 @@ visible = mask_lessons.visible_cells(page.trace, page.index)
 
 
 def toggle(step: str, x: int, y: int) -> None:
-    if step == "mask" and page.mask_is_a_knob and not locked():
+    if step == "mask" and clickable:
         inputs.choose_mask(mask_lessons.toggled(visible, y, x))
     elif step != "mask":
         inputs.choose(Cell(step, cell.head, y, x))
@@ -31,9 +38,11 @@ maps = [
     plots.mask_map(page.trace, page.index, cell),
     *(plots.heatmap_json(page.trace, step, page.index, cell.head, cell, inputs.now("colors")) for step in shown),
 ]
-show.figures(maps, "masks_maps", toggle, page.around(line=True), inputs.turn)
+around = page.around(line=True)
+around = replace(around, controls=controls.with_mask_buttons(around.controls))
+show.figures(maps, "masks_maps", toggle, around, inputs.turn)
 
-if page.mask_is_a_knob and not locked():
+if clickable:
     with st.container(horizontal=True):
         hide = mask_lessons.hide_query(visible, cell.row) if cell.row < len(page.trace.tokens) else ""
         st.button(f"Hide every key from query {cell.row}", on_click=inputs.choose_mask, args=(hide,), disabled=not hide)
@@ -51,6 +60,12 @@ elif not locked():
     st.info(
         "This source brings its own mask. To click one together, choose typed text or your own matrices as the source."
     )
+
+show.long_table(
+    lambda most: mask_lessons.table(page.trace, page.index, cell.head, most),
+    visible.numel(),
+    f"mask-L{page.index}-H{cell.head}.csv",
+)
 
 st.markdown("## A query that sees no key")
 st.markdown(

@@ -30,8 +30,8 @@ from playwright.sync_api import (
     sync_playwright,
 )
 from playwright.sync_api import TimeoutError as TooLong
-from streamlit.testing.v1 import AppTest
 from replicas import Replicas, Visitor, running_proxy
+from streamlit.testing.v1 import AppTest
 from xdist.scheduler import LoadScopeScheduling
 
 # As the server does: with more threads BLAS sums in another order, and the last bit differs.

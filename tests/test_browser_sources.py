@@ -38,6 +38,25 @@ def test_a_click_on_the_mask_hides_a_cell_and_the_link_carries_it(open_page: Ope
     np.testing.assert_array_equal(painted(page, 1), trace.layers[0].weights[0].numpy())
 
 
+def test_the_menu_opens_masks_on_causal_and_an_address_means_what_it_says(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{urlencode({'text': TEXT})}")
+    link = page.get_by_role("link", name="Masks")
+    link.hover()
+    page.mouse.down()  # what a new tab would open
+    assert "mask=causal" in (link.get_attribute("href") or "")
+    page.mouse.up()
+    expect(page.get_by_role("button", name="causal", pressed=True)).to_be_visible()
+    settled(page)
+    np.testing.assert_array_equal(painted(page, 0), masks.causal(6, 6).numpy())
+    page.wait_for_function("location.search.includes('mask=causal')")
+    acted(page, lambda: page.get_by_role("group", name="Mask").get_by_role("button", name="none").click())
+    expect(page.get_by_role("button", name="none", pressed=True)).to_be_visible()
+    assert painted(page, 0).all()
+    page.wait_for_function("!location.search.includes('mask=')")
+    other = open_page(page.url, fresh=True)
+    assert painted(other, 0).all()
+
+
 def test_a_second_click_allows_the_cell_again(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/masks?{urlencode({'text': TEXT, 'mask': 'causal'})}")
     acted(page, lambda: click_cell(page, 0, row=5, column=0))

@@ -120,3 +120,32 @@ def test_row_sums_are_told_as_they_are(rows, said):
 def test_a_cell_is_called_by_its_tokens_and_positions():
     assert frames.names(trace(), Cell("weights", 0, 4, 1)) == (("query", "the"), ("key", "cat"))
     assert frames.names(trace(), Cell("query", 0, 2, 3)) == (("query", "sat"), ("d_k", ""))
+
+
+def test_a_long_table_has_every_number_once_beside_its_head_query_and_key() -> None:
+    trace = TypedText("the cat sat", AttentionConfig(n_heads=2, d_model=8)).trace()
+    table = frames.long(trace, ["weights"], heads=range(2))
+    assert list(table) == ["head", "query", "key", "weights"]
+    assert len(table) == 2 * 3 * 3
+    weights = trace.layers[0].weights
+    for i, (head, query, key) in enumerate((h, q, k) for h in range(2) for q in range(3) for k in range(3)):
+        expected = (
+            head,
+            f"{query} {trace.tokens[query]}",
+            f"{key} {trace.tokens[key]}",
+            weights[head, query, key].item(),
+        )
+        assert tuple(table.iloc[i]) == expected
+    for most in (1, 4, 9, 10, 17, 18, 100):
+        assert frames.long(trace, ["weights"], heads=range(2), most=most).equals(table[:most])
+    both = frames.long(trace, ["masked_scores", "weights"], heads=[1])
+    assert list(both) == ["head", "query", "key", "masked_scores", "weights"]
+    assert list(frames.long(trace, ["output"])) == ["query", "d_model", "output"]
+
+
+def test_a_long_table_of_a_long_text_makes_the_heads_that_are_not_kept() -> None:
+    config = AttentionConfig(n_heads=2, d_model=8)
+    whole, one = TypedText("a b c d", config).trace(), TypedText("a b c d", config, only=1).trace()
+    assert one.layers[0].only == 1
+    made = [frames.long(trace, ["weights"], heads=range(2)) for trace in (whole, one)]
+    np.testing.assert_allclose(made[0]["weights"], made[1]["weights"], atol=1e-7)

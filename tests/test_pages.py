@@ -307,6 +307,44 @@ def test_heads_that_are_as_they_should_be_are_not_spoken_of(link: dict[str, str]
     assert not said(opened("app.py", **link))
 
 
+@pytest.mark.parametrize("page", ["pages/heads.py", "pages/masks.py"])
+def test_the_maps_have_a_long_table_that_is_made_when_it_is_unfolded(page: str) -> None:
+    app = opened(page, mask="causal", head="1")
+    folded = len(app.dataframe)
+    app.session_state["long_table"] = True
+    app.run()
+    assert not app.exception
+    assert len(app.dataframe) == folded + 1
+    weights = TypedText(DEFAULT_TEXT, AttentionConfig(mask="causal")).trace().layers[0].weights.numpy()
+    [table] = [one.value for one in app.dataframe if "weights" in one.value]
+    shown = weights if page == "pages/heads.py" else weights[1]
+    np.testing.assert_array_equal(table["weights"], shown.flatten())
+    if page == "pages/masks.py":
+        assert list(table) == ["query", "key", "may attend", "masked_scores", "weights"]
+        np.testing.assert_array_equal(table["may attend"], np.tril(np.ones((9, 9))).flatten())
+
+
+def test_masks_has_buttons_for_the_kinds_of_masks() -> None:
+    def buttons(**link: str) -> list[str]:
+        return around(opened("pages/masks.py", **link))["controls"]["mask"]["buttons"]
+
+    assert buttons() == ["none", "causal", "window", "prefix"]
+    cells = "9x9.eNpjYACCBhDBAAADCwCB"
+    assert buttons(mask="custom", cells=cells)[-1] == "custom"
+    assert buttons(cells=cells)[-1] == "custom", "what was clicked stays within reach"
+    assert buttons(mask="padding")[-1] == "padding"
+    assert "buttons" not in around(opened("app.py"))["controls"]["mask"]
+
+
+@pytest.mark.parametrize("link", [{"lock": "1"}, {"source": "notebook"}, {"lock": "1", "mask": "causal"}])
+def test_masks_does_not_ask_for_clicks_that_do_nothing(link: dict[str, str]) -> None:
+    app = opened("pages/masks.py", **link)
+    assert not app.exception
+    assert not any(b'"buttons":["none"' in one.proto.bytes for one in app.get("bidi_component"))
+    assert "Click a cell" not in " ".join(caption.value for caption in app.caption)
+    assert "Click a cell of the mask" in " ".join(caption.value for caption in opened("pages/masks.py").caption)
+
+
 def test_a_cell_outside_a_smaller_map_moves_inside() -> None:
     app = opened("app.py", q="8", k="8")
     app.text_area(key="text").set_value("only three words").run()

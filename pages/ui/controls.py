@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attention import Cell, Layer, Trace, explain, frames
@@ -102,6 +103,13 @@ def line(trace: Trace, index: int, cell: Cell) -> dict[str, Any]:
 def defaults() -> dict[str, str]:
     """What the held knobs are where the address does not name them; the page writes it by itself."""
     return {key: in_url(DEFAULTS[key]) for key in HELD}
+
+
+def with_mask_buttons(controls: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The controls with the usual kinds of masks as buttons: custom where cells have been clicked, and always what is in use."""
+    usual = ["none", "causal", "window", "prefix", *(["custom"] if now("cells") else [])]
+    buttons = usual if now("mask") in usual else [*usual, now("mask")]
+    return [{**one, "buttons": buttons} if one["name"] == "mask" else one for one in controls]
 
 
 def _control(kind: str, name: str, label: str, help_text: str, **more: Any) -> Control:

@@ -15,7 +15,7 @@ from attention import STEPS, AttentionConfig, Cell, Layer, Trace
 from attention.config import MASKS
 from attention.scales import COLORS
 from attention.sources.matrices import SYMBOLS
-from pages.ui.knobs import Knobs, asked_for, in_url, standing, went_back
+from pages.ui.knobs import Knobs, asked_for, in_url, locked, standing, went_back
 from pages.ui.limits import MAX_D_MODEL, MAX_TOKENS
 from pages.ui.matrices import too_long, whole_text
 from pages.ui.notes import Notes
@@ -127,6 +127,10 @@ def carry_over(title: str) -> None:
         for key in HELD:
             if key in st.query_params:
                 st.session_state.pop(key, None)  # the link to this page says it
+        # A page about masks opens with one; an address and a state file mean what they say.
+        as_said = went_back() or asked_for() or locked() or standing("source") == "notebook"
+        if title == "Masks" and not as_said and standing("mask") in ("", "none"):
+            st.session_state["mask"] = "causal"
     _read().clear()
 
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TABLE_CELLS = 64 * 64  # a table of more is not made unasked
+LONG_TABLE_ROWS = 512 * 512  # of a table that is unfolded
+SPREADSHEET_ROWS = 2**20 - 1  # below a heading
 _STYLES = (Path(__file__).parent / "styles.css").read_text(encoding="utf-8")
 _NO_SIDEBAR = """
 [data-testid=stSidebar], [data-testid=stExpandSidebarButton] { display: none; }
@@ -181,6 +183,32 @@ def table(rows: Callable[[], pd.DataFrame], n_cells: int, csv: Callable[[], str]
             if unfolded.open:
                 numbers()
     st.download_button("Download CSV", csv, file_name=file_name, mime="text/csv", on_click="ignore")
+
+
+def long_table(rows: Callable[[int], pd.DataFrame], n_rows: int, file_name: str) -> None:
+    """All numbers of a map of several matrices as one long table, folded away and made when it is unfolded.
+
+    `rows(most)` gives at most so many of them. A CSV file has as many as a spreadsheet holds.
+    """
+    with st.expander("The same as a table", key="long_table", on_change="rerun") as unfolded:
+        if not unfolded.open:
+            return
+        made = rows(LONG_TABLE_ROWS)
+        if n_rows > LONG_TABLE_ROWS:
+            more = (
+                f" has {SPREADSHEET_ROWS:,}, as many as a spreadsheet holds"
+                if n_rows > SPREADSHEET_ROWS
+                else " has all"
+            )
+            st.caption(f"The first {LONG_TABLE_ROWS:,} of {n_rows:,} numbers; the CSV file{more}.")
+        st.dataframe(made, hide_index=True, width="stretch", column_config=_digits(made))
+        st.download_button(
+            "Download CSV",
+            lambda: rows(SPREADSHEET_ROWS).to_csv(index=False),
+            file_name=file_name,
+            mime="text/csv",
+            on_click="ignore",
+        )
 
 
 def _digits(rows: pd.DataFrame) -> dict[str, Any]:

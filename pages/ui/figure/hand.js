@@ -26,8 +26,21 @@ function choice(place, control) {
     if (name === "mask" && value !== "custom") place.acts.follow({ mask: maskNow(place) }); // whose cells only Python knows
     place.acts.release({ [name]: value });
   });
-  select.show = ({ value }) => { select.value = value; };
-  return [select];
+  select.show = ({ value }) => { select.value = value; press(); };
+  // On a page that is about this knob, its usual options stand side by side.
+  const buttons = (control.buttons ?? []).map((value) => made("button", { type: "button", textContent: value }));
+  const press = () => buttons.forEach((button) => { button.ariaPressed = String(button.textContent === select.value); });
+  for (const button of buttons) {
+    button.addEventListener("click", () => {
+      select.value = button.textContent;
+      press();
+      select.dispatchEvent(new Event("change"));
+    });
+  }
+  if (!buttons.length) return [select];
+  select.hidden = true;
+  const group = made("span", { className: "choices", role: "group", ariaLabel: control.label }, ...buttons);
+  return [select, group];
 }
 
 // A whole number; where some are `offered`, they are picked from a list, and any other is typed.

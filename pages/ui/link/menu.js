@@ -7,6 +7,8 @@ function whole(link, search, inMenu) {
   const page = new URL(path || ".", location.href);
   const state = new URLSearchParams(search);
   if (!inMenu) for (const [key, value] of new URLSearchParams(own)) state.set(key, value);
+  // A page about masks opens with one, as the server does it in this tab; an address without one means none.
+  if (inMenu && page.pathname.endsWith("/masks") && !state.has("mask") && state.get("source") !== "notebook") state.set("mask", "causal");
   page.search = state;
   return page.href;
 }
