@@ -7,8 +7,9 @@ from importlib.resources import files
 from itertools import pairwise
 from urllib.parse import parse_qs, urlencode, urlsplit
 
+import numpy as np
 import pytest
-from conftest import ROOT, settled
+from conftest import ROOT, acted, click_cell, painted, settled
 from playwright.sync_api import BrowserContext, Page, expect
 
 from attention import STEPS
@@ -174,3 +175,62 @@ def test_headings_step_by_one(open_page: Open, server: str, name: str) -> None:
     assert levels.count(1) == 1
     assert levels[0] == 1
     assert all(after <= before + 1 for before, after in pairwise(levels))
+
+
+def test_a_tick_in_the_grid_of_the_mask_leaves_the_keyboard_in_its_cell(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/masks?text=a+b+c+d")
+    page.get_by_text("The mask as a grid, for the keyboard").click()
+    grid = page.locator(".st-key-masks_grid")
+    grid.locator("canvas").first.scroll_into_view_if_needed()
+    grid.locator("canvas").first.click(position={"x": 150, "y": 55})  # the first row, beside its name
+    focused = "document.activeElement.closest('.st-key-masks_grid') !== null"
+    page.wait_for_function(focused)
+    hidden = []
+    for _ in range(2):
+        acted(page, lambda: page.keyboard.press("Space"))
+        assert page.evaluate(focused)
+        hidden.append(np.argwhere(np.isnan(painted(page, 1))).tolist())
+        page.keyboard.press("ArrowDown")
+    (first,) = hidden[0]
+    assert hidden[1] == [first, [first[0] + 1, first[1]]]
+    click_cell(page, 0, row=first[0], column=first[1])  # the map shows it again, and so does the grid
+    page.wait_for_function(
+        "() => !document.querySelectorAll('.js-plotly-plot')[1].data[0].z[0].some((z) => !Number.isFinite(z))"
+    )
+
+
+@pytest.mark.parametrize("button", ["Copy link", "Understood"])
+def test_the_focus_does_not_fall_back_to_the_page(open_page: Open, server: str, button: str) -> None:
+    page = open_page(f"{server}/?heads=5")  # what the link gets wrong is said
+    control = page.get_by_role("button", name=button)
+    control.focus()
+    page.keyboard.press("Enter")
+    if button == "Copy link":
+        expect(page.locator(".links [role=status]").first).to_contain_text("opied")
+        expect(control).to_be_focused()
+    else:
+        expect(control).to_have_count(0)
+        page.wait_for_function("document.activeElement !== document.body")
+
+
+def test_what_copy_link_says_moves_nothing_and_goes(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{urlencode({'text': 'moon ' * 500})}", permissions=["clipboard-write"])
+    places = "[...document.querySelectorAll('h1, .st-key-menu, .st-key-share, .figures')].map((e) => JSON.stringify(e.getBoundingClientRect()))"
+    before = page.evaluate(places)
+    page.get_by_role("button", name="Copy link").click()
+    status = page.locator(".links [role=status]").first
+    expect(status).to_contain_text("many programs cut links")
+    expect(status).to_be_in_viewport(ratio=1)
+    assert page.evaluate(places) == before
+    page.keyboard.press("Escape")
+    expect(status).to_have_text("")
+    assert page.evaluate(places) == before
+
+
+def test_pages_without_maps_fold_the_knobs_away_and_keep_them_in_the_address(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/softmax?text=a+b+c&heads=2")
+    expect(page.get_by_label("Text", exact=True)).to_be_hidden()
+    assert parse_qs(urlsplit(page.url).query) == {"text": ["a b c"], "heads": ["2"]}
+    page.get_by_test_id("stSidebar").get_by_text("The source and its knobs").click()
+    expect(page.get_by_label("Text", exact=True)).to_be_visible()
+    assert parse_qs(urlsplit(page.url).query) == {"text": ["a b c"], "heads": ["2"]}

@@ -111,15 +111,20 @@ def arithmetic(explanation: Explanation) -> None:
 def grid(ticks: pd.DataFrame, key: str, on_edit: Callable[[pd.DataFrame], None]) -> None:
     """A table of ticks to edit; a change calls `on_edit` with the whole table, before the page runs again."""
 
-    def edited() -> None:
-        changed = ticks.copy()
-        for row, cells in st.session_state[key]["edited_rows"].items():
+    def edited(first: pd.DataFrame) -> pd.DataFrame:
+        changed = first.copy()
+        for row, cells in st.session_state.get(key, {}).get("edited_rows", {}).items():
             for column, value in cells.items():
-                changed.loc[ticks.index[int(row)], column] = value
-        del st.session_state[key]  # the edit is in the mask now; the grid begins anew from it
-        on_edit(changed)
+                changed.loc[first.index[int(row)], column] = value
+        return changed
 
-    st.data_editor(ticks, key=key, on_change=edited, width="stretch")
+    # As long as only the grid itself is edited, it keeps the table that it began with: another one would be another
+    # grid, and the keyboard would have to find its cell again.
+    first = st.session_state.get(f"{key}_first")
+    if first is None or not edited(first).equals(ticks):
+        first = st.session_state[f"{key}_first"] = ticks
+        st.session_state.pop(key, None)
+    st.data_editor(first, key=key, on_change=lambda: on_edit(edited(first)), width="stretch")
 
 
 def card(entry: Step | Parameter, shape: str) -> None:
