@@ -111,20 +111,23 @@ def arithmetic(explanation: Explanation) -> None:
 def grid(ticks: pd.DataFrame, key: str, on_edit: Callable[[pd.DataFrame], None]) -> None:
     """A table of ticks to edit; a change calls `on_edit` with the whole table, before the page runs again."""
 
-    def edited(first: pd.DataFrame) -> pd.DataFrame:
-        changed = first.copy()
-        for row, cells in st.session_state.get(key, {}).get("edited_rows", {}).items():
+    def edited() -> pd.DataFrame:
+        changed: pd.DataFrame = first.copy()
+        for row, cells in st.session_state.get(editor, {}).get("edited_rows", {}).items():
             for column, value in cells.items():
                 changed.loc[first.index[int(row)], column] = value
         return changed
 
     # As long as only the grid itself is edited, it keeps the table that it began with: another one would be another
     # grid, and the keyboard would have to find its cell again.
-    first = st.session_state.get(f"{key}_first")
-    if first is None or not edited(first).equals(ticks):
-        first = st.session_state[f"{key}_first"] = ticks
-        st.session_state.pop(key, None)
-    st.data_editor(first, key=key, on_change=lambda: on_edit(edited(first)), width="stretch")
+    first, turn = st.session_state.get(f"{key}_first", (ticks, 0))
+    editor = f"{key}_{turn}"
+    if not edited().equals(ticks):
+        first, editor = ticks, f"{key}_{turn + 1}"
+        turn += 1
+    st.session_state[f"{key}_first"] = first, turn
+    with st.container(key=key):
+        st.data_editor(first, key=editor, on_change=lambda: on_edit(edited()), width="stretch")
 
 
 def card(entry: Step | Parameter, shape: str) -> None:

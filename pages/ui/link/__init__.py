@@ -18,8 +18,9 @@ _STYLE = """
 .links { position: relative; }
 .links [role=status] { overflow-wrap: anywhere; }
 .links [role=status].warns { font-weight: 600; flex-basis: 100%; }
-.st-key-tools .links [role=status]:not(:empty) { position: absolute; right: 0; top: calc(100% + 0.3rem); z-index: 10; width: max-content; max-width: min(22rem, 60vw);
-  padding: 0.4rem 0.7rem; background: var(--st-background-color); border: 1px solid var(--st-text-color); border-radius: var(--st-button-radius, 0.5rem); }
+.st-key-tools .links [role=status] { position: absolute; right: 0; top: calc(100% + 0.3rem); z-index: 10; width: max-content; max-width: min(22rem, 60vw);
+  background: var(--st-background-color); border-radius: var(--st-button-radius, 0.5rem); }
+.st-key-tools .links [role=status]:not(:empty) { padding: 0.4rem 0.7rem; border: 1px solid var(--st-text-color); }
 """
 BUTTONS = {
     "link": ("Copy link", "Link"),
