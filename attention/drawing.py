@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 from attention import scales
 from attention.printed import shown
 from attention.tokens import label
-from attention.trace import Layer, Step, Trace, ends
+from attention.trace import MAP_AXES, Layer, Step, Trace, ends
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -119,7 +119,9 @@ def figure_of(
         data.append({**ground, "z": np.where(hidden, np.float32(1), np.float32(np.nan)), **own})
     data += beside
     told = scales.said(step, low, high, colors)
-    meta = {"alt": _alt(step, whole, where, shape, blind, span, told), "step": step.name, "ground": ground}
+    meta = {"alt": _alt(step, whole, where, shape, blind, span, told), "step": step.name}
+    if step.axes == MAP_AXES:
+        meta["ground"] = ground  # what the page lays over cells that a mask hides while it is turned
     heads = "-heads" if many else f"-H{panels[0].head}" if step.per_head else ""
     meta["file"] = [step.name, f"L{layer}{heads}"]
     meta["axes"] = [_short(step.row_axis), _short(step.column_axis)]

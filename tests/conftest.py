@@ -24,6 +24,7 @@ from playwright.sync_api import (
     Browser,
     BrowserContext,
     ConsoleMessage,
+    FrameLocator,
     Page,
     Request,
     expect,
@@ -334,6 +335,28 @@ def painted(page: Page, index: int) -> np.ndarray:
         index,
     )
     return np.array([[np.nan if z is None else z for z in row] for row in rows], dtype=np.float32)
+
+
+def cell_of(page: Page | FrameLocator) -> str:
+    """What the line under the maps says of the chosen cell: "weights · query 4 the → key 2 sat = 0.4508"."""
+    said: str = page.locator(".answer").evaluate(
+        """(answer) => { const side = (name) => { const one = answer.querySelector(`.side.${name}`);
+              return [one.firstChild.textContent, one.querySelector('input').value, one.querySelector('code').textContent].join(' ').trim(); };
+            return `${answer.querySelector('b').textContent} · ${side('q')} → ${side('k')} = ${answer.querySelector('.number').textContent}`; }"""
+    )
+    return said
+
+
+def turned(page: Page, knob: str, value: str) -> None:
+    """Turns a control above the maps, and waits until the page has followed."""
+    control = page.locator(f".hand [name={knob}]")
+    if control.evaluate("(one) => one.tagName") == "SELECT":
+        acted(page, lambda: control.select_option(value))
+        return
+    if control.is_hidden():  # d_model, of which some are offered, and any can be typed
+        page.locator(f".hand [data-name={knob}] select").select_option("other …")
+    control.fill(value)
+    acted(page, lambda: page.keyboard.press("Enter"))
 
 
 def click_cell(page: Page, index: int, row: int, column: int) -> None:

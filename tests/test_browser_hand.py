@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 import pytest
-from conftest import acted, click_cell, painted, settled
+from conftest import acted, cell_of, click_cell, painted, settled, turned
 from playwright.sync_api import Page, expect
 from test_browser import Open
 
@@ -121,8 +121,8 @@ def test_what_is_let_go_is_the_knob_and_stands_in_the_address(open_page: Open, s
 
 def test_a_mask_and_a_head_are_chosen_above_the_figures(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': TEXT})}")
-    acted(page, lambda: page.locator(".hand [name=mask]").select_option("window"))
-    acted(page, lambda: page.locator(".hand [name=head]").select_option("3"))
+    turned(page, "mask", "window")
+    turned(page, "head", "3")
     page.wait_for_function("location.search.includes('mask=window') && location.search.includes('head=3')")
     np.testing.assert_array_equal(painted(page, 1), layer(mask="window").weights[3].numpy())
     np.testing.assert_array_equal(painted(page, 0), layer().scores[3].numpy())
@@ -159,8 +159,8 @@ def test_a_click_on_a_block_is_a_click_on_its_largest_number(open_page: Open, se
     row, column = divmod(int(block.argmax()), 2)
     page = open_page(f"{server}/?{urlencode({'text': text})}")
     acted(page, lambda: click_cell(page, 1, row=20.5, column=40.5))
-    expect(page.locator(".cell-title")).to_contain_text(f"query {20 + row} w20".replace("w20", f"w{20 + row}"))
-    expect(page.locator(".cell-title")).to_contain_text(f"key {40 + column} w{40 + column}")
+    assert f"query {20 + row} w20".replace("w20", f"w{20 + row}") in cell_of(page)
+    assert f"key {40 + column} w{40 + column}" in cell_of(page)
     settled(page)
 
 
@@ -238,7 +238,7 @@ def test_a_map_of_python_s_is_cut_anew_by_python_and_a_click_finds_the_cell(open
     block = -(-400 // painted(page, 2).shape[0])
     rows = expected[: block * 2, 10][block : 2 * block]
     acted(page, lambda: click_cell(page, 2, row=block + (block - 1) / 2, column=10))
-    expect(page.locator(".cell-title")).to_contain_text(f"query {block + int(np.abs(rows).argmax())} ")
+    assert f"query {block + int(np.abs(rows).argmax())} " in cell_of(page)
     drag(page, 2, (8, 150), (40, 230))
     page.wait_for_function("document.querySelectorAll('.js-plotly-plot')[2].data[0].dy === 1")
     settled(page)
@@ -305,9 +305,8 @@ def test_nothing_jumps_and_no_map_is_empty_while_knobs_turn(
     page.mouse.down()
     page.mouse.move(box["x"] + 0.9 * box["width"], middle, steps=25)
     acted(page, page.mouse.up)
-    acted(page, lambda: page.locator(".hand [name=mask]").select_option("causal"))
-    page.locator(".hand [name=seed]").fill("5")
-    acted(page, lambda: page.keyboard.press("Enter"))
+    turned(page, "mask", "causal")
+    turned(page, "seed", "5")
     np.testing.assert_array_equal(
         painted(page, 1), layer(mask="causal", temperature=temperature(page), seed=5).weights[0].numpy()
     )
@@ -325,8 +324,7 @@ def test_nothing_fades_while_a_run_goes_on(open_page: Open, server: str) -> None
                 window.fades += document.getAnimations().filter((one) => one.transitionProperty === 'opacity').length;
             }).observe(document.body, { subtree: true, attributeFilter: ['data-stale'] }); }"""
     )
-    page.locator(".hand [name=seed]").fill("5")
-    acted(page, lambda: page.keyboard.press("Enter"))
+    turned(page, "seed", "5")
     assert page.evaluate("window.stale") > 20
     assert page.evaluate("window.fades") == 0
 
@@ -344,8 +342,7 @@ def test_a_d_model_that_the_heads_do_not_divide_is_the_sidebars_to_settle(open_p
         page.keyboard.press("Enter")
         page.locator(".hand [name=seed]").focus()
         expect(page.locator(".hand [name=d_model]")).to_have_value("30")
-    page.locator(".hand [name=d_model]").fill("60")
-    acted(page, lambda: page.keyboard.press("Enter"))
+    turned(page, "d_model", "60")
     page.wait_for_function("location.search.includes('d_model=60')")  # four heads are possible again
     np.testing.assert_array_equal(painted(page, 0), layer(d_model=60).scores[0].numpy())
 
@@ -360,17 +357,14 @@ def test_a_link_shows_the_heads_that_its_sender_saw(open_page: Open, server: str
         )
         other = open_page(page.url, fresh=True)
         np.testing.assert_array_equal(painted(other, 0), layer(d_model=d_model, n_heads=heads).scores[0].numpy())
-    page.locator(".hand [name=d_model]").fill("64")
-    acted(page, lambda: page.keyboard.press("Enter"))
+    turned(page, "d_model", "64")
     page.wait_for_function("location.search.includes('heads=8')")
     np.testing.assert_array_equal(painted(page, 0), layer(d_model=64, n_heads=8).scores[0].numpy())
 
 
 def test_between_the_heads_there_is_nothing_to_say_after_cells_were_painted_over(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/heads?{urlencode({'text': TEXT})}")
-    page.get_by_text("More knobs").click()
-    page.locator(".st-key-seed input").fill("4")
-    acted(page, lambda: page.keyboard.press("Enter"))
+    turned(page, "seed", "4")
     for column, says in ((2, True), (6, False)):  # six tokens, then the gutter
         place = page.evaluate(
             """(column) => { const plot = document.querySelector('.js-plotly-plot'); plot.scrollIntoView({block: 'center'});

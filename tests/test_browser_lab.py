@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 import pytest
-from conftest import acted, click_cell, painted, settled
+from conftest import acted, click_cell, painted, settled, turned
 from playwright.sync_api import Page, expect
 from test_browser import CAUSAL, LINK, TEXT, Open, query
 
@@ -194,10 +194,9 @@ def test_a_held_knob_is_one_step_back(open_page: Open, server: str) -> None:
 def test_a_mask_has_its_size_beside_it_only_where_it_has_one(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': TEXT})}")
     expect(page.locator(".hand [name=window]")).to_be_hidden()
-    acted(page, lambda: page.locator(".hand [name=mask]").select_option("window"))
+    turned(page, "mask", "window")
     expect(page.locator(".hand [name=window]")).to_be_visible()
-    page.locator(".hand [name=window]").fill("1")
-    acted(page, lambda: page.keyboard.press("Enter"))
+    turned(page, "window", "1")
     window = TypedText(TEXT, AttentionConfig(mask="window", window=1)).trace().layers[0]
     np.testing.assert_array_equal(painted(page, 1), window.weights[0].numpy())
     assert query(page) == {"text": TEXT, "mask": "window", "window": "1"}
@@ -209,8 +208,7 @@ def test_a_d_model_is_picked_or_typed(open_page: Open, server: str) -> None:
     acted(page, lambda: choice.select_option("32"))
     assert query(page)["d_model"] == "32"
     choice.select_option("other …")
-    page.locator(".hand [name=d_model]").fill("48")
-    acted(page, lambda: page.keyboard.press("Enter"))
+    turned(page, "d_model", "48")
     assert query(page)["d_model"] == "48"
     expect(choice).to_have_value("48")
     np.testing.assert_array_equal(

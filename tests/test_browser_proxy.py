@@ -13,7 +13,7 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
-from conftest import ROOT, click_cell, painted
+from conftest import ROOT, cell_of, click_cell, painted
 from playwright.sync_api import expect
 from replicas import Replicas, Visitor
 from test_browser import CAUSAL, LINK
@@ -79,9 +79,10 @@ def test_every_page_works_under_the_policy(replicas: Replicas, visit: Visit) -> 
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         if path != "/reference":
             expect(page.locator(".js-plotly-plot .xtick").first).to_be_visible()
-    expect(page.locator(".cell-title")).to_contain_text("weights · query 0")
+    expect(page.locator(".answer .side.q code")).to_have_text("the")
     click_cell(page, 1, row=4, column=1)
-    expect(page.locator(".cell-title")).to_contain_text("weights · query 4 the → key 1 cat")
+    expect(page.locator(".answer .side.k code")).to_have_text("cat")
+    assert cell_of(page).startswith("weights · query 4 the → key 1 cat")
     np.testing.assert_array_equal(painted(page, 1), CAUSAL.weights[0].numpy())
     with page.expect_download() as coming:
         page.get_by_role("button", name="Download CSV").click()
@@ -108,7 +109,8 @@ def test_a_page_of_another_site_may_frame_the_lab(replicas: Replicas, visit: Vis
         visitor = visit(strict=True)
         page = visitor.open(f"http://localhost:{server.server_port}/")  # another site than 127.0.0.1
         frame = page.frame_locator("iframe")
-        expect(frame.locator(".cell-title")).to_contain_text("query 4 the")
+        expect(frame.locator(".answer .side.q code")).to_have_text("the")
+        expect(frame.locator(".answer [name=q]")).to_have_value("4")
         expect(frame.locator(".js-plotly-plot .xtick").first).to_be_visible()
         assert not [cookie for cookie in visitor.context.cookies() if cookie["name"] == "route"]
         with page.expect_download() as coming:  # from the replica that has the session, without a cookie

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 import pytest
-from conftest import acted, click_cell, painted, settled, watch_runs
+from conftest import acted, cell_of, click_cell, painted, settled, watch_runs
 from playwright.sync_api import Page, expect
 from replicas import Replicas, Visitor
 from test_browser import CAUSAL, LINK, TEXT, query
@@ -65,7 +65,7 @@ def test_an_upload_a_download_a_click_and_a_replica_that_is_killed(replicas: Rep
     weights = painted(page, 1)
     link = query(page)
     assert (link["q"], link["x"]) == ("2", "2,0,0;0,1.5,0.5;0.25,0,1")
-    title = page.locator(".cell-title").inner_text()
+    title = cell_of(page)
     np.testing.assert_allclose(downloaded(page), weights, atol=1e-6)
     home = replicas.of_route(visitor.route)
     assert replicas.served("PUT .*/upload_file/") == replicas.served(" /media/") == {home}
@@ -73,13 +73,13 @@ def test_an_upload_a_download_a_click_and_a_replica_that_is_killed(replicas: Rep
     # The link on another replica: the same digits.
     other = opened(visit(), f"/?{urlencode(link)}", replicas.route_to(lambda server: server != home))
     np.testing.assert_array_equal(painted(other, 1), weights)
-    expect(other.locator(".cell-title")).to_have_text(title)
+    assert cell_of(other) == title
 
     # The replica is killed; nobody touches the page.
     lose_replica(replicas, visitor, page)
     settled(page)
     np.testing.assert_array_equal(painted(page, 1), weights)
-    expect(page.locator(".cell-title")).to_have_text(title)
+    assert cell_of(page) == title
     assert query(page) == link
     np.testing.assert_allclose(downloaded(page), weights, atol=1e-6)
     acted(page, lambda: click_cell(page, 1, row=0, column=2))

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import numpy as np
 import pytest
 import torch
-from conftest import acted, painted, settled, watch_runs
+from conftest import acted, cell_of, painted, settled, turned, watch_runs
 from playwright.sync_api import Page, expect
 
 from attention import STEPS, AttentionConfig, TypedText, find_step, lessons
@@ -17,12 +17,6 @@ from attention.attend import softmax_weights
 pytestmark = pytest.mark.browser
 
 Open = Callable[..., Page]
-
-
-def choose(page: Page, key: str, option: str) -> None:
-    """Picks an option of a select box by its key."""
-    page.locator(f".st-key-{key} input").first.click()
-    page.get_by_role("option", name=option, exact=True).click()
 
 
 def painted_y(page: Page, figure: int, trace: int) -> list[float]:
@@ -155,18 +149,18 @@ def test_the_reference_typesets_every_step_and_opens_one_in_the_lab_with_the_kno
     settled(page)
     link = {key: values[0] for key, values in parse_qs(urlsplit(page.url).query).items()}
     assert link == {"text": "a b c", "heads": "2", "mask": "causal", "step": "scaled_scores"}
-    expect(page.locator(".cell-title")).to_contain_text(find_step("scaled_scores").name)
+    assert find_step("scaled_scores").name in cell_of(page)
 
 
 def test_the_labs_step_and_head_come_back_from_a_page_without_pickers(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?step=scores&q=1")
-    acted(page, lambda: choose(page, "head", "2"))
+    turned(page, "head", "2")
     page.get_by_role("link", name="Softmax").click()
     expect(page.get_by_role("heading", name="Why we scale")).to_be_visible()
     settled(page)
     page.get_by_role("link", name="Lab", exact=True).click()
     expect(page.get_by_role("heading", name="Attention Lab")).to_be_visible()
     settled(page)
-    expect(page.locator(".cell-title")).to_contain_text("scores · query 1")
+    assert "scores · query 1" in cell_of(page)
     link = {key: values[0] for key, values in parse_qs(urlsplit(page.url).query).items()}
     assert link == {"step": "scores", "head": "2", "q": "1"}

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 import pytest
-from conftest import acted, painted, settled
+from conftest import painted, settled, turned
 from playwright.sync_api import Page, expect
 from test_browser import Open
 from test_browser_hand import drag, follow
@@ -61,7 +61,7 @@ def test_the_ticks_of_a_long_text_follow_the_zoom_and_the_neighbours_zoom_along(
     assert output[1]["range"] == weights[1]["range"]  # the same queries
     assert output[0] == whole[2][0]  # other columns
 
-    acted(page, lambda: page.locator(".hand [name=head]").select_option("2"))  # a knob
+    turned(page, "head", "2")  # a knob
     assert seen(page) == [scores, weights, output]
     follow(page, "temperature", 150)
     assert seen(page) == [scores, weights, output]

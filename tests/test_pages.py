@@ -120,14 +120,14 @@ def test_every_step_can_be_picked_from_the_strip_and_is_explained() -> None:
     strip = around(app)["strip"]
     assert len(strip) == 14
     for name, step in list(strip.items())[1:]:
-        turn(app, **step["turn"])
+        turn(app, step=name, view=step["view"])
         assert not app.exception
         assert [one["name"] for one in around(app)["strip"].values() if one["chosen"]] == [name]
         assert [figure["layout"]["meta"]["step"] for figure in drawn(app)][-1] == name
         assert around(app)["line"]["step"] == name
         assert f"numbers of `{name}`" in " ".join(markdown.value for markdown in app.markdown)
         assert any(markdown.value.startswith("Exactly:") for markdown in app.caption)
-    turn(app, **strip["overview"]["turn"])
+    turn(app, step="weights", view=strip["overview"]["view"])
     assert [figure["layout"]["meta"]["step"] for figure in drawn(app)] == ["scores", "weights", "output"]
 
 

@@ -64,18 +64,18 @@ def strip(layer: Layer, chosen: str, view: str, overview: tuple[str, ...]) -> li
     drawn: list[dict[str, Any]] = []
     if overview:
         symbols = " ".join(step.symbol for step, _ in layer if step.name in overview)
-        back = {} if chosen in overview else {"step": DEFAULTS["step"] if DEFAULTS["step"] in overview else overview[0]}
+        step = next((one for one in (chosen, DEFAULTS["step"]) if one in overview), overview[0])
         drawn.append({
             "name": "overview", "symbol": symbols, "shape": "overview", "help": f"{', '.join(overview)} side by side.",
-            "chosen": at_once, "turn": {"view": VIEWS[0], **back},
+            "chosen": at_once, "view": VIEWS[0], "step": step,
         })  # fmt: skip
     for step, tensor in layer:
         drawn.append({
             "name": step.name, "symbol": step.symbol, "shape": "×".join(map(str, tensor.shape)),
             "sums": frames.row_sums(tensor) if step.kind == "probability" else "",
-            "help": f"{step.name}: {step.symbol} = {step.formula}, [{' '.join(step.axes)}]",
+            "help": f"{step.symbol} = {step.formula}, [{' '.join(step.axes)}]",
             "chosen": step.name == chosen and not at_once,
-            "turn": {"step": step.name, **({"view": VIEWS[1]} if overview else {})},
+            **({"view": VIEWS[1]} if overview else {}),
         })  # fmt: skip
     return drawn
 

@@ -20,12 +20,12 @@ export function strip(place, steps, turn) {
     place.onkeydown = (event) => walk(place, event);
   }
   for (const [i, button] of place.querySelectorAll("button").entries()) {
-    const { symbol, shape, sums, help, chosen } = steps[i];
+    const { name, symbol, shape, sums, help, chosen, view, step = name } = steps[i];
     button.firstChild.textContent = symbol;
     button.lastChild.textContent = sums ? `${shape} ${sums}` : shape;
-    button.title = help;
-    button.setAttribute("aria-label", `${steps[i].name}, ${shape}`);
-    button.turn = () => turn(steps[i].turn);
+    button.title = `${name}: ${help}`;
+    button.setAttribute("aria-label", `${name}, ${shape}`);
+    button.turn = () => turn(view ? { step, view } : { step });
     if (button.getAttribute("aria-pressed") !== String(chosen)) {
       button.setAttribute("aria-pressed", String(chosen));
       // Into sight, within the strip alone: scrollIntoView would move the page too.
