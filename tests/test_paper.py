@@ -33,9 +33,9 @@ from attention import (
 from attention.drawing import ALLOWED, HIDDEN, unmarked
 from attention.drawing import CHOSEN as CROSS
 from attention.paper import KINDS, picture
-from attention.paper.cells import MOST_CELLS, MOST_IN_ALL, block, visible
+from attention.paper.cells import MOST_CELLS, MOST_IN_ALL, block, colors_of, contrast, ink_on, visible
 from attention.pooling import pooled
-from attention.scales import PROBABILITY
+from attention.scales import PROBABILITY, SIGNED, over_powers
 
 CAT = "the cat sat on the mat"
 ODD = ("<b>", "</b>", "&amp;", "$x$", "$\\frac{1}{2}$", "</text>", "]]>", "<svg onload=x>", '"', "日本", "🦉", "👩‍👩‍👧", "", " ", "\n", "é")  # fmt: skip
@@ -641,6 +641,12 @@ def test_pooling_takes_the_number_that_stands_out_and_tells_rows_from_columns():
     np.testing.assert_array_equal(pooled(matrix, 3, 1)[0], [3, -5, 2])
     np.testing.assert_array_equal(pooled(matrix > 3, 3, 3), [[True]])
     assert pooled(matrix, 1, 1) is matrix
+
+
+@pytest.mark.parametrize("scale", [PROBABILITY, SIGNED, over_powers(1.0)], ids=["probability", "signed", "powers"])
+def test_a_number_in_a_cell_can_be_read_on_every_colour(scale):
+    for ground in {*colors_of(np.linspace(0, 1, 4096), scale, 0, 1), *(color.lower() for _, color in scale)}:
+        assert contrast(ink_on(ground), ground) == max(contrast(ink, ground) for ink in ("#ffffff", "#111111")) >= 4.3
 
 
 # -- the colour bar, charts ---------------------------------------------------------------------

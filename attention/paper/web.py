@@ -40,8 +40,20 @@ figures.forEach(({data, layout}, i) => {
     const wanted = pixels(xaxis) >= 23 && pixels(yaxis) >= 13 ? numbers : "";
     if ((element.data[0].texttemplate ?? "") !== wanted) Plotly.restyle(element, {texttemplate: wanted}, [0]);
   }
+  // White or near-black, whichever stands out more on the cell; Plotly has another rule.
+  function write() {
+    const {colorscale, zmin, zmax} = data[0];
+    const luminance = (color) => color.reduce((sum, part, i) => sum + [0.2126, 0.7152, 0.0722][i] * (part <= 10.3 ? part / 3294.6 : ((part / 255 + 0.055) / 1.055) ** 2.4), 0.05);
+    const stops = colorscale.map(([at, color]) => [at, [1, 3, 5].map((i) => parseInt(color.slice(i, i + 2), 16))]);
+    for (const text of element.querySelectorAll(".heatmap-label text")) {
+      const at = Math.min(1, Math.max(0, (text.__data__.z - zmin) / (zmax - zmin))), above = Math.max(1, stops.findIndex(([stop]) => stop >= at));
+      const [[low, from], [high, to]] = [stops[above - 1], stops[above]], share = (at - low) / (high - low);
+      const ground = luminance(from.map((part, i) => part + share * (to[i] - part)));
+      text.style.fill = 1.05 / ground >= ground / luminance([17, 17, 17]) ? "#ffffff" : "#111111";
+    }
+  }
   Plotly.newPlot(element, data, layout, config).then(() => {
-    if (numbers) { element.on("plotly_afterplot", fit); fit(); }
+    if (numbers) { element.on("plotly_afterplot", () => { fit(); write(); }); fit(); write(); }
   });
 });
 """

@@ -8,7 +8,7 @@ import { lines, ticked } from "./words.js";
 const CONFIG = { displaylogo: false, responsive: false, showSendToCloud: false, scrollZoom: false, typesetMath: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
 const SMALLEST_TEXT = { signed: 23, share: 20, height: 13 }; // pixels of a cell below which its number, with or without a sign, would be unreadable
 const AXES = [["xaxis", 1, "columns"], ["yaxis", 0, "rows"]];
-const SUBTITLE = { line: 14, edge: 6, room: 2 }; // pixels of a line and beside it, and for how many lines every map has room
+const SUBTITLE = { line: 14, edge: 6, free: 2 }; // pixels of a line, beside it, and that are free above the title
 
 function themed(layout, root) {
   const style = getComputedStyle(root);
@@ -72,12 +72,13 @@ function headed(root, element, layout) {
     const cut = meta.panels[0] && Math.max(meta.panels[0].rows, meta.panels[0].columns) > MOST_CELLS && !other.subtitle.text.includes("each cell");
     return wrapped(cut ? ofBlocks(other.subtitle.text, 2, 2) : other.subtitle.text, root.children[i].clientWidth).length;
   }));
-  const more = SUBTITLE.line * Math.max(0, most - SUBTITLE.room), up = most > 1 ? 4 : 0;
+  if (most < 2) return layout;
+  const more = SUBTITLE.line * (most - 1);
   const text = wrapped(title.subtitle.text, element.clientWidth).join("<br>");
   return {
     ...layout,
-    margin: { ...margin, t: margin.t + more },
-    title: { ...title, pad: { ...title.pad, b: title.pad.b + more + up }, subtitle: { ...title.subtitle, text } },
+    margin: { ...margin, t: margin.t + more - SUBTITLE.free },
+    title: { ...title, pad: { ...title.pad, b: title.pad.b + more }, subtitle: { ...title.subtitle, text } },
   };
 }
 
