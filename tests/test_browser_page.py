@@ -154,6 +154,9 @@ def test_axe_finds_no_violation(open_page: Open, server: str, name: str, theme: 
     if name == "reference":
         reference(page, f"{server}/{name}")
     assert page.evaluate("getComputedStyle(document.querySelector('.stApp')).colorScheme") == theme
+    page.wait_for_function(
+        "() => [...document.querySelectorAll('.katex-display')].every((one) => one.scrollWidth <= one.clientWidth || one.tabIndex === 0)"
+    )
     page.evaluate(AXE)
     found = page.evaluate(
         """() => axe.run().then(({violations}) => violations.flatMap(({id, nodes}) =>

@@ -146,7 +146,7 @@ export async function paint(element, root) {
   if (first) element.on("plotly_afterplot", () => inked(element));
   await drawing;
   inked(element);
-  for (const [axis] of AXES) if (layout[axis]?.range) unzoomed(element._fullLayout[axis], figure.layout[axis].range);
+  for (const [axis] of AXES) if (figure.layout[axis]?.range) unzoomed(element._fullLayout[axis], figure.layout[axis].range);
 }
 
 // After somebody has zoomed: this map, and those that have the same axis, as they are seen now.

@@ -35,4 +35,6 @@ export function keepFocus(app) {
   app.focusKept = new MutationObserver(() => requestAnimationFrame(() => requestAnimationFrame(() => { comeBack(); reachFormulas(); })));
   app.focusKept.observe(app, { attributes: true, attributeFilter: ["data-test-script-state"] });
   addEventListener("resize", reachFormulas);
+  document.fonts.addEventListener("loadingdone", () => requestAnimationFrame(reachFormulas)); // a formula comes before its letters
+  setInterval(reachFormulas, 1000); // and Streamlit sets it when it has fetched what sets formulas, without a sign
 }
