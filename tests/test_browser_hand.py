@@ -331,8 +331,7 @@ def test_nothing_fades_while_a_run_goes_on(open_page: Open, server: str) -> None
 
 def test_a_d_model_that_the_heads_do_not_divide_is_the_sidebars_to_settle(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': TEXT})}")
-    page.locator(".hand [name=d_model]").fill("30")
-    page.keyboard.press("Enter")
+    turned(page, "d_model", "30")
     expect(page.get_by_text("4 heads do not divide d_model 30")).to_be_visible()
     page.wait_for_function("location.search.includes('d_model=30')")
     settled(page)
@@ -350,8 +349,7 @@ def test_a_d_model_that_the_heads_do_not_divide_is_the_sidebars_to_settle(open_p
 def test_a_link_shows_the_heads_that_its_sender_saw(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': TEXT, 'heads': 8})}", fresh=True)
     for d_model, heads in ((60, 6), (30, 6)):  # of which 60 has another default than 30
-        page.locator(".hand [name=d_model]").fill(str(d_model))
-        acted(page, lambda: page.keyboard.press("Enter"))
+        turned(page, "d_model", str(d_model))
         page.wait_for_function(
             f"location.search.includes('d_model={d_model}') && location.search.includes('heads={heads}')"
         )

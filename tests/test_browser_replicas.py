@@ -92,7 +92,7 @@ def test_an_upload_that_is_gone_is_asked_for_again_in_words(replicas: Replicas, 
     page = opened(visitor, "/?source=matrices")
     given = np.random.default_rng(0).normal(size=(400, 3))  # about 24,000 characters: too long for a link and a field
     upload(page, given)
-    expect(page.get_by_text("X was uploaded.")).to_be_visible()
+    expect(page.get_by_text("X was uploaded.")).to_have_count(1)  # in the editor, which has folded away
     assert query(page)["uploaded"] == "x:400x3"
     expect(page.get_by_text("upload it again")).to_have_count(0)
     weights = painted(page, 1)
