@@ -119,7 +119,10 @@ def figure_of(
         data.append({**ground, "z": np.where(hidden, np.float32(1), np.float32(np.nan)), **own})
     data += beside
     told = scales.said(step, low, high, colors)
-    meta = {"alt": _alt(step, whole, where, shape, blind, span, told), "step": step.name}
+    meta: dict[str, Any] = {
+        "alt": _alt(step, whole, where, shape, blind, span, told),
+        "step": step.name,
+    }
     if step.axes == MAP_AXES:
         meta["ground"] = ground  # what the page lays over cells that a mask hides while it is turned
     heads = "-heads" if many else f"-H{panels[0].head}" if step.per_head else ""

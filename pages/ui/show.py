@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import streamlit as st
 
@@ -86,9 +86,19 @@ def figures(
         on_knob_change=let_go,
         on_cut_change=zoomed,
         on_rest_change=painted,
+        height=_room(drawn, around),
     )
     if drawn and not (locked() or st.context.is_embedded):
         takeaway(files or (lambda: drawn), key)
+
+
+def _room(drawn: Sequence[Figure], around: Around | None) -> int | Literal["content"]:
+    """The pixels that are kept free for figures side by side, so that what stands under them does not jump when they come."""
+    if not drawn:
+        return "content"
+    heights = {"strip": 55, "controls": 42, "line": 48}
+    above = sum(pixels for part, pixels in heights.items() if getattr(around, part, None))
+    return above + max(int(one["layout"]["height"] or 0) for one in drawn)
 
 
 def controls(around: Around) -> None:
