@@ -165,6 +165,32 @@ def unmarked(figure: go.Figure) -> go.Figure:
     return drawn({"data": figure.data, "layout": layout})
 
 
+_IN_PIXELS = ("size", "standoff", "thickness", "xshift", "yshift", "ypad")
+_ROOMS = ("margin", "pad")  # in which every number is one of pixels
+
+
+def enlarged(spec: Spec, by: float) -> Spec:
+    """A figure for the last row of a class: letters, and the room that they take, `by` times as large."""
+
+    def larger(value: Any, inside: str = "") -> Any:
+        if isinstance(value, dict):
+            return {name: larger(inner, inside if inside in _ROOMS else name) for name, inner in value.items()}
+        if isinstance(value, list | tuple):
+            return [larger(inner, inside) for inner in value]
+        return value * by if inside in (*_IN_PIXELS, *_ROOMS) and isinstance(value, int | float) else value
+
+    height = spec["layout"].get("height")
+    layout = larger({name: part for name, part in spec["layout"].items() if name != "meta"})
+    layout |= {"meta": spec["layout"]["meta"]} | ({"height": round(height * (1 + by) / 2)} if height else {})
+    return {
+        "data": [
+            {**trace, **larger({name: trace[name] for name in ("textfont", "colorbar", "marker") if name in trace})}
+            for trace in spec["data"]
+        ],
+        "layout": layout,
+    }
+
+
 def laid_out(
     trace: Trace,
     axes: tuple[str, str],

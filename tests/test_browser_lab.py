@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlencode
+import json
+from pathlib import Path
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import numpy as np
 import pytest
-from conftest import acted, click_cell, painted, settled, turned
+from conftest import acted, cell_of, click_cell, painted, settled, turned
 from playwright.sync_api import Page, expect
 from test_browser import CAUSAL, LINK, TEXT, Open, query
 
@@ -228,3 +230,66 @@ def test_a_long_text_keeps_its_line_and_strip(open_page: Open, server: str) -> N
     page = open_page(f"{server}/?{urlencode({'text': text, 'mask': 'causal', 'q': 250, 'k': 100})}")
     expected = explain(TypedText(text, AttentionConfig(mask="causal")).trace(), "weights", q=250, k=100)
     expect(page.locator(".answer .number")).to_have_text(expected.shown)
+
+
+def test_projected_there_are_large_letters_and_only_the_knobs_left_open(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}&present=temperature.head", viewport={"width": 1280, "height": 720})
+    expect(page.locator("[data-testid=stSidebar]")).to_be_hidden()
+    assert [one.get_attribute("name") for one in page.locator(".hand [name]").all()] == ["temperature", "head"]
+    plain = open_page(f"{server}/?{LINK}", viewport={"width": 1280, "height": 720})
+    size = "parseFloat(getComputedStyle(document.querySelector('.js-plotly-plot .xtick text')).fontSize)"
+    assert page.evaluate(size) > 1.25 * plain.evaluate(size)
+    assert page.locator(".js-plotly-plot").first.locator(".heatmap-label").count()
+    turned(page, "head", "2")
+    np.testing.assert_array_equal(painted(page, 1), CAUSAL.weights[2].numpy())
+    assert query(page) == {"text": TEXT, "mask": "causal", "present": "temperature.head", "head": "2"}
+
+
+def test_the_link_as_projected_is_copied_with_the_knobs_that_are_picked(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}", permissions=["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Share", exact=True).click()
+    acted(page, page.get_by_role("button", name="seed", exact=True).click)
+    page.get_by_role("button", name="Copy link, as projected").click()
+    expect(page.get_by_text("Link copied.")).to_be_visible()
+    link = page.evaluate("navigator.clipboard.readText()")
+    assert parse_qs(urlsplit(link).query)["present"] == ["temperature.mask.head.seed"]
+
+
+@pytest.mark.parametrize("more", ["", "&embed=true"])
+def test_a_locked_page_stays_locked_and_its_clicks_reach_the_address(open_page: Open, server: str, more: str) -> None:
+    page = open_page(f"{server}/?{LINK}&lock=1{more}")
+    expect(page.locator(".hand label")).to_have_count(0)
+    acted(page, lambda: click_cell(page, 1, row=4, column=2))
+    assert query(page) | {"embed": "true"} == {
+        "text": TEXT, "mask": "causal", "lock": "1", "q": "4", "k": "2", "embed": "true"
+    }  # fmt: skip
+    link = page.get_by_role("link", name="Open in Attention Lab")
+    link.hover()
+    assert "q=4" in (link.get_attribute("href") or "")
+    page.reload()
+    settled(page)
+    assert cell_of(page) == f"weights · query 4 the → key 2 sat = {explain(TRACE, 'weights', q=4, k=2).shown}"
+    page = open_page(f"{server}/heads?{LINK}&lock=1{more}")
+    panel = page.evaluate("document.querySelector('.js-plotly-plot').layout.meta.panels[3]")
+    click_cell(page, 0, row=panel["y"] + 4, column=panel["x"] + 2)
+    expect(page.get_by_role("heading", name="Attention Lab")).to_be_visible()
+    settled(page)
+    assert query(page)["lock"] == "1"
+    assert query(page)["head"] == "3"
+    expect(page.locator("[data-testid=stSidebar]")).to_be_hidden()
+    page.reload()
+    settled(page)
+    np.testing.assert_array_equal(painted(page, 1), CAUSAL.weights[3].numpy())
+
+
+def test_a_state_file_opened_on_another_page_writes_head_and_cell_into_the_address(
+    open_page: Open, server: str, tmp_path: Path
+) -> None:
+    page = open_page(f"{server}/softmax")
+    state = {"attention lab": 1, "page": "Softmax", "state": {"text": TEXT, "head": "2", "q": "3", "k": "1"}}
+    file = tmp_path / "state.json"
+    file.write_text(json.dumps(state))
+    page.get_by_text("Open a state", exact=True).click()
+    acted(page, lambda: page.locator(".st-key-open_state_0 input[type=file]").set_input_files([file]))
+    page.wait_for_function("location.search.includes('head=2')")
+    assert query(page) == {"text": TEXT, "head": "2", "q": "3", "k": "1"}

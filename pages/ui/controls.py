@@ -51,7 +51,11 @@ def row(layer: Layer | None, n_layers: int, cell: Cell | None, turnable: bool, r
     if layer is not None and layer.weights is not None:
         drawn.append(_choice("colors", "Colours", COLORS, "Of the weights. Fixed: from 0 to 1, so that maps compare. Stretched: to the largest there is. Log: small weights are told apart too."))  # fmt: skip
     allowed = left_open()
-    return [control for control in drawn if allowed is None or control["name"] in allowed]
+    return [
+        control
+        for control in drawn
+        if allowed is None or (control["name"] in allowed or ("mask" in allowed and control.get("only")))
+    ]
 
 
 NAMES = ("temperature", "mask", "scaled", "layer", "head", "d_model", "seed", "colors")

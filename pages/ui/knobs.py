@@ -28,6 +28,11 @@ def left_open() -> tuple[str, ...] | None:
     return None if present is None else tuple(present.split("."))
 
 
+def presented() -> bool:
+    """Whether the page is shown to a class: ``present`` stands in the address, with the knobs that are `left_open`."""
+    return "present" in st.query_params
+
+
 def went_back() -> bool:
     """Whether this run was caused by the browser's Back or Forward: then the address is right, and the session is not."""
     context = get_script_run_ctx()

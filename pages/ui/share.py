@@ -9,7 +9,7 @@ import streamlit as st
 
 from attention import Cell, Matrices, Source, code, frames, numbers
 from attention.sources.matrices import SYMBOLS
-from pages.ui import inputs, link, state_file
+from pages.ui import controls, inputs, link, state_file
 from pages.ui.matrices import too_long
 from pages.ui.traces import trace_of
 
@@ -33,6 +33,12 @@ def _missing(source: Source) -> str:
 def _offers(title: str, source: Source, index: int, cell: Cell) -> None:
     st.markdown("**A link or a file that opens exactly this**")
     link.buttons("lock", "iframe", missing=_missing(source), key="copy_more")
+    st.markdown("**As projected**: large digits, no sidebar, and only the knobs that you leave open")
+    offered = [name for name in controls.NAMES if name != "layer" or len(trace_of(source).layers) > 1]
+    left = st.pills(
+        "Knobs left open", offered, selection_mode="multi", default=["temperature", "mask", "head"], key="share_open"
+    )
+    link.buttons("present", missing=_missing(source), key="copy_projected", leave_open=".".join(left))
     state = {**inputs.of_pages(), **inputs.state(whole=True)}
     _download("Save the state (.json)", partial(state_file.write, title, state), "attention.json", "application/json")
     st.markdown("**The numbers**")

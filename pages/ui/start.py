@@ -13,7 +13,7 @@ from streamlit.errors import StreamlitAPIException, StreamlitPageNotFoundError
 from attention import AttentionConfig, AttentionError, Cell, Layer, Source, Trace, TypedText
 from attention.live import live
 from pages.ui import controls, figure, inputs, link, process, share, show, sidebar, state_file
-from pages.ui.knobs import locked, standing
+from pages.ui.knobs import locked, presented, standing
 from pages.ui.notes import Notes
 from pages.ui.traces import trace_of
 
@@ -63,6 +63,7 @@ class Page:
             strip=controls.strip(layer, cell.step, inputs.now("view"), overview) if steps else None,
             line=controls.line(self.trace, self.index, cell) if line else None,
             defaults=controls.defaults(),
+            large=presented(),
         )
 
     def now(self) -> Page:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import plotly.graph_objects as go
 
-from attention.drawing import Spec
+from attention.drawing import Spec, enlarged
 from attention.screen import SENT_NUMBERS, on_screen
 from pages.ui import served
 
@@ -37,6 +37,7 @@ class Around:
         line: the arithmetic of the chosen cell in one line under the figures, see `pages.ui.controls.line`.
         defaults: what each knob of the address is where the address does not name it. The page then writes the address by
             itself as soon as something is turned; None on a page whose clicks lead elsewhere.
+        large: whether it is projected, and must be read from the last row.
     """
 
     live: dict[str, Any] | None = None
@@ -44,6 +45,11 @@ class Around:
     strip: Sequence[Mapping[str, Any]] | None = None
     line: Mapping[str, Any] | None = None
     defaults: Mapping[str, str] | None = None
+    large: bool = False
+
+
+LARGE = 1.3
+"""How much larger letters are where a picture is projected."""
 
 
 def pack(
@@ -104,7 +110,8 @@ def pack(
     # What is left for the maps that the page cannot make: five bytes a number, with its place in its block.
     others = sum(figure["layout"]["meta"]["step"] not in made for figure in figures)
     numbers = max(SENT_NUMBERS // 4, min(SENT_NUMBERS, (_ROOM - size) // 5 // max(1, others)))
-    drawn = [lift(_sent(figure, made, windows or {}, numbers)) for figure in figures]
+    sent = (_sent(figure, made, windows or {}, numbers) for figure in figures)
+    drawn = [lift(enlarged(one, LARGE) if around.large else one) for one in sent]
     message = {
         "plotly": served.script("plotly"),
         "figures": drawn,
@@ -115,6 +122,7 @@ def pack(
         "line": lift(around.line),
         "defaults": around.defaults,
         "rest": rest,
+        "large": around.large,
     }
     header = json.dumps(message, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
     header += b" " * (-(4 + len(header)) % 8)  # typed arrays must start on a multiple of their size

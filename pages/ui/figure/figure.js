@@ -88,7 +88,8 @@ async function follow(root, turned) {
 
 export default function render({ data, parentElement, setTriggerValue }) {
   const part = (name) => parentElement.querySelector(`.${name}`), root = part("figures");
-  const { plotly: url, figures, live, controls: row, strip: steps, line: chosen, defaults, rest } = unpack(data);
+  const { plotly: url, figures, live, controls: row, strip: steps, line: chosen, defaults, rest, large } = unpack(data);
+  for (const name of ["strip", "hand", "answer"]) part(name).classList.toggle("large", large);
   while (root.children.length < figures.length) root.append(document.createElement("div"));
   while (root.children.length > figures.length) {
     const last = root.lastElementChild;

@@ -57,7 +57,8 @@ function readable(root, figure) {
     const [panel] = layout.meta.panels;
     if (!heat.texttemplate || panel.rows !== own.rows || panel.columns !== own.columns) return true;
     const pixels = along(root.children[i], layout), cell = (axis) => pixels[axis] / Math.abs(seenOf(root, { layout }, axis)[1] - seenOf(root, { layout }, axis)[0]);
-    return cell("xaxis") >= SMALLEST_TEXT[heat.zmin < 0 ? "signed" : "share"] && cell("yaxis") >= SMALLEST_TEXT.height;
+    const larger = (heat.textfont?.size ?? 10) / 10;
+    return cell("xaxis") >= larger * SMALLEST_TEXT[heat.zmin < 0 ? "signed" : "share"] && cell("yaxis") >= larger * SMALLEST_TEXT.height;
   });
 }
 
@@ -73,7 +74,7 @@ function headed(root, element, layout) {
     return wrapped(cut ? ofBlocks(other.subtitle.text, 2, 2) : other.subtitle.text, root.children[i].clientWidth).length;
   }));
   if (most < 2) return layout;
-  const more = SUBTITLE.line * (most - 1);
+  const more = (SUBTITLE.line * (title.subtitle.font.size / 11)) * (most - 1);
   const text = wrapped(title.subtitle.text, element.clientWidth).join("<br>");
   return {
     ...layout,

@@ -1,6 +1,6 @@
 // The words on a map: which tokens an axis names at this zoom, and a subtitle that does not run out of the map.
 
-const LINE = 13; // pixels that a label takes across its direction of reading
+const LINE = 13 / 11; // what a label takes across its direction of reading, of the size of its letters
 const APART = 6; // pixels between labels side by side
 const NAME = /^(\d+)(?:…(\d+))?(?: (.*))?$/s; // "12 the"; of a block "6…7 the"; of a column "12"
 const pen = document.createElement("canvas").getContext("2d");
@@ -54,7 +54,7 @@ export function ticked(axis, range, { along, room, flat, font, longest = 12 }) {
     tick.text = fitting((whole && own.get(tick.place)) || (token && numbered ? `${tick.position} ${token}` : token || tick.position), room, font);
   }
   // Every n-th of them, counted in each panel of its own.
-  const needed = flat ? APART + Math.max(...ticks.map(({ text }) => widthOf(plain(text), font))) : LINE;
+  const needed = flat ? APART + Math.max(...ticks.map(({ text }) => widthOf(plain(text), font))) : LINE * parseFloat(font);
   const steps = ticks.slice(1).map(({ index }, i) => index - ticks[i].index).filter((step) => step > 0), unit = steps.length ? Math.min(...steps) : 1;
   // A whole axis that Python has thought out may be a little tighter.
   const stride = unit * Math.max(1, Math.ceil((whole ? needed - 3 : needed) / (unit * slot)));

@@ -25,6 +25,7 @@ _STYLE = """
 BUTTONS = {
     "link": ("Copy link", "Link"),
     "lock": ("Copy locked link", "Link without knobs"),
+    "present": ("Copy link, as projected", "Link"),
     "iframe": ("Copy code for a web page", "Code"),
     "open": ("Open in Attention Lab ↗", ""),
 }
@@ -36,7 +37,7 @@ def _component() -> Any:
     return served.component("link", "attention_link", _HTML, _STYLE)
 
 
-def buttons(*kinds: str, missing: str = "", key: str, page: str = "") -> None:
+def buttons(*kinds: str, missing: str = "", key: str, page: str = "", leave_open: str = "") -> None:
     """Draws the buttons of these `kinds`.
 
     Args:
@@ -44,12 +45,13 @@ def buttons(*kinds: str, missing: str = "", key: str, page: str = "") -> None:
         missing: what the link does not hold, with its verb, such as "X is"; empty when it holds all.
         key: of the component.
         page: the title of the page; given once on it, to watch over its menu, its focus and its connection.
+        leave_open: for "present": the knobs that can be turned, with points between them.
     """
     # Streamlit asks of every list whether it is a table, and imports pandas to know; a tuple is none.
     drawn = tuple((kind, *BUTTONS[kind]) for kind in kinds)
     _component()(
         key=key,
-        data={"buttons": drawn, "missing": missing, "page": page},
+        data={"buttons": drawn, "missing": missing, "page": page, "open": leave_open},
         on_again_change=lambda: None,
         height="content",
     )

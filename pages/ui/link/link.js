@@ -9,12 +9,13 @@ import { menu } from "./menu.js";
 const SAFE_LENGTH = 2000; // characters that every mail program and chat keeps whole
 
 // The page's own address; a parameter that stands there twice counts once.
-function address({ lock = false, embed = false } = {}) {
+function address({ lock = false, embed = false, present } = {}) {
   const { origin, pathname, searchParams } = new URL(location.href);
   const query = new URLSearchParams(Object.fromEntries(searchParams));
-  for (const name of ["embed", "embed_options", "lock"]) query.delete(name);
+  for (const name of ["embed", "embed_options", "lock", "present"]) query.delete(name);
   if (lock) query.set("lock", "1");
   if (embed) query.set("embed", "true");
+  if (present !== undefined) query.set("present", present);
   return `${origin}${pathname}${query.size ? `?${query}` : ""}`;
 }
 
@@ -23,6 +24,7 @@ const escaped = (text) => text.replaceAll("&", "&amp;").replaceAll('"', "&quot;"
 const TEXTS = {
   link: () => address(),
   lock: () => address({ lock: true }),
+  present: ({ open }) => address({ present: open }),
   iframe: () => `<iframe src="${escaped(address({ embed: true }))}" width="100%" height="900" style="border:0" title="Attention Lab"></iframe>`,
 };
 
@@ -93,7 +95,7 @@ export default function render({ data, parentElement, setTriggerValue }) {
       } else {
         button.type = "button";
         button.addEventListener("click", async () => {
-          const text = TEXTS[kind]();
+          const text = TEXTS[kind](root);
           const [words, warns] = (await copy(text)) ? said(what, text, root.missing) : ["The browser does not let this page copy. Copy the address bar.", true];
           status.textContent = words;
           status.classList.toggle("warns", warns);
@@ -105,4 +107,5 @@ export default function render({ data, parentElement, setTriggerValue }) {
     }
   }
   root.missing = data.missing;
+  root.open = data.open;
 }
