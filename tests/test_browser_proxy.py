@@ -13,7 +13,7 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
-from conftest import ROOT, cell_of, click_cell, painted
+from conftest import ROOT, cell_of, click_cell, painted, settled
 from playwright.sync_api import expect
 from replicas import Replicas, Visitor
 from test_browser import CAUSAL, LINK
@@ -84,6 +84,7 @@ def test_every_page_works_under_the_policy(replicas: Replicas, visit: Visit) -> 
     expect(page.locator(".answer .side.k code")).to_have_text("cat")
     assert cell_of(page).startswith("weights · query 4 the → key 1 cat")
     np.testing.assert_array_equal(painted(page, 1), CAUSAL.weights[0].numpy())
+    settled(page)  # the click on the cell is followed by a run of the whole page, which draws the button anew
     with page.expect_download() as coming:
         page.get_by_role("button", name="Download CSV").click()
     assert coming.value.suggested_filename.endswith(".csv")
