@@ -17,7 +17,7 @@ pytestmark = pytest.mark.browser
 
 # Of every text on a map: what it is, how far it leaves the map, its colour and that of the page; whether the title lies over the colour bar.
 WRITTEN = """() => [...document.querySelectorAll('.js-plotly-plot')].flatMap((plot) => {
-    const box = plot.getBoundingClientRect(), bar = plot.querySelector('.colorbar')?.getBoundingClientRect();
+    const box = plot.getBoundingClientRect(), bar = plot.querySelector('.colorbar .cbfills')?.getBoundingClientRect();
     const page = getComputedStyle(document.querySelector('[data-testid=stApp]')).backgroundColor;
     return [...plot.querySelectorAll('svg.main-svg text')].filter((text) => text.getBoundingClientRect().width).map((text) => {
         const own = text.getBoundingClientRect(), title = text.matches('.gtitle, .gtitle-subtitle');
