@@ -32,6 +32,7 @@ if found:
     )
 else:
     show.problem(f"Nothing is called “{asked[:40]}”: try a part of a name, such as score, attn or hook.")
+show.controls(page.around(only=("d_model",)))  # which most of the shapes are made of
 with st.container(key="reference_steps"):
     for entry in found:
         there = getattr(page.layer, entry.name) is not None

@@ -47,6 +47,8 @@ if row:
 
 st.markdown("## Why we scale")
 text = page.source if isinstance(page.source, TypedText) else TypedText(str(inputs.DEFAULTS["text"]))
+if text is page.source:
+    show.controls(page.around(only=("temperature", "mask", "d_model", "seed")))
 scaling = scaled(text)
 picture, words = st.columns([3, 2])
 with picture:

@@ -9,6 +9,7 @@ from streamlit.testing.v1 import AppTest
 
 from attention import STEPS, AttentionConfig, TypedText, find_step
 from benchmarks import texts
+from pages.ui import inputs
 
 PAGES = [
     "app.py",
@@ -468,3 +469,34 @@ def test_dropped_weights_of_all_heads_of_a_long_text_are_a_sentence() -> None:
     app = opened("pages/heads.py", text=texts.natural(1100), dropout="0.5", step="dropped_weights", head="1")
     assert not app.exception
     assert "only head 1 has its dropped weights" in said(app)
+
+
+def test_a_d_model_turned_above_the_maps_has_its_heads_before_the_sidebar_has_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(inputs.st, "session_state", {"turned": {"d_model": 64}, "heads_wish": (4, 1)})
+    assert inputs.config_now(AttentionConfig(d_model=65, n_heads=1), random=True) == AttentionConfig()
+    inputs.st.session_state["turned"] = {"d_model": 30}
+    assert inputs.config_now(AttentionConfig(), random=True) == AttentionConfig(d_model=30, n_heads=3)
+
+
+@pytest.mark.parametrize(
+    ("page", "names"),
+    [
+        ("pages/softmax.py", ["temperature", "mask", "window", "prefix", "d_model", "seed"]),
+        ("pages/reference.py", ["d_model"]),
+    ],
+)
+def test_a_page_without_maps_has_the_controls_that_it_has_a_use_for(page: str, names: list[str]) -> None:
+    app = opened(page)
+    assert list(around(app)["controls"]) == names
+    turn(app, d_model=32)
+    assert app.query_params["d_model"] == "32"
+    for source in ("notebook", "matrices"):  # whose shapes are their own; Softmax draws its default text then
+        assert not any(b'"controls":[{' in one.proto.bytes for one in opened(page, source=source).get("bidi_component"))
+
+
+@pytest.mark.parametrize("page", PICKING)
+def test_a_notebook_offers_no_knob_that_does_nothing(page: str) -> None:
+    app = opened(page, source="notebook", notebook="heatmaps-multi-head")
+    assert list(around(app)["controls"]) == ["head", "colors"]

@@ -18,7 +18,14 @@ WIDTHS = (16, 32, 64, 128)
 """The d_model that are offered; any other can be typed."""
 
 
-def row(layer: Layer | None, n_layers: int, cell: Cell | None, turnable: bool, random: bool) -> list[Control]:
+def row(
+    layer: Layer | None,
+    n_layers: int,
+    cell: Cell | None,
+    turnable: bool,
+    random: bool,
+    only: Sequence[str] | None = None,
+) -> list[Control]:
     """The controls that a page offers, in their order.
 
     Args:
@@ -26,7 +33,8 @@ def row(layer: Layer | None, n_layers: int, cell: Cell | None, turnable: bool, r
         n_layers: how many there are.
         cell: the chosen cell.
         turnable: whether mask, temperature and scaling are the person's to choose.
-        random: whether the weights are drawn at random, so that d_model and seed are too.
+        random: whether weights are drawn at random from the person's d_model and seed.
+        only: the `NAMES` of those that the page has a use for; None: all.
     """
     drawn: list[Control] = []
     if turnable:
@@ -50,11 +58,11 @@ def row(layer: Layer | None, n_layers: int, cell: Cell | None, turnable: bool, r
         ]
     if layer is not None and layer.weights is not None:
         drawn.append(_choice("colors", "Colours", COLORS, "Of the weights. Fixed: from 0 to 1, so that maps compare. Stretched: to the largest there is. Log: small weights are told apart too."))  # fmt: skip
-    allowed = left_open()
+    wanted = [names for names in (left_open(), only) if names is not None]
     return [
         control
         for control in drawn
-        if allowed is None or (control["name"] in allowed or ("mask" in allowed and control.get("only")))
+        if all(control["name"] in names or ("mask" in names and control.get("only")) for names in wanted)
     ]
 
 

@@ -12,11 +12,11 @@ from typing import Any
 import streamlit as st
 
 from attention import STEPS, AttentionConfig, Cell, Layer, Trace
-from attention.config import MASKS
+from attention.config import MASKS, divisors
 from attention.scales import COLORS
 from attention.sources.matrices import SYMBOLS
 from pages.ui.knobs import Knobs, asked_for, in_url, locked, standing, went_back
-from pages.ui.limits import MAX_D_MODEL, MAX_TOKENS
+from pages.ui.limits import MAX_D_MODEL, MAX_HEADS, MAX_TOKENS
 from pages.ui.matrices import too_long, whole_text
 from pages.ui.notes import Notes
 
@@ -263,10 +263,21 @@ def now(key: str) -> Any:
     return st.session_state.get("turned", {}).get(key, st.session_state.get(key, DEFAULTS[key]))
 
 
+def heads_that_fit(d_model: int, wish: int) -> int:
+    """The wished number of heads where it divides d_model, otherwise the next smaller that does."""
+    return max(n for n in divisors(d_model) if n <= min(wish, MAX_HEADS))
+
+
 def config_now(config: AttentionConfig, random: bool) -> AttentionConfig:
-    """A source's knobs as the hand has left them; where weights are drawn at `random`, those of the draw too."""
-    keys = (*AFTER_THE_SCORES, *(("d_model", "seed") if random else ()))
-    return replace(config, **{key: now(key) for key in keys})
+    """A source's knobs as the hand has left them; where weights are drawn at `random`, those of the draw too.
+
+    Another d_model has the heads that the sidebar will settle on, not those of the last.
+    """
+    turned = {key: now(key) for key in (*AFTER_THE_SCORES, *(("d_model", "seed") if random else ()))}
+    if random:
+        wish, _ = st.session_state.get("heads_wish", (config.n_heads, config.n_heads))
+        turned["n_heads"] = heads_that_fit(turned["d_model"], wish)
+    return replace(config, **turned)
 
 
 def cell_now(layer: Layer) -> Cell:

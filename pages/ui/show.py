@@ -102,8 +102,9 @@ def _room(drawn: Sequence[Figure], around: Around | None) -> int | Literal["cont
 
 
 def controls(around: Around) -> None:
-    """The row of controls alone, where there is no map to stand above."""
-    figures([], "controls_alone", around=around, on_turn=inputs.turn)
+    """The row of controls alone, if there are any, where there is no map to stand above."""
+    if around.controls:
+        figures([], "controls_alone", around=around, on_turn=inputs.turn)
 
 
 def _revisions(drawn: Sequence[Figure]) -> list[str]:

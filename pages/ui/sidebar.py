@@ -10,7 +10,7 @@ from streamlit.delta_generator import DeltaGenerator
 from attention import NOTEBOOKS, AttentionConfig, Matrices, Notebook, Source, TypedText
 from attention.config import INITS, POSITIONS, divisors
 from pages.ui import continued
-from pages.ui.inputs import AFTER_THE_SCORES, DEFAULTS, chosen_of, held
+from pages.ui.inputs import AFTER_THE_SCORES, DEFAULTS, chosen_of, heads_that_fit, held
 from pages.ui.knobs import Knobs, asked_for, peek
 from pages.ui.limits import MAX_CHARACTERS, MAX_D_MODEL, MAX_HEADS, MAX_TOKENS, MAX_TRACE_MB
 from pages.ui.matrices import forget_uploads, matrices
@@ -135,14 +135,14 @@ def _heads(knobs: Knobs, d_model: int, disabled: bool) -> int:
     """The number of heads: what was wished where it divides d_model, otherwise the next smaller that does, and it is said."""
     offered = [n for n in divisors(d_model) if n <= MAX_HEADS]
     named = ", ".join(map(str, offered))
-    default = max(n for n in offered if n <= DEFAULTS["heads"])
+    default = heads_that_fit(d_model, DEFAULTS["heads"])
     asked, now = peek("heads"), st.session_state.get("heads")
     wish, settled = st.session_state.get("heads_wish", (now, now))
     if now is None or "heads" in asked_for():
         wish = DEFAULTS["heads"]
     elif now != settled:
         wish = now
-    fits = max(n for n in offered if n <= wish)
+    fits = heads_that_fit(d_model, wish)
     if now is None and not asked and fits != wish and not disabled:
         knobs.notes.keep(_settled(wish, d_model, fits, named))
     elif now is not None and now != fits and "heads" not in asked_for():

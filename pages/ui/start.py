@@ -48,18 +48,28 @@ class Page:
         """Whether the mask comes from the sidebar, and not with the source."""
         return isinstance(getattr(self.source, "config", None), AttentionConfig)
 
+    @property
+    def draw_is_a_knob(self) -> bool:
+        """Whether d_model and seed are turned here; the random weights of a notebook are drawn as it draws them."""
+        return self.mask_is_a_knob and self.trace.random
+
     def around(
-        self, steps: bool = False, line: bool = False, overview: tuple[str, ...] = (), follow: bool = False
+        self,
+        steps: bool = False,
+        line: bool = False,
+        overview: tuple[str, ...] = (),
+        follow: bool = False,
+        only: tuple[str, ...] | None = None,
     ) -> figure.Around:
         """What stands around the maps: the row of controls, and where asked for the strip of steps and the line of the chosen cell.
 
         The strip begins with the `overview` of some steps. With `follow` the page makes what it can of the maps by
-        itself while a control is turned.
+        itself while a control is turned. A page that has no use for all controls names the `only` ones.
         """
         layer, cell = self.layer, self.cell
         return figure.Around(
             live=live(layer, cell.head) if follow else None,
-            controls=controls.row(layer, len(self.trace.layers), cell, self.mask_is_a_knob, self.trace.random),
+            controls=controls.row(layer, len(self.trace.layers), cell, self.mask_is_a_knob, self.draw_is_a_knob, only),
             strip=controls.strip(layer, cell.step, inputs.now("view"), overview) if steps else None,
             line=controls.line(self.trace, self.index, cell) if line else None,
             defaults=controls.defaults(),
@@ -74,7 +84,7 @@ class Page:
         """
         source = self.source
         if self.mask_is_a_knob:
-            config = inputs.config_now(source.config, self.trace.random)  # type: ignore[attr-defined]  # `mask_is_a_knob` has looked
+            config = inputs.config_now(source.config, self.draw_is_a_knob)  # type: ignore[attr-defined]  # `mask_is_a_knob` has looked
             source = replace(source, config=config)  # type: ignore[type-var]
         if isinstance(source, TypedText):
             source = replace(source, only=None).showing(inputs.now("head"))
