@@ -85,17 +85,6 @@ def test_a_click_on_the_output_map_picks_that_step(open_page: Open, server: str)
     assert query(page)["step"] == "output"
 
 
-def test_the_inspector_works_from_the_keyboard(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?{LINK}")
-
-    def type_query() -> None:
-        page.locator(".answer [name=q]").fill("5")
-        page.keyboard.press("Enter")
-
-    acted(page, type_query)
-    assert "query 5 mat → key 0 the" in cell_of(page)
-
-
 def test_the_arithmetic_on_the_screen_is_the_explanation(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}&step=scores&q=2&k=1")
     trace = TypedText(TEXT, AttentionConfig(mask="causal")).trace()

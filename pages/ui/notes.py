@@ -33,7 +33,9 @@ class Notes:
     def say(self, texts: tuple[str, ...]) -> None:
         """Says what is so now."""
         if texts:
-            self._place.info("  \n".join(plain(text) for text in texts))
+            # Several would push the maps off a laptop's screen.
+            folded = self._place.expander(f"{len(texts)} notes on these numbers") if len(texts) > 1 else self._place
+            folded.info("  \n".join(plain(text) for text in texts))
 
     def error(self, text: str, here: bool = False) -> None:
         """Says why there is no picture, at the top of the page or, with `here`, where the page is being drawn."""
