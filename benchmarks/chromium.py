@@ -129,10 +129,6 @@ class Ours(Tab):
 
     ready = "bench.newFigures()"
 
-    def __init__(self, browser: Browser, address: str) -> None:
-        super().__init__(browser, address)
-        self.page.get_by_text("More knobs").click()
-
     def settle(self) -> None:
         """Also until every figure is painted."""
         super().settle()
@@ -141,9 +137,10 @@ class Ours(Tab):
         )
 
     def step(self, key: str, value: Any) -> float:
-        """A new number entered: above the maps where there is a field for it, otherwise in the sidebar."""
-        above, beside = self.page.locator(f".hand [name={key}]"), self.page.locator(f".st-key-{key} input")
-        field = above if above.count() else beside
+        """A new number entered above the maps."""
+        field = self._on(key)
+        if field.is_hidden():  # some are offered, and any can be typed
+            self.page.locator(f".hand [data-name={key}] select").select_option("other …")
         field.fill(str(value))
         field.focus()
         return self.press("Enter")

@@ -84,6 +84,18 @@ OF_PAGES = ("softmax_row", "softmax_factor", "reference_find", "lab_stretch", "e
 KEYS = (*DEFAULTS, *OF_PAGES)
 STATE_FILE = "Open a state file"  # the label of its uploader in the sidebar
 FIELDS = ("x", "w_q", "w_k", "w_v", "w_o")
+FIGURES = (
+    "temperature",
+    "mask",
+    "window",
+    "prefix",
+    "scaled",
+    "d_model",
+    "seed",
+    "head",
+    "step",
+    "colors",
+)  # its knobs
 # Everything at its largest: allowed, so it must be drawn or refused in words, and must not fill the memory.
 GREEDY = tuple(
     f"text={quote_plus(' '.join(f'w{i}' for i in range(start, start + 600)))}&d_model=1024&heads=32&dropout=0.5&mask=causal&seed={seed}"
@@ -93,7 +105,7 @@ GREEDY = tuple(
 
 @dataclass(frozen=True)
 class Hostile:
-    """One input: a page opened with a query, then knobs turned, then files given to uploaders named by key or label."""
+    """One input: a page opened with a query, then knobs turned to whatever, then files given to uploaders named by key or label."""
 
     kind: str
     page: str = ""
@@ -122,6 +134,10 @@ _pairs = st.tuples(st.one_of(st.sampled_from(KEYS), st.sampled_from(KEYS), st.te
 _query = st.lists(_pairs, min_size=1, max_size=8).map(
     lambda pairs: "&".join(f"{quote(key, errors='replace')}={quote(value, errors='replace')}" for key, value in pairs)
 )
+_sent = st.one_of(  # what no page of ours sends, but anybody can
+    st.booleans(), st.none(), st.integers(), st.floats(), st.sampled_from((10**308, 10**4000, -1, 2**64, 0.5)), _values,
+    st.lists(st.integers(), max_size=3).map(tuple),
+)  # fmt: skip
 _source = st.sampled_from(("", "source=matrices&", "source=notebook&", "source=matrices&given=Q%2C+K+and+V&"))
 _urls = st.one_of(
     st.tuples(_source, _query).map("".join),
@@ -131,7 +147,11 @@ _inputs = {
     "url": st.builds(Hostile, st.just("url"), st.sampled_from(PAGES), _urls),
     "text": st.builds(
         Hostile, st.just("text"), st.sampled_from(PAGES[:3]), st.just(""),
-        st.tuples(st.tuples(st.sampled_from(("text", "text", "text2", "cells")), texts)),
+        st.tuples(st.tuples(st.sampled_from(("text", "text", "text2")), texts)),
+    ),
+    "knob": st.builds(
+        Hostile, st.just("knob"), st.sampled_from(PAGES[:3]), st.just(""),
+        st.tuples(st.tuples(st.sampled_from(FIGURES), _sent)),
     ),
     "upload": st.builds(
         lambda key, named: Hostile("upload", "", "source=matrices", (), ((f"matrices_file_{key}", *named),)),
@@ -144,7 +164,7 @@ _inputs = {
 }  # fmt: skip
 
 
-def inputs(how_many: int, kinds: tuple[str, ...] = ("url", "text", "upload", "state")) -> list[Hostile]:
+def inputs(how_many: int, kinds: tuple[str, ...] = ("url", "text", "knob", "upload", "state")) -> list[Hostile]:
     """So many different inputs, as many of each kind; the same in every run."""
     found: list[Hostile] = []
     for number, kind in enumerate(kinds):

@@ -25,13 +25,13 @@ from benchmarks.session import Run, Session
 KNOBS: dict[str, tuple[Any, ...]] = {
     "temperature": tuple(round(0.05 * i, 2) for i in range(1, 201)),
     "mask": ("none", "causal", "window", "causal window", "prefix"),
-    "d_model": (16.0, 32.0, 64.0, 128.0),
+    "d_model": (16, 32, 64, 128),
     "heads": ("1", "2", "4", "8"),
-    "seed": tuple(map(float, range(1000))),
-    "head": ("0", "1", "2", "3"),
+    "seed": tuple(range(1000)),
+    "head": (0, 1, 2, 3),
     "step": ("query", "key", "scores", "scaled_scores", "weights", "output"),
-    "q": tuple(map(float, range(9))),
-    "k": tuple(map(float, range(9))),
+    "q": tuple(range(9)),
+    "k": tuple(range(9)),
 }
 # The cache of traces fills up to its limit and stays there; small, it is full before the warm-up ends, and what
 # grows afterwards is a leak.
@@ -63,16 +63,23 @@ async def person(base: str, number: int, think: float, until: float, seen: Seen)
                 await asyncio.sleep(dice.uniform(0.5, 1.5) * think)
                 if time.monotonic() > until:
                     return
-                knob = dice.choice([key for key in KNOBS if key in session.last.widgets])
-                kind, element = session.last.widgets[knob]
-                values = [value for value in KNOBS[knob] if kind != "selectbox" or value in element.options]
-                if kind == "number_input":
-                    values = [value for value in values if element.min <= value <= element.max]
-                run = await session.turn(**{knob: dice.choice(values)})
+                knob = dice.choice([key for key in KNOBS if key in run.knobs()])
+                run = await session.turn(**{knob: dice.choice(offered(run, knob))})
                 seen.turns.append(run)
     except Exception as error:  # whatever it is, it is what a person would have met
         if until < float("inf"):  # without an end it is SIGTERM that ends it
             seen.errors.append(f"session {number}: {type(error).__name__} {error}")
+
+
+def offered(run: Run, knob: str) -> list[Any]:
+    """The values of a knob that a person could choose now."""
+    if knob in run.widgets:
+        options, high = run.widgets[knob][1].options, None
+    else:
+        control = run.figure.knobs[knob] if run.figure else {}
+        options, high = control.get("options"), control.get("high")
+    values = [value for value in KNOBS[knob] if not options or str(value) in options]
+    return [value for value in values if high is None or value <= high]
 
 
 def _judge(run: Run, number: int, seen: Seen) -> None:

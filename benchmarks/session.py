@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import struct
 import time
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlencode
 
@@ -12,6 +15,7 @@ from streamlit.proto.Alert_pb2 import Alert
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.proto.WidgetStates_pb2 import WidgetState
+from streamlit.runtime.state.session_state import STREAMLIT_INTERNAL_KEY_PREFIX
 from websockets.asyncio.client import ClientConnection, connect
 
 from benchmarks.wire import http, multipart, xsrf_token
@@ -25,20 +29,50 @@ _FIELDS = {
     "text_input": "string_value",
     "checkbox": "bool_value",
     "button": "trigger_value",
-    "bidi_component": "json_trigger_value",
 }
+_REST = 0.12  # seconds that the page waits before it asks for the rest of itself, see figure.js
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure component with controls of its own: its widget, the fragment that it stands in, and what it was sent."""
+
+    widget: str
+    fragment: str
+    message: bytes
+
+    @cached_property
+    def header(self) -> dict[str, Any]:
+        """The message without its arrays."""
+        (size,) = struct.unpack_from("<I", self.message)
+        whole: dict[str, Any] = json.loads(self.message[4 : 4 + size])
+        return whole
+
+    @cached_property
+    def knobs(self) -> dict[str, dict[str, Any]]:
+        """What can be turned in it, by name, and which `options` it has, or which `high` end."""
+        knobs = {one["name"]: one for one in self.header["controls"]}
+        if strip := self.header["strip"]:
+            knobs["step"] = {"options": [one["name"] for one in strip if one["name"] != "overview"]}
+        return knobs | {one["name"]: one for one in (self.header["line"] or {"sides": []})["sides"]}
+
+    def trigger(self, name: str, value: Any) -> WidgetState:
+        """What the page sends when something is done in it."""
+        sent = json.dumps([{"event": name, "value": value}])
+        return WidgetState(id=f"{STREAMLIT_INTERNAL_KEY_PREFIX}_{self.widget}__events", json_trigger_value=sent)
 
 
 @dataclass
 class Run:
-    """What one run of the script sent, and how long it took.
+    """What one run of the script sent, and how long it took; the run of a fragment and that of the rest count as one.
 
     Attributes:
-        drawn: the seconds until its last picture had arrived.
+        drawn: the seconds until its picture had arrived.
         figures: how many messages to the figure component there were, and how many `tables`.
         sentences: the texts of errors, warnings and infos.
         exceptions: what a person would see as a traceback, or as "This app has encountered an error".
         widgets: every widget on the page, by its key.
+        figure: the figure component with controls, if there is one.
     """
 
     seconds: float = 0.0
@@ -49,6 +83,11 @@ class Run:
     sentences: list[str] = field(default_factory=list)
     exceptions: list[str] = field(default_factory=list)
     widgets: dict[str, tuple[str, Any]] = field(default_factory=dict)
+    figure: Figure | None = None
+
+    def knobs(self) -> set[str]:
+        """The keys of all that can be turned on the page."""
+        return {*self.widgets, *(self.figure.knobs if self.figure else ())}
 
 
 class Session:
@@ -57,7 +96,7 @@ class Session:
     def __init__(self, base: str, query: str = "", page: str = "", timeout: float = 60) -> None:
         self.base, self.query, self.page, self.timeout = base, query, page, timeout
         self.last = Run()
-        self.id = ""
+        self.id = self._script = ""  # of the session and of its page, as the server calls them
         self._states: dict[str, WidgetState] = {}  # of every widget, as Streamlit's page sends them with each turn
 
     async def __aenter__(self) -> Self:
@@ -81,19 +120,38 @@ class Session:
         return await self._rerun([])
 
     async def turn(self, **knobs: Any) -> Run:
-        """The run after these knobs, named by their keys, were given new values."""
-        triggers = []
+        """The run after these knobs, named by their keys, were given new values; when a figure's own were, then also the run that it asks for when it is painted."""
+        triggers, figure = [], self.last.figure
+        held = {key: knobs.pop(key) for key in [*knobs] if figure and key in figure.knobs}
         for key, value in knobs.items():
             kind, element = self.last.widgets[key]
             state = _state(kind, element.id, value)
-            if kind in ("button", "bidi_component"):
+            if kind == "button":
                 triggers.append(state)
             else:
                 self._states[element.id] = state
             if getattr(element, "query_param_key", ""):  # Streamlit's page writes it into the address
-                text = str(value).lower() if isinstance(value, bool) else str(value)
-                self.query = urlencode({**dict(parse_qsl(self.query)), element.query_param_key: text})
-        return await self._rerun(triggers)
+                self._write(element.query_param_key, value)
+        if not (figure and held):
+            return await self._rerun(triggers)
+        for key, value in held.items():  # our page writes these
+            self._write(key, value, figure.header["defaults"].get(key))
+        triggers.append(figure.trigger("knob", {**held, "at": time.time_ns() // 10**6}))
+        run = await self._rerun(triggers, "" if knobs else figure.fragment)
+        if not (run.figure and run.figure.header["rest"]):
+            return run
+        await asyncio.sleep(_REST)
+        rest = await self._rerun([run.figure.trigger("rest", time.time_ns() // 10**6)], run.figure.fragment)
+        rest.drawn, rest.seconds = run.drawn, run.seconds + _REST + rest.seconds
+        rest.bytes, rest.exceptions = run.bytes + rest.bytes, run.exceptions + rest.exceptions
+        return rest
+
+    def _write(self, key: str, value: Any, default: str | None = None) -> None:
+        query = dict(parse_qsl(self.query))
+        query[key] = str(value).lower() if isinstance(value, bool) else str(value)
+        if query[key] == default:
+            del query[key]
+        self.query = urlencode(query)
 
     async def upload(self, key: str, name: str, data: bytes) -> tuple[int, Run | None]:
         """Puts a file into the uploader `key`; the server's HTTP status, and the run if it took the file."""
@@ -117,10 +175,12 @@ class Session:
         state.uploaded_file_info.add(name=name, size=len(data), file_id=urls.file_id, file_urls=urls)
         return status, await self.turn(**{key: state})
 
-    async def _rerun(self, triggers: list[WidgetState]) -> Run:
+    async def _rerun(self, triggers: list[WidgetState], fragment: str = "") -> Run:
         ask = BackMsg()
+        ask.rerun_script.fragment_id = fragment
         ask.rerun_script.query_string = self.query
-        ask.rerun_script.page_name = self.page
+        ask.rerun_script.page_script_hash = self._script
+        ask.rerun_script.page_name = "" if self._script else self.page
         ask.rerun_script.widget_states.widgets.extend([*self._states.values(), *triggers])
         run, began = Run(), time.monotonic()
         await self._socket.send(ask.SerializeToString())
@@ -130,9 +190,16 @@ class Session:
             match message.WhichOneof("type"):
                 case "new_session":
                     self.id = message.new_session.initialize.session_id
-                    run.figures, run.tables, run.sentences, run.widgets = 0, 0, [], {}
+                    self._script = message.new_session.page_script_hash
+                    run.figures, run.tables, run.sentences, run.widgets, run.figure = 0, 0, [], {}, None
+                    if message.metadata.run.fragment_ids:  # what stands around it stays
+                        run.widgets, run.figure = dict(self.last.widgets), self.last.figure
+                case "navigation":  # which page it is, the script itself has found out
+                    self._script = message.navigation.page_script_hash
+                case "page_info_changed":
+                    self.query = message.page_info_changed.query_string
                 case "delta" if message.delta.WhichOneof("type") == "new_element":
-                    self._read(message.delta.new_element, run)
+                    self._read(message.delta.new_element, run, message.delta.fragment_id)
                     if _is_picture(message.delta.new_element):
                         run.drawn = time.monotonic() - began
                 case "script_finished" if message.script_finished != ForwardMsg.FINISHED_EARLY_FOR_RERUN:
@@ -144,7 +211,7 @@ class Session:
                     self.last = run
                     return run
 
-    def _read(self, element: Any, run: Run) -> None:
+    def _read(self, element: Any, run: Run, fragment: str) -> None:
         kind = element.WhichOneof("type")
         drawn = getattr(element, kind)
         if kind == "exception":
@@ -155,6 +222,8 @@ class Session:
             run.figures += 1
         elif kind == "dataframe":
             run.tables += 1
+        if kind == "bidi_component" and _has(drawn, "defaults", "{"):
+            run.figure = Figure(drawn.id, fragment, drawn.bytes)
         if getattr(drawn, "id", "").startswith("$$"):
             key = drawn.id.split("-", 2)[2]
             run.widgets[key] = (kind, drawn)
@@ -171,11 +240,17 @@ class Session:
 
 
 def _is_picture(element: Any) -> bool:
-    """Whether it is our figure component, or a chart of Streamlit's own."""
-    kind = element.WhichOneof("type")
-    return kind == "plotly_chart" or (
-        kind == "bidi_component" and element.bidi_component.component_name == "attention_figure"
+    """Whether it is our figure component with something to draw, or a chart of Streamlit's own."""
+    if element.WhichOneof("type") != "bidi_component":
+        return bool(element.WhichOneof("type") == "plotly_chart")
+    return element.bidi_component.component_name == "attention_figure" and not _has(
+        element.bidi_component, "figures", "[]"
     )
+
+
+def _has(drawn: Any, name: str, begins: str) -> bool:
+    """Whether the message to a figure component has something called `name` that `begins` so."""
+    return f'"{name}":{begins}'.encode() in drawn.bytes
 
 
 def _value(kind: str, element: Any) -> Any:

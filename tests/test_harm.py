@@ -30,7 +30,7 @@ def guarded() -> Iterator[Server]:
 
 def test_hostile_inputs_end_in_a_picture_or_a_sentence(guarded: Server) -> None:
     verdict = harm.Verdict()
-    given = inputs(36, ("url", "text", "upload"))
+    given = inputs(36, ("url", "text", "knob", "upload"))
     assert len(set(given)) == 36
     finished(harm.judge(guarded, given, verdict))
     assert not verdict.broken
@@ -58,16 +58,25 @@ def test_what_must_not_happen_is_found(guarded: Server) -> None:
     assert harm._wrong(Run())
 
 
+def test_true_is_not_taken_for_a_whole_number(guarded: Server) -> None:
+    verdict = harm.Verdict()
+    finished(harm.judge(guarded, [Hostile("knob", "", "", (("seed", True),))], verdict))
+    assert not verdict.broken
+
+
 def test_a_session_turns_knobs_as_a_page_does(guarded: Server) -> None:
     async def turned() -> tuple[Run, str]:
         async with Session(guarded.base, "mask=causal&heads=8") as session:
             await session.open()
             run = await session.turn(temperature=2.0, step="scores")
-            assert session._states[run.widgets["mask"][1].id].string_value == "causal"  # what the link said still holds
+            assert run.figure
+            assert run.figure.knobs["mask"]["value"] == "causal"  # what the link said still holds
+            assert run.figure.knobs["temperature"]["value"] == "2.0"
+            assert 0 < run.drawn < run.seconds
             return run, session.query
 
     run, query = finished(turned())
-    assert run.figures == 1
+    assert run.figures == run.tables == 1  # the fragment and the rest of the page
     assert run.widgets["heads"][1].raw_value in ("", "8")
     assert query == "mask=causal&heads=8&temperature=2.0&step=scores"
 

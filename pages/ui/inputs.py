@@ -246,7 +246,7 @@ def turn(knob: dict[str, Any]) -> None:
             taken[key] = float(value)
         elif (
             key in ("layer", "head", "q", "k", *MOST)
-            and isinstance(value, int)
+            and type(value) is int  # True is an int too, and no number of a knob
             and LEAST.get(key, 0) <= value <= MOST.get(key, value)
         ):
             taken[key] = value  # what is not there becomes the last that is
