@@ -500,3 +500,13 @@ def test_a_page_without_maps_has_the_controls_that_it_has_a_use_for(page: str, n
 def test_a_notebook_offers_no_knob_that_does_nothing(page: str) -> None:
     app = opened(page, source="notebook", notebook="heatmaps-multi-head")
     assert list(around(app)["controls"]) == ["head", "colors"]
+
+
+def test_walking_back_keeps_the_head_and_an_output_says_which_head_it_came_from() -> None:
+    back = {
+        step: around(opened("app.py", step=step, head="2", q="3"))["line"]["from"][0] for step in ("query", "output")
+    }
+    assert "head" not in back["query"]["turn"]
+    assert back["query"]["label"].startswith("input [3, ")
+    came_from = back["output"]["turn"]["head"]
+    assert back["output"]["label"].endswith(f" of head {came_from}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attention import Cell, Layer, Trace, explain, frames
+from attention import Cell, Layer, Trace, explain, find_step, frames
 from attention.config import MASKS
 from attention.scales import COLORS
 from pages.ui.inputs import DEFAULTS, HELD, MOST, TEMPERATURES, VIEWS, now
@@ -104,11 +104,17 @@ def line(trace: Trace, index: int, cell: Cell) -> dict[str, Any]:
         "at": {"step": cell.step, "row": cell.row, "column": cell.column},
         "sides": [{"name": key, "axis": axis, "token": token, "value": at, "high": size - 1} for key, (axis, token), at, size in sides],
         "shown": explanation.shown, "sign": explanation.sign, "short": explanation.short,
-        "from": [
-            {"turn": {"view": VIEWS[1], "step": one.step, "head": one.head, "q": one.row, "k": one.column},
-             "label": f"{one.step} [{one.row}, {one.column}]"}
-            for one in explanation.came_from
-        ],
+        "from": [_back(one, cell) for one in explanation.came_from],
+    }  # fmt: skip
+
+
+def _back(to: Cell, cell: Cell) -> dict[str, Any]:
+    """A cell that another came from: its name, and what to turn to see it. What all heads share leaves the chosen head."""
+    of_head, from_head = (find_step(one.step).per_head for one in (to, cell))
+    name = f"{to.step} [{to.row}, {to.column}]"
+    return {
+        "turn": {"view": VIEWS[1], "step": to.step, **({"head": to.head} if of_head else {}), "q": to.row, "k": to.column},
+        "label": f"{name} of head {to.head}" if of_head and not from_head else name,
     }  # fmt: skip
 
 

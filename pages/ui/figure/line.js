@@ -12,7 +12,8 @@ function side(place, which) {
   });
   field.addEventListener("blur", () => { if (!field.checkValidity()) field.value = field.shown; });
   const axis = made("span"), token = made("code");
-  const whole = made("span", { className: `side ${which}` }, axis, " [", field, "] ", token);
+  const at = made("span", { className: "unbroken" }, axis, " [", field, "]");
+  const whole = made("span", { className: `side ${which}` }, at, " ", token);
   whole.show = ({ axis: name, token: word, value, high }) => {
     axis.textContent = name;
     token.textContent = word;
