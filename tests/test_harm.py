@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import guard, harm, load
+from benchmarks import fifty, guard, harm, load
 from benchmarks.hostile import Hostile, inputs
 from benchmarks.server import Server
 from benchmarks.session import Run, Session
@@ -76,6 +76,9 @@ def test_a_session_turns_knobs_as_a_page_does(guarded: Server) -> None:
             return run, session.query
 
     run, query = finished(turned())
+    assert load.KNOBS.keys() | fifty.KNOBS.keys() <= run.knobs()
+    assert all(load.offered(run, knob) for knob in load.KNOBS)
+    assert load.offered(run, "d_model") == list(load.KNOBS["d_model"])
     assert run.figures == run.tables == 1  # the fragment and the rest of the page
     assert run.widgets["heads"][1].raw_value in ("", "8")
     assert query == "mask=causal&heads=8&temperature=2.0&step=scores"
