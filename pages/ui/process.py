@@ -9,6 +9,7 @@ import threading
 import time
 from functools import cache
 
+from pages.ui.first_paint import take_styles_along
 from pages.ui.turns import take_turns
 
 # Read when torch is imported, which is at the first trace. Matrices are small here and people are many: a
@@ -41,3 +42,4 @@ def _let_runs_end() -> None:
 
 atexit.register(_let_runs_end)
 take_turns()
+take_styles_along()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import streamlit as st
@@ -15,6 +14,7 @@ from attention.trace import Parameter
 from pages.ui import figure, inputs
 from pages.ui.figure import Around, Figure
 from pages.ui.figure import shares as shares_figure
+from pages.ui.first_paint import NO_SIDEBAR, STYLES
 from pages.ui.knobs import locked
 from pages.ui.notes import plain
 from pages.ui.takeaway import takeaway
@@ -25,16 +25,11 @@ if TYPE_CHECKING:
 TABLE_CELLS = 64 * 64  # a table of more is not made unasked
 LONG_TABLE_ROWS = 512 * 512  # of a table that is unfolded
 SPREADSHEET_ROWS = 2**20 - 1  # below a heading
-_STYLES = (Path(__file__).parent / "styles.css").read_text(encoding="utf-8")
-_NO_SIDEBAR = """
-[data-testid=stSidebar], [data-testid=stExpandSidebarButton] { display: none; }
-.st-key-page_head.st-key-page_head { padding-left: 0; }
-"""
 
 
 def styles(sidebar: bool = True) -> None:
     """The page's few own styles; without `sidebar` there is none, nor the button that opens it."""
-    st.html(f"<style>{_STYLES if sidebar else _STYLES + _NO_SIDEBAR}</style>")
+    st.html(f"<style>{STYLES if sidebar else STYLES + NO_SIDEBAR}</style>")
 
 
 def figures(

@@ -1,0 +1,48 @@
+"""Pages come with our styles, so that nothing jumps while they load."""
+
+from __future__ import annotations
+
+from urllib.request import urlopen
+
+import pytest
+from conftest import settled
+from playwright.sync_api import Browser
+
+from pages.ui.first_paint import NO_SIDEBAR, STYLES, index_page
+
+SHIFTS = """window.shifted = 0;
+new PerformanceObserver((list) => { for (const shift of list.getEntries()) window.shifted += shift.value; })
+    .observe({type: 'layout-shift', buffered: true});"""
+
+
+@pytest.mark.parametrize("query", ["lock=1", "text=a&present=temperature", "embed=true"])
+def test_a_page_without_a_sidebar_keeps_no_room_for_one(query: str) -> None:
+    assert STYLES in index_page(query)
+    assert NO_SIDEBAR in index_page(query)
+    assert "margin-left: 300px" not in index_page(query)
+    assert "margin-left: 300px" in index_page("")
+    assert index_page("").count("</style></body>") == 1
+
+
+@pytest.mark.browser
+def test_the_server_sends_the_styles_and_leaves_every_other_file_alone(server: str, open_page) -> None:
+    open_page(f"{server}/")
+    assert STYLES in urlopen(f"{server}/heads").read().decode()
+    assert urlopen(f"{server}/_stcore/health").read() == b"ok"
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    ("path", "width"),
+    [*((path, width) for path in ("", "heads", "masks", "softmax") for width in (1280, 390)), ("?lock=1", 1280)],
+)
+def test_nothing_jumps_while_a_page_loads(browser: Browser, server: str, open_page, path: str, width: int) -> None:
+    open_page(f"{server}/{path}")  # a server that has run the page before
+    context = browser.new_context(viewport={"width": width, "height": 720})
+    context.add_init_script(SHIFTS)
+    page = context.new_page()
+    page.goto(f"{server}/{path}")
+    page.wait_for_selector(".js-plotly-plot .xtick", timeout=60_000)
+    settled(page)
+    assert page.evaluate("window.shifted") < 0.15
+    context.close()
