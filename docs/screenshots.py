@@ -9,9 +9,9 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 SHOTS = {
-    "lab": ("/?mask=causal&q=4&k=2", 1360, 1120, "light"),
-    "heads": ("/heads?mask=causal&heads=8&head=2&q=4&k=2", 1360, 900, "dark"),
-    "masks": ("/masks?mask=causal&q=4&k=2", 1360, 900, "light"),
+    "lab": ("/?mask=causal&q=4&k=2", 1360, 1094, "light"),
+    "heads": ("/heads?mask=causal&heads=8&head=2&q=4&k=2", 1360, 920, "dark"),
+    "masks": ("/masks?mask=causal&q=4&k=2", 1360, 800, "light"),
     "phone": ("/?mask=causal&q=4&k=2", 390, 844, "light"),
 }
 
