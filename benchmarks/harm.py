@@ -146,7 +146,7 @@ def main() -> int:
     asked = ask.parse_args()
     verdict, touched = Verdict(), ROOT / "pwned"
     with Server(guard=True) as server:
-        kinds = ("url", "text", "upload", *(["state"] if asyncio.run(has_state_files(server)) else []))
+        kinds = ("url", "text", "knob", "upload", *(["state"] if asyncio.run(has_state_files(server)) else []))
         given = inputs(asked.inputs, kinds)
         before = server.memory()
         lies = asyncio.run(lying_requests(server, verdict))
