@@ -341,7 +341,7 @@ def cell_of(page: Page | FrameLocator) -> str:
     """What the line under the maps says of the chosen cell: "weights · query 4 the → key 2 sat = 0.4508"."""
     said: str = page.locator(".answer").evaluate(
         """(answer) => { const side = (name) => { const one = answer.querySelector(`.side.${name}`);
-              return [one.firstChild.textContent, one.querySelector('input').value, one.querySelector('code').textContent].join(' ').trim(); };
+              return [one.querySelector('.unbroken').firstChild.textContent, one.querySelector('input').value, one.querySelector('code').textContent].join(' ').trim(); };
             return `${answer.querySelector('b').textContent} · ${side('q')} → ${side('k')} = ${answer.querySelector('.number').textContent}`; }"""
     )
     return said
