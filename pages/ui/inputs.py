@@ -148,7 +148,8 @@ def keep(title: str) -> None:
         st.session_state["address_lost"] = True
         st.rerun()
     _write_address()
-    if st.session_state.pop("address_lost", False):
+    # After Back the answer to what was turned before it may still be on its way, with an address that is no more.
+    if st.session_state.pop("address_lost", False) or went_back():
         st.query_params.update({})  # changes none, and sends all of them to the browser
 
 
