@@ -311,7 +311,8 @@ def test_nothing_jumps_and_no_map_is_empty_while_knobs_turn(
         painted(page, 1), layer(mask="causal", temperature=temperature(page), seed=5).weights[0].numpy()
     )
     assert page.evaluate("[window.empty, window.frames > 1]") == [0, True]
-    assert page.evaluate("window.shift") < 0.01
+    # On a phone the words of the chosen cell's line wrap anew when its number does; the line itself keeps its height.
+    assert page.evaluate("window.shift") < (0.03 if (page.viewport_size or {})["width"] < 640 else 0.01)
 
 
 def test_nothing_fades_while_a_run_goes_on(open_page: Open, server: str) -> None:
@@ -337,6 +338,7 @@ def test_a_d_model_that_the_heads_do_not_divide_is_the_sidebars_to_settle(open_p
     settled(page)
     np.testing.assert_array_equal(painted(page, 0), layer(d_model=30, n_heads=3).scores[0].numpy())
     for bad in ("", "5000", "0"):  # the browser says why; what was so comes back
+        page.locator(".hand [data-name=d_model] select").select_option("other …")
         page.locator(".hand [name=d_model]").fill(bad)
         page.keyboard.press("Enter")
         page.locator(".hand [name=seed]").focus()

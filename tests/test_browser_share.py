@@ -85,10 +85,10 @@ def test_the_code_for_a_web_page_and_the_locked_link_are_copied(open_page: Open,
     page = open_page(f"{server}/masks?{LINK}", **CLIPBOARD)
     acted(page, lambda: page.get_by_role("button", name="Share").click())
     copy(page, "Copy locked link")
-    expect(page.locator(".links [role=status]").last).to_have_text("Link without knobs copied.")
+    expect(page.locator(".st-key-copy_more [role=status]")).to_have_text("Link without knobs copied.")
     assert clipboard(page) == f"{page.url}&lock=1"
     copy(page, "Copy code for a web page")
-    expect(page.locator(".links [role=status]").last).to_have_text("Code copied.")
+    expect(page.locator(".st-key-copy_more [role=status]")).to_have_text("Code copied.")
     assert f'src="{page.url.replace("&", "&amp;")}&amp;embed=true"' in clipboard(page)
 
 

@@ -51,7 +51,7 @@ def test_the_painted_lines_bars_and_maps_are_the_backends(open_page: Open, serve
 @pytest.mark.parametrize("row", [(1.0, 2.0, 2.5), (-300.0, 0.0, 300.0, 300.0)])
 def test_the_row_follows_its_slider_without_the_server(open_page: Open, server: str, row: tuple[float, ...]) -> None:
     page = open_page(f"{server}/softmax?{urlencode({'softmax_row': ', '.join(map(str, row))})}")
-    slider = page.get_by_role("slider", name="Temperature")
+    slider = page.locator(".shares input[type=range]")
     expect(slider).to_be_visible()
     watch_runs(page)
     seen = []
@@ -75,7 +75,7 @@ def test_the_row_follows_its_slider_without_the_server(open_page: Open, server: 
 
 def test_another_row_keeps_the_temperature_of_the_slider(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/softmax?softmax_row=1,2,3", viewport={"width": 390, "height": 844})
-    slider = page.get_by_role("slider", name="Temperature")
+    slider = page.locator(".shares input[type=range]")
     slider.focus()
     page.keyboard.press("Home")
     expect(page.locator(".shares output")).to_have_text("0.05")

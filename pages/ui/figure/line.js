@@ -46,7 +46,7 @@ export function line(place, sent, turn) {
   sent.sides.forEach((one, i) => sides[i].show(one));
   number.textContent = sent.shown;
   how.textContent = sent.short ? `${sent.sign} ${sent.short}` : "";
-  how.hidden = false;
+  how.style.visibility = "";
   const words = `${sent.step}, ${sent.sides.map(({ axis, token, value }) => token || `${axis} ${value}`).join(" to ")}, ${sent.shown}`;
   if (spoken.textContent && spoken.textContent !== words) spoken.textContent = words;
   else if (!spoken.textContent) spoken.textContent = "\u00a0"; // the first is not an event
@@ -64,5 +64,5 @@ export function line(place, sent, turn) {
 export function turning(place, number) {
   if (!place.parts) return;
   place.parts.number.textContent = Number.isFinite(number) ? String(Number(number.toPrecision(4))) : "−∞";
-  place.parts.how.hidden = true;
+  place.parts.how.style.visibility = "hidden"; // it keeps its room, so that nothing jumps
 }
