@@ -312,7 +312,7 @@ def test_nothing_jumps_and_no_map_is_empty_while_knobs_turn(
     )
     assert page.evaluate("[window.empty, window.frames > 1]") == [0, True]
     # On a phone the words of the chosen cell's line wrap anew when its number does; the line itself keeps its height.
-    assert page.evaluate("window.shift") < (0.03 if (page.viewport_size or {})["width"] < 640 else 0.01)
+    assert page.evaluate("window.shift") < (0.03 if viewport["width"] < 640 else 0.01)
 
 
 def test_nothing_fades_while_a_run_goes_on(open_page: Open, server: str) -> None:
