@@ -181,6 +181,20 @@ def test_back_undoes_a_knob_that_the_server_has_not_answered_yet(open_page: Open
     assert query(page)["seed"] == "7"
 
 
+def test_back_is_not_undone_by_an_answer_that_comes_late(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}")
+    page.locator(".hand [name=seed]").fill("7")
+    page.keyboard.press("Enter")
+    page.wait_for_function("location.search.includes('seed=7')")
+    # The answer says its address at the worst moment: when Back has changed it, and the server does not know yet.
+    page.evaluate("""() => { const turned = location.href, late = setInterval(() => {
+            if (location.href !== turned) { clearInterval(late); history.pushState({}, "", turned); window.late = true; }
+        }); history.back(); }""")
+    page.wait_for_function("window.late && document.querySelector('.hand [name=seed]').value === '0'")
+    settled(page)
+    assert query(page) == {"text": TEXT, "mask": "causal"}
+
+
 def test_a_held_knob_is_one_step_back(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}")
     page.locator(".hand [name=temperature]").focus()

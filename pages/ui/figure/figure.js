@@ -119,7 +119,7 @@ export default function render({ data, parentElement, setTriggerValue }) {
   if (!root.back) {
     // What was turned last is undone; the rest of the page needs not follow it any more.
     root.back = () => { clearTimeout(root.rest); root.owes = false; };
-    window.addEventListener("popstate", root.back);
+    window.addEventListener("goback", root.back);
   }
   loadPlotly(url).then(async () => {
     for (const [i, figure] of figures.entries()) {
@@ -130,6 +130,6 @@ export default function render({ data, parentElement, setTriggerValue }) {
     root.painted = figures;
     // Python has answered with these figures alone; now that they are painted, and the hand rests, the page follows.
     clearTimeout(root.rest);
-    if (root.owes) root.rest = setTimeout(() => { Object.assign(root, { owes: false, asked: performance.now() }); setTriggerValue("rest", Date.now()); }, REST);
+    if (root.owes) root.rest = setTimeout(() => { Object.assign(root, { owes: false, asked: performance.now() }); setTriggerValue("rest", Date.now()); sending(); }, REST);
   }).catch((error) => { root.textContent = `The picture could not be drawn: ${error.message}. The table below has the numbers; reload the page to try again.`; });
 }

@@ -4,9 +4,11 @@
 // need three steps back, some of them to states that never were. Here: one act of a person, one entry.
 // And on the way back to another page it drops the knobs; that page is loaded afresh from its address.
 const SENDING = 100; // milliseconds after which what was turned has left for the server
+const PATIENCE = 2000; // milliseconds after which Back does not wait any more for the answer to what it undoes
+const PACE = 20;
 
 if (!window.attentionHistory) {
-  window.attentionHistory = { acted: false, path: location.pathname };
+  window.attentionHistory = { acted: false, path: location.pathname, sent: -Infinity };
   const own = window.attentionHistory, sorted = (query) => String(new URLSearchParams([...query].sort()));
   for (const event of ["pointerdown", "keydown"]) window.addEventListener(event, () => { own.acted = true; }, true);
   const push = history.pushState;
@@ -24,16 +26,31 @@ if (!window.attentionHistory) {
   window.addEventListener("popstate", (event) => {
     own.acted = false;
     if (location.pathname === own.path) {
-      // Streamlit sends what was turned a moment later. Back must come to the server after it, to undo it.
-      const wait = own.sent + SENDING - performance.now();
-      if (!(wait > 0)) return;
+      if (!event.isTrusted) return; // the one below
+      window.dispatchEvent(new Event("goback"));
+      if (answered()) return;
+      // Back must come to the server after what it undoes, and alone: put together with another run, it counts for
+      // nothing. And the answer may put its own address there meanwhile.
       event.stopImmediatePropagation();
-      setTimeout(() => window.dispatchEvent(new PopStateEvent("popstate", { state: event.state })), wait);
+      const back = location.href, until = performance.now() + PATIENCE;
+      clearInterval(own.waits);
+      own.waits = setInterval(() => {
+        if (!answered() && performance.now() < until) return;
+        clearInterval(own.waits);
+        history.replaceState(event.state, "", back);
+        window.dispatchEvent(new PopStateEvent("popstate", { state: event.state }));
+      }, PACE);
       return;
     }
     event.stopImmediatePropagation();
     location.reload();
   }, true);
+}
+
+// Whether the server owes no answer.
+function answered() {
+  const app = document.querySelector("[data-testid=stApp]");
+  return app?.dataset.testScriptState === "notRunning" && performance.now() > window.attentionHistory.sent + SENDING;
 }
 
 // Something was turned, and is about to be sent.

@@ -26,15 +26,17 @@ export function keepFocus(app) {
   });
   // To the same control of the run after, or else to what stood around it.
   const comeBack = () => {
-    if (!last || last.target.isConnected || document.activeElement !== document.body) return;
+    if (!last || last.target.isConnected || document.activeElement !== document.body || app.dataset.testScriptState !== "notRunning") return;
     const again = (last.key && controls(last.key)[last.place]) || last.above.find((element) => element.isConnected) || app.querySelector("h1");
     if (again && !again.matches(CONTROLS)) again.tabIndex = -1;
     again?.focus({ preventScroll: true });
   };
+  const look = () => { comeBack(); reachFormulas(); };
   // What is stale goes a moment after the run has ended.
-  app.focusKept = new MutationObserver(() => requestAnimationFrame(() => requestAnimationFrame(() => { comeBack(); reachFormulas(); })));
+  app.focusKept = new MutationObserver(() => requestAnimationFrame(() => requestAnimationFrame(look)));
   app.focusKept.observe(app, { attributes: true, attributeFilter: ["data-test-script-state"] });
   addEventListener("resize", reachFormulas);
   document.fonts.addEventListener("loadingdone", () => requestAnimationFrame(reachFormulas)); // a formula comes before its letters
-  setInterval(reachFormulas, 1000); // and Streamlit sets it when it has fetched what sets formulas, without a sign
+  // Without a sign Streamlit sets a formula when it has fetched what sets formulas, and takes away late what is stale.
+  setInterval(look, 1000);
 }
