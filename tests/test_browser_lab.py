@@ -187,9 +187,9 @@ def test_back_is_not_undone_by_an_answer_that_comes_late(open_page: Open, server
     page.keyboard.press("Enter")
     page.wait_for_function("location.search.includes('seed=7')")
     # The answer says its address at the worst moment: when Back has changed it, and the server does not know yet.
-    page.evaluate("""() => { const turned = location.href, late = setInterval(() => {
-            if (location.href !== turned) { clearInterval(late); history.pushState({}, "", turned); window.late = true; }
-        }); history.back(); }""")
+    page.evaluate("""() => { const turned = location.href;
+        addEventListener("goback", () => { attentionHistory.sent = performance.now(); history.pushState({}, "", turned); window.late = true; });
+        history.back(); }""")
     page.wait_for_function("window.late && document.querySelector('.hand [name=seed]').value === '0'")
     settled(page)
     assert query(page) == {"text": TEXT, "mask": "causal"}
