@@ -1,13 +1,14 @@
-FROM python:3.11-slim-bookworm AS build
-# The CPU build: torch from the ordinary index brings several gigabytes of CUDA along. What torch
-# requires comes from the ordinary index, which alone has the locked versions.
+FROM python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b AS build
+# The CPU build: torch from the ordinary index brings several gigabytes of CUDA along. Everything else
+# comes from the ordinary index, which alone has the locked versions; every file by its locked hash.
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
-ENV PIP_PYTHON=/venv/bin/python PIP_NO_CACHE_DIR=1 PIP_NO_COMPILE=1
+ENV PIP_PYTHON=/venv/bin/python PIP_NO_CACHE_DIR=1 PIP_NO_COMPILE=1 \
+    PIP_REQUIRE_HASHES=1 PIP_NO_DEPS=1 PIP_ONLY_BINARY=:all:
 WORKDIR /lab
-COPY requirements.txt constraints.txt ./
+COPY lock/run.txt lock/cpu.txt lock/
 RUN python -m venv --without-pip /venv \
- && pip install --no-deps --index-url "$TORCH_INDEX" "$(grep '^torch==' requirements.txt)" \
- && pip install -c constraints.txt -r requirements.txt
+ && pip install --index-url "$TORCH_INDEX" -r lock/cpu.txt \
+ && pip install -r lock/run.txt
 # What nothing imports at run time: tests, headers and test programs, two clients of outside services,
 # and what widgets need in Jupyter. torch asks for torch_shm_manager, so that one stays.
 WORKDIR /venv/lib/python3.11/site-packages
@@ -32,7 +33,7 @@ RUN /venv/bin/python -c "from pages.ui.served import publish; publish()" \
       -x '/(sympy|networkx|mpmath|torchgen|torch/(_dynamo|_export|_inductor|ao|export|onnx|testing/_internal))/' \
       /lab /venv/lib
 
-FROM python:3.11-slim-bookworm
+FROM python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
 # For tokens in exported figures: matplotlib's own fonts have no Chinese, Japanese, Korean, Hindi or Thai.
 RUN apt-get update \
  && apt-get install -y --no-install-recommends fonts-wqy-microhei=0.2.0-beta-3.1 fonts-freefont-ttf=20120503-10 \

@@ -1,6 +1,8 @@
 # make run    sets everything up and opens the Lab
 # make test   sets everything up, the browser included, and runs all tests
 # make check  format, lint, types, tests: what CI runs
+# make lock   writes the versions and hashes of everything, after a change of requirements*.txt
+# make audit  what is known against what is locked, and a list of it (sbom.json)
 # make plotly fetches Plotly's script for the page anew, for another version of the package
 # make bench  how fast it is, against others, in half an hour; with ARGS=--quick in some minutes
 
@@ -14,9 +16,10 @@ CPU_INDEX = https://download.pytorch.org/whl/cpu
 PATIENCE = 3
 # How many tests run at a time. Each worker has a server and a browser, which wait for each other half of the time.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
-PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# Every file is one whose hash is locked; what would have to be built from source would fetch its builder without one.
+PIP = python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all:
 
-.PHONY: run test check lint types format browser bench lock plotly clean
+.PHONY: run test check lint types format browser bench lock audit plotly clean
 
 run: $(VENV)/.run
 	$(BIN)/streamlit run app.py
@@ -55,33 +58,50 @@ bench: $(VENV)/.dev browser
 	@failed=0; for part in backend start fifty speed; do echo; echo "benchmarks.$$part"; \
 	  $(BIN)/python -m benchmarks.$$part $(ARGS) || failed=1; done; exit $$failed
 
+# Versions and hashes of everything, also of what our requirements require; with ARGS=--upgrade the newest that these allow.
 lock: $(VENV)/.dev
-	@{ echo "# Exact versions of everything, also of what our requirements require. Made by \`make lock\`."; \
-	  $(BIN)/python -m pip freeze --all | grep -v -e '^#' -e '^pip==' | sed 's/+cpu//' | sort -f; } > constraints.txt
+	@$(BIN)/python .ci/lock.py $(CPU_INDEX) $(ARGS)
 
-# Plotly's script for the page, in the version that the Python package has. Needs npm.
+# What is known against what is locked, and a list of what is installed with its licences. Not in .dev, which CI installs each time.
+audit: $(VENV)/.run $(VENV)/audit/.audit
+	@$(VENV)/audit/bin/cyclonedx-py environment $(BIN)/python --output-reproducible --output-file sbom.json
+	@echo "What the Lab is made of: sbom.json. What is known against it:"
+	@failed=0; for part in run torch dev; do echo "lock/$$part.txt"; \
+	  $(VENV)/audit/bin/pip-audit --progress-spinner off --disable-pip --require-hashes -r lock/$$part.txt || failed=1; done; exit $$failed
+
+# Plotly's script for the page, in the version that the Python package has. Needs npm, whose word for the file is here:
+# npm view plotly.js-cartesian-dist-min@VERSION dist.integrity
+PLOTLY_INTEGRITY = sha512-o8GrFeusncwBIxbBynRJpY4pkgVB6caM+JLpwrLYbbsO7dZ8FJ+SVN2Fr+L7kiG/Z6w4P5O0Jus/Qr5EefHVeg==
+VENDOR = pages/ui/figure/vendor
 plotly: $(VENV)/.run
 	@version=$$($(BIN)/python -c "from plotly.offline import get_plotlyjs_version; print(get_plotlyjs_version())"); \
-	folder=$$(mktemp -d); \
-	npm pack --silent --pack-destination $$folder plotly.js-cartesian-dist-min@$$version && \
-	tar -xzf $$folder/*.tgz -C pages/ui/figure/vendor --strip-components=1 package/plotly-cartesian.min.js package/LICENSE; \
-	rm -rf $$folder
+	folder=$$(mktemp -d); trap "rm -rf $$folder" EXIT; \
+	npm pack --silent --pack-destination $$folder plotly.js-cartesian-dist-min@$$version >/dev/null || exit 1; \
+	got=sha512-$$(openssl dgst -sha512 -binary $$folder/*.tgz | openssl base64 -A); \
+	[ "$$got" = "$(PLOTLY_INTEGRITY)" ] || { echo "Expected $(PLOTLY_INTEGRITY), got $$got for version $$version: if the version is another one, put its integrity into the Makefile." >&2; exit 1; }; \
+	tar -xzf $$folder/*.tgz -C $(VENDOR) --strip-components=1 package/plotly-cartesian.min.js package/LICENSE
 
 clean:
-	rm -rf $(VENV) static .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) sbom.json static .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/.venv:
 	@echo "Making a virtual environment in $(VENV) ..."
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-$(VENV)/.run: $(VENV)/.venv requirements.txt constraints.txt
+$(VENV)/.run: $(VENV)/.venv lock/run.txt lock/torch.txt lock/cpu.txt
 	@$(BIN)/python .ci/get_torch.py "$(TORCH_INDEX)" "$(CPU_INDEX)" $(PATIENCE)
 	@echo "Installing what the Lab needs ..."
-	@$(PIP) -r requirements.txt
+	@$(BIN)/$(PIP) -r lock/run.txt
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.run requirements-dev.txt
+$(VENV)/.dev: $(VENV)/.run lock/dev.txt
 	@echo "Installing what the tests need ..."
-	@$(PIP) -r requirements-dev.txt
+	@$(BIN)/$(PIP) -r lock/dev.txt
+	@touch $@
+
+$(VENV)/audit/.audit: lock/audit.txt
+	@echo "Installing what the audit needs ..."
+	@$(PYTHON) -m venv $(VENV)/audit
+	@$(VENV)/audit/bin/$(PIP) -r lock/audit.txt
 	@touch $@

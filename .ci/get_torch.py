@@ -1,8 +1,9 @@
 """Installs torch before everything else, as small as it can be had: `get_torch.py WHERE CPU_INDEX SECONDS`.
 
 pip's own index serves Linux a torch with gigabytes of CUDA, which nothing here uses. So WHERE "auto" asks the index of
-torch's CPU builds, and leaves torch to pip and its own index where that does not answer in time. Another WHERE is the
-index to take; none is pip's own.
+torch's CPU builds, and where that does not answer in time, whatever else pip was told to look at. Another WHERE is the
+index to take; none is pip's own. Builds differ in their hashes: lock/cpu.txt has the CPU builds for Linux, lock/torch.txt
+what pip's own index has for everybody, and for Linux the CUDA that goes with it.
 """
 
 import platform
@@ -40,21 +41,33 @@ def has_it(index: str, seconds: float) -> bool:
     return any(PINNED.replace("==", "-").encode() in page for page in pages)
 
 
+def install(lock: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """Installs what this lock says."""
+    pip = "pip install --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all:"
+    command = [sys.executable, "-m", *pip.split(), *options, "-r", f"lock/{lock}.txt"]
+    return subprocess.run(command, check=False, stderr=subprocess.PIPE, text=True)
+
+
 def main(where: str, cpu_index: str, seconds: float) -> int:
-    """Says in a line where torch comes from, and installs it if that is not pip's own index; 0 if all went well."""
-    if installed() or (where == "auto" and platform.system() != "Linux"):  # elsewhere pip's own has no CUDA
+    """Says in a line where torch comes from, and installs it; 0 if all went well."""
+    linux = platform.system() == "Linux"  # elsewhere pip's own has no CUDA
+    if installed():
         return 0
-    if where == "auto":
+    if where == "auto" and linux:
         print(f"Asking {cpu_index} for torch's CPU build ...", flush=True)
         where = cpu_index if has_it(cpu_index, seconds) else ""
         if not where:
             print(f"It does not answer within {seconds:g} seconds.")
-    if not where:
-        print("Taking torch from pip's own index: on Linux that may be the build with CUDA, several gigabytes.")
-        return 0
-    print(f"Installing {PINNED} from {where} ...", flush=True)
-    command = "pip install --quiet --disable-pip-version-check --no-deps --index-url"
-    return subprocess.run([sys.executable, "-m", *command.split(), where, PINNED], check=False).returncode
+    elif where == "auto":
+        where = ""
+    index = ["--index-url", where] if where else []
+    print(f"Installing {PINNED} from {where or 'where pip looks'} ...", flush=True)
+    done = install("cpu" if linux else "torch", *index)
+    if linux and not where and "No matching distribution" in done.stderr:
+        print("There is none for the CPU: taking the build with CUDA, several gigabytes.", flush=True)
+        done = install("torch")
+    sys.stderr.write(done.stderr)
+    return done.returncode
 
 
 if __name__ == "__main__":

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 import socket
 import subprocess
 import sys
+import tarfile
 import threading
 import venv
 from collections.abc import Iterator
@@ -18,15 +21,18 @@ import pytest
 from conftest import ROOT
 
 PINNED = next(line for line in (ROOT / "requirements.txt").read_text().splitlines() if line.startswith("torch=="))
-OWN = "--quiet --disable-pip-version-check -c constraints.txt -r requirements.txt"
-
+INSTALL = "install --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all:"
+OWN = f"{INSTALL} -r lock/run.txt"
+CPU, OTHER = f"{INSTALL} -r lock/cpu.txt", f"{INSTALL} -r lock/torch.txt"
+FIRST = [CPU, OTHER] if sys.platform == "linux" else [OTHER]
+NONE = "There is none for the CPU: taking the build with CUDA, several gigabytes."
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere pip's own torch has no CUDA")
 
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Path:
-    """A virtual environment with a pip that writes down what it is asked for, and nothing else."""
+    """A virtual environment with a pip that writes down what it is asked for, and has no CPU build of its own."""
     home = tmp_path / ".venv"
     venv.create(home, with_pip=False)
     (home / ".venv").touch()
@@ -34,20 +40,27 @@ def machine(tmp_path: Path) -> Path:
     (packages / "pip").mkdir()
     (packages / "pip" / "__main__.py").write_text(
         "import sys, pathlib\n"
-        "with (pathlib.Path(sys.prefix) / 'asked').open('a') as file: print(*sys.argv[1:], file=file)\n"
+        "home = pathlib.Path(sys.prefix)\n"
+        "with (home / 'asked').open('a') as file: print(*sys.argv[1:], file=file)\n"
+        "if 'lock/cpu.txt' in sys.argv and '--index-url' not in sys.argv: sys.exit((home / 'answer').read_text() or 0)\n"
     )
+    (home / "answer").write_text("ERROR: No matching distribution found for torch")
     return home
+
+
+def make(machine: Path, *given: str) -> subprocess.CompletedProcess[str]:
+    command = ["make", "--no-print-directory", f"VENV={machine}", *given, f"{machine}/.run"]
+    # not what the make says that may have started these tests
+    env = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "TORCH_INDEX")}
+    return subprocess.run(
+        command, cwd=ROOT, env=env | {"no_proxy": "127.0.0.1"}, capture_output=True, text=True, timeout=600, check=False
+    )
 
 
 def made(machine: Path, *given: str) -> tuple[list[str], list[str]]:
     """What make said, line by line, and what pip was asked for."""
-    command = ["make", "--no-print-directory", f"VENV={machine}", *given, f"{machine}/.run"]
-    # not what the make says that may have started these tests
-    env = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "TORCH_INDEX")}
-    run = subprocess.run(
-        command, cwd=ROOT, env=env | {"no_proxy": "127.0.0.1"}, capture_output=True, text=True, timeout=600, check=True
-    )
-    assert not run.stderr
+    run = make(machine, *given)
+    assert (run.returncode, run.stderr) == (0, "")
     return run.stdout.splitlines(), (machine / "asked").read_text().splitlines()
 
 
@@ -71,8 +84,8 @@ def index(folder: Path, offers: str) -> Iterator[str]:
 def test_torch_comes_from_the_index_of_cpu_builds_where_that_answers(machine: Path, tmp_path: Path) -> None:
     with index(tmp_path, PINNED.replace("==", "-")) as address:
         said, asked = made(machine, f"CPU_INDEX={address}", "PATIENCE=60")
-    torch = f"install --quiet --disable-pip-version-check --no-deps --index-url {address} {PINNED}"
-    assert asked == [torch, f"install {OWN}"]
+    torch = CPU.replace(" -r", f" --index-url {address} -r")
+    assert asked == [torch, OWN]
     assert said == [
         f"Asking {address} for torch's CPU build ...",
         f"Installing {PINNED} from {address} ...",
@@ -84,8 +97,8 @@ def test_torch_comes_from_the_index_of_cpu_builds_where_that_answers(machine: Pa
 def test_an_index_that_has_another_version_is_none(machine: Path, tmp_path: Path) -> None:
     with index(tmp_path, "torch-1.0.0") as address:
         said, asked = made(machine, f"CPU_INDEX={address}", "PATIENCE=60")
-    assert asked == [f"install {OWN}"]
-    assert "pip's own index" in said[-2]
+    assert asked == [CPU, OTHER, OWN]
+    assert said[-2] == NONE
 
 
 @linux
@@ -93,21 +106,37 @@ def test_torch_comes_from_pip_s_own_index_where_the_other_does_not_answer(machin
     with socket.create_server(("127.0.0.1", 0)) as silent:  # takes calls and never says a word
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
         said, asked = made(machine, f"CPU_INDEX={address}", "PATIENCE=0.2")
-    assert asked == [f"install {OWN}"]
+    assert asked == [CPU, OTHER, OWN]
     assert said == [
         f"Asking {address} for torch's CPU build ...",
         "It does not answer within 0.2 seconds.",
-        "Taking torch from pip's own index: on Linux that may be the build with CUDA, several gigabytes.",
+        f"Installing {PINNED} from where pip looks ...",
+        NONE,
         "Installing what the Lab needs ...",
     ]
+
+
+@linux
+def test_a_cpu_build_where_pip_looks_is_taken(machine: Path) -> None:
+    (machine / "answer").write_text("")
+    _, asked = made(machine, "TORCH_INDEX=")
+    assert asked == [CPU, OWN]
+
+
+@linux
+def test_a_build_that_is_not_the_locked_one_is_no_reason_to_take_another(machine: Path) -> None:
+    (machine / "answer").write_text("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES")
+    run = make(machine, "TORCH_INDEX=")
+    assert run.returncode
+    assert "DO NOT MATCH" in run.stderr
+    assert (machine / "asked").read_text().splitlines() == [CPU]
 
 
 @pytest.mark.parametrize("given", ["https://torch.invalid/whl", ""])
 def test_who_says_where_torch_comes_from_is_not_second_guessed(machine: Path, given: str) -> None:
     said, asked = made(machine, f"TORCH_INDEX={given}", "CPU_INDEX=http://127.0.0.1:9")
     assert not any("Asking" in line for line in said)
-    wanted = [f"install --quiet --disable-pip-version-check --no-deps --index-url {given} {PINNED}"] if given else []
-    assert asked == [*wanted, f"install {OWN}"]
+    assert asked == [*([FIRST[0].replace(" -r", f" --index-url {given} -r")] if given else FIRST), OWN]
 
 
 def test_a_torch_that_is_there_is_left_alone(machine: Path) -> None:
@@ -118,4 +147,31 @@ def test_a_torch_that_is_there_is_left_alone(machine: Path) -> None:
         f"Metadata-Version: 2.1\nName: torch\nVersion: {PINNED.removeprefix('torch==')}+cpu\n"
     )
     said, asked = made(machine, "CPU_INDEX=http://127.0.0.1:9")
-    assert (said, asked) == (["Installing what the Lab needs ..."], [f"install {OWN}"])
+    assert (said, asked) == (["Installing what the Lab needs ..."], [OWN])
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_plotlys_script_is_the_one_that_npm_published(machine: Path, tmp_path: Path, right: bool) -> None:
+    folder, vendor = tmp_path / "package", tmp_path / "vendor"
+    vendor.mkdir()
+    folder.mkdir()
+    for name in ("plotly-cartesian.min.js", "LICENSE"):
+        (folder / name).write_text(f"another {name}")
+    with tarfile.open(tmp_path / "plotly.tgz", "w:gz") as tar:
+        tar.add(folder, "package")
+    digest = base64.b64encode(hashlib.sha512((tmp_path / "plotly.tgz").read_bytes()).digest()).decode()
+    npm = tmp_path / "npm"  # npm pack --silent --pack-destination FOLDER NAME
+    npm.write_text(f'#!/bin/sh\ncp "{tmp_path}/plotly.tgz" "$4"\n')
+    npm.chmod(0o755)
+    command = ["make", f"VENV={machine}", f"BIN={Path(sys.executable).parent}", f"VENDOR={vendor}", "plotly"]
+    for name in (".run", ".dev"):
+        (machine / name).touch()
+    if right:
+        command.append(f"PLOTLY_INTEGRITY=sha512-{digest}")
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    run = subprocess.run(
+        command, cwd=ROOT, env=os.environ | {"PATH": path}, capture_output=True, text=True, check=False
+    )
+    assert (run.returncode == 0) == right
+    assert sorted(path.name for path in vendor.iterdir()) == (["LICENSE", "plotly-cartesian.min.js"] if right else [])
+    assert right or f"got sha512-{digest}" in run.stderr

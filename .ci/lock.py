@@ -1,0 +1,63 @@
+"""Writes lock/, exact versions and hashes of everything that is installed: `lock.py CPU_INDEX [options of uv]`.
+
+uv looks for versions that fit every platform, and keeps what is locked already where it still fits; with `--upgrade` it
+takes the newest that requirements*.txt allow. pip installs what stands here, with --require-hashes.
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+LOCK = Path("lock")
+UV = [Path(sys.executable).with_name("uv"), "pip", "compile", "--quiet", "--no-header", "--no-annotate"]
+UV += ["--generate-hashes", "--universal", "--python-version", "3.11"]
+
+
+def locked(name: str) -> str:
+    """What is locked under this name by now."""
+    path = LOCK / f"{name}.txt"
+    return path.read_text() if path.exists() else ""
+
+
+def entries(keep: str, *arguments: str, asked: str = "") -> list[str]:
+    """What these requirements require, one entry a package with its hashes, in the versions to keep where they fit."""
+    with TemporaryDirectory() as folder:
+        found = Path(folder) / "found.txt"
+        found.write_text(keep)
+        subprocess.run([*UV, *arguments, "--output-file", found], input=asked, text=True, check=True)
+        return re.findall(r"^[^#\s].*(?:\n .*)*", found.read_text(), re.MULTILINE)
+
+
+def write(name: str, found: list[str]) -> None:
+    """Locks these under the name, and nothing else."""
+    (LOCK / f"{name}.txt").write_text("# Made by `make lock`.\n" + "".join(f"{entry}\n" for entry in found))
+
+
+def main(cpu_index: str, *options: str) -> int:
+    """Writes the five files; 0 if all went well."""
+    everything = entries(locked("run") + locked("torch"), "requirements.txt", *options)
+    # What Linux alone needs is torch's CUDA, and the CPU build does without it.
+    torch = [entry for entry in everything if entry.startswith("torch==") or "sys_platform == 'linux'" in entry]
+    write("torch", torch)
+    write("run", [entry for entry in everything if entry not in torch])
+
+    (version,) = re.findall(r"^torch==\S+", locked("torch"), re.MULTILINE)
+    try:
+        write("cpu", entries("", "-", "--no-deps", "--default-index", cpu_index, asked=f"{version}+cpu"))
+    except subprocess.CalledProcessError:
+        if f"{version}+cpu" not in locked("cpu"):
+            print(f"lock/cpu.txt needs the hashes of {version}+cpu: run `make lock` where {cpu_index} can be reached.")
+            return 1
+        print(f"lock/cpu.txt stays as it is: {cpu_index} cannot be reached.")
+
+    same = ("--constraints", "lock/run.txt", "--constraints", "lock/torch.txt")
+    tests = entries(locked("dev"), "requirements-dev.txt", *same, *options)
+    write("dev", [entry for entry in tests if entry not in everything])
+    write("audit", entries(locked("audit"), "requirements-audit.txt", *options))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
