@@ -181,6 +181,19 @@ def test_back_undoes_a_knob_that_the_server_has_not_answered_yet(open_page: Open
     assert query(page)["seed"] == "7"
 
 
+def test_back_at_once_shows_what_was_before_also_what_the_page_made_by_itself(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}")
+    before = painted(page, 1)
+    page.locator(".hand [name=temperature]").focus()
+    page.keyboard.press("Home")
+    page.evaluate("history.back()")
+    page.wait_for_function("!location.search.includes('temperature')")
+    page.wait_for_function("document.querySelector('.hand output').textContent === '1.00'")
+    settled(page)
+    np.testing.assert_array_equal(painted(page, 1), before)
+    assert query(page) == {"text": TEXT, "mask": "causal"}
+
+
 def test_back_is_not_undone_by_an_answer_that_comes_late(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}")
     page.locator(".hand [name=seed]").fill("7")

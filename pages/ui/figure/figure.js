@@ -86,7 +86,8 @@ async function follow(root, turned) {
   root.painting = false;
 }
 
-export default function render({ data, parentElement, setTriggerValue }) {
+export default function render(message) {
+  const { data, parentElement, setTriggerValue } = message;
   const part = (name) => parentElement.querySelector(`.${name}`), root = part("figures");
   const { plotly: url, figures, live, controls: row, strip: steps, line: chosen, defaults, rest, large } = unpack(data);
   for (const name of ["strip", "hand", "answer"]) part(name).classList.toggle("large", large);
@@ -116,11 +117,14 @@ export default function render({ data, parentElement, setTriggerValue }) {
   controls(part("hand"), row, { follow: (turned) => root.exact && follow(root, turned), release: turn });
   strip(part("strip"), steps, turn);
   line(part("answer"), chosen, turn);
-  if (!root.back) {
-    // What was turned last is undone; the rest of the page needs not follow it any more.
-    root.back = () => { clearTimeout(root.rest); root.owes = false; };
-    window.addEventListener("goback", root.back);
-  }
+  // What was turned last is undone; the rest of the page needs not follow it any more. Where Python has not answered
+  // yet, what it says then is what it said before, and Streamlit does not bring that here once more.
+  if (!root.back) window.addEventListener("goback", () => root.back());
+  root.back = () => {
+    clearTimeout(root.rest);
+    root.owes = false;
+    render(message);
+  };
   loadPlotly(url).then(async () => {
     for (const [i, figure] of figures.entries()) {
       if (root.figures !== figures) return; // a newer message has come in the meantime

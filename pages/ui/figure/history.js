@@ -27,12 +27,12 @@ if (!window.attentionHistory) {
     own.acted = false;
     if (location.pathname === own.path) {
       if (!event.isTrusted) return; // the one below
+      const back = location.href;
       window.dispatchEvent(new Event("goback"));
       if (answered()) return;
-      // Back must come to the server after what it undoes, and alone: put together with another run, it counts for
-      // nothing. And the answer may put its own address there meanwhile.
-      event.stopImmediatePropagation();
-      const back = location.href, until = performance.now() + PATIENCE;
+      // Streamlit has been told, perhaps before what is undone has left, and put together with another run Back counts
+      // for nothing. So it is said again when all is quiet, with the address that an answer may have changed meanwhile.
+      const until = performance.now() + PATIENCE;
       clearInterval(own.waits);
       own.waits = setInterval(() => {
         if (!answered() && performance.now() < until) return;
