@@ -21,7 +21,7 @@ RUN find torch/bin -type f ! -name torch_shm_manager -delete \
  && find sympy mpl_toolkits -name tests -prune -exec rm -rf {} + \
  && find . \( -name '*.a' -o -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi' \) -delete
 WORKDIR /lab
-COPY app.py ./
+COPY app.py LICENSE NOTICE.md ./
 COPY attention attention
 COPY pages pages
 COPY .streamlit .streamlit

@@ -62,12 +62,12 @@ bench: $(VENV)/.dev browser
 lock: $(VENV)/.dev
 	@$(BIN)/python .ci/lock.py $(CPU_INDEX) $(ARGS)
 
-# What is known against what is locked, and a list of what is installed with its licences. Not in .dev, which CI installs each time.
+# Its tools are no part of .dev, which CI installs each time. Strict: a package that could not be looked up is not one without faults.
 audit: $(VENV)/.run $(VENV)/audit/.audit
-	@$(VENV)/audit/bin/cyclonedx-py environment $(BIN)/python --output-reproducible --output-file sbom.json
-	@echo "What the Lab is made of: sbom.json. What is known against it:"
-	@failed=0; for part in run torch dev; do echo "lock/$$part.txt"; \
-	  $(VENV)/audit/bin/pip-audit --progress-spinner off --disable-pip --require-hashes -r lock/$$part.txt || failed=1; done; exit $$failed
+	@$(VENV)/audit/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --output-file sbom.json $(BIN)/python
+	@echo "What is installed, with its licences: sbom.json. What is known against what is locked:"
+	@failed=0; for part in run torch dev audit; do echo "lock/$$part.txt"; \
+	  $(VENV)/audit/bin/pip-audit --strict --progress-spinner off --disable-pip --require-hashes -r lock/$$part.txt || failed=1; done; exit $$failed
 
 # Plotly's script for the page, in the version that the Python package has. Needs npm, whose word for the file is here:
 # npm view plotly.js-cartesian-dist-min@VERSION dist.integrity

@@ -194,3 +194,17 @@ def test_a_picture_finds_the_fonts_that_the_image_has() -> None:
 def test_the_page_has_plotlys_script_in_the_version_of_its_package() -> None:
     script = ROOT / "static" / Path(served.script("plotly")).name
     assert f"plotly.js (cartesian - minified) v{get_plotlyjs_version()}\n" in script.read_text()[:200], "make plotly"
+
+
+def test_everything_in_the_image_is_installed_by_its_hash() -> None:
+    for setting in ("PIP_REQUIRE_HASHES=1", "PIP_NO_DEPS=1", "PIP_ONLY_BINARY=:all:"):
+        assert setting in DOCKERFILE.split("RUN", 1)[0]
+    installs = re.findall(r"pip install (.*?)(?: \\)?$", DOCKERFILE, re.MULTILINE)
+    assert installs == ['--index-url "$TORCH_INDEX" -r lock/cpu.txt', "-r lock/run.txt"]
+
+
+def test_what_comes_along_is_named_with_its_licence() -> None:
+    notice = (ROOT / "NOTICE.md").read_text()
+    assert f"plotly.js {get_plotlyjs_version()}," in notice
+    assert all(f"`{package}`" in notice for package in re.findall(r"(fonts-[\w-]+)=", DOCKERFILE))
+    assert "LICENSE NOTICE.md" in DOCKERFILE
