@@ -2,17 +2,19 @@
 
 Nothing is evaluated. Brackets are counted, what stands before and after them is compared with what
 NumPy and torch print, and every number is matched as a whole before it is read. So a text is read
-as it was meant or refused with a sentence, and ten megabytes of nonsense are refused quickly.
+as it was meant or refused with a sentence. No more pieces of it are made than a matrix may have
+rows or columns, so ten megabytes of nonsense are refused quickly, and in little more memory.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import PurePath
 
 from attention.errors import MatrixError
-from attention.matrix import MAX_NUMBERS, MAX_SIDE, Matrix, checked, shown, too_large
+from attention.matrix import MAX_NUMBERS, MAX_SIDE, Matrix, check_size, checked, shown, too_large
 from attention.matrix_npy import read_npy
 
 MAX_CHARACTERS = 32 * MAX_NUMBERS  # numpy.savetxt writes 25 a number
@@ -26,6 +28,8 @@ _NUMBER = re.compile(
     rf"({_DIGITS})|(?:(?:np\.|numpy\.)?(?:float|u?int)\d+|tensor)\(({_DIGITS})\)", re.ASCII | re.IGNORECASE
 )
 _LONGEST = 500  # characters before or after the brackets; more would keep their patterns busy
+_ENOUGH = MAX_SIDE + 1  # pieces of a text that need to be seen to know that they are too many
+_LINE = re.compile(r"[^\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")  # what str.splitlines gives, one after the other
 _BRACKET = re.compile(r"[\[\]]")
 _CALL = r"(?:(?:np|numpy|torch|jnp|jax\.numpy|tf)\.)?(?:as)?(?:array|Array|matrix|tensor|_tensor|(?:Float|Double)?Tensor)\s*\("
 _BEFORE = re.compile(
@@ -89,12 +93,13 @@ def _parse(text: str, name: str, spreadsheet: bool) -> Matrix:
     if len(text) > MAX_CHARACTERS:
         raise too_large(name, f"a text of {len(text):,} characters")
     text = text.removeprefix("\ufeff").translate(_SIGNS)
-    if text.lstrip().startswith("(") and "[" not in text:
+    if text[:_LONGEST].lstrip().startswith("(") and "[" not in text:
         text = text.translate({ord("("): "[", ord(")"): "]"})  # a tuple of tuples
     if "[" in text:
         rows = _bracketed(text.strip(), name)
     else:
-        rows = [line for line in text.splitlines() if line.strip()]
+        lines = (line[0] for line in _LINE.finditer(text) if not line[0].isspace())
+        rows = list(islice(lines, _ENOUGH))
         if len(rows) == 1 and not spreadsheet:
             rows = _split(rows[0])
     if not rows:
@@ -106,7 +111,7 @@ def _parse(text: str, name: str, spreadsheet: bool) -> Matrix:
 
 def _split(rows: str) -> list[str]:
     """The rows between `;`, and after the last one nothing."""
-    return rows.rstrip().removesuffix(";").split(";")
+    return rows.rstrip().removesuffix(";").split(";", _ENOUGH)
 
 
 def _bracketed(text: str, name: str) -> list[str]:
@@ -151,22 +156,23 @@ def _bracketed(text: str, name: str) -> list[str]:
             raise MatrixError(
                 f"{name} has {shown(words.strip())} {where}, where only a name, tensor(…) or array(…) is expected: paste the brackets and what is in them."
             )
-    return [" ".join(row.split()) for row in rows]
+    return [" ".join(row.split(None, 4 * _ENOUGH)) for row in rows]  # a number, its comma: more than enough
 
 
 def _numbers(rows: list[str], name: str) -> Matrix:
     """Each row's cells as numbers; the separator is the same throughout."""
     if len(rows) > MAX_SIDE:
-        raise too_large(name, f"{len(rows):,} rows")
+        raise too_large(name, f"more than {MAX_SIDE:,} rows")
     rows = [row.strip(" \xa0") for row in rows]  # not a tab: it stands beside an empty cell
     rows = [row[:-1] if row.endswith((",", ";")) else row for row in rows]
     separator = next((mark for mark in "\t;," if any(mark in row for row in rows)), None)
     comma = separator in ("\t", ";") and any("," in row for row in rows)
     numbers: list[tuple[float, ...]] = []
     for i, row in enumerate(rows):
-        cells = row.split(separator) or [""]
+        cells = row.split(separator, _ENOUGH) or [""]
         if len(cells) > MAX_SIDE:
-            raise too_large(name, f"{len(cells):,} numbers in row {i}")
+            raise too_large(name, f"more than {MAX_SIDE:,} numbers in row {i}")
+        check_size(len(rows), len(cells), name)
         numbers.append(tuple(_number(cell.strip(), comma, name, i, j) for j, cell in enumerate(cells)))
     return checked(numbers, name)
 

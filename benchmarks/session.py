@@ -155,16 +155,7 @@ class Session:
 
     async def upload(self, key: str, name: str, data: bytes) -> tuple[int, Run | None]:
         """Puts a file into the uploader `key`; the server's HTTP status, and the run if it took the file."""
-        ask = BackMsg()
-        ask.file_urls_request.request_id = "1"
-        ask.file_urls_request.file_names.append(name)
-        ask.file_urls_request.session_id = self.id
-        await self._socket.send(ask.SerializeToString())
-        while (message := await self._receive(time.monotonic() + self.timeout)).WhichOneof("type") != (
-            "file_urls_response"
-        ):
-            pass
-        urls = message.file_urls_response.file_urls[0]
+        urls = await self._urls(name)
         body, content_type = multipart(name, data)
         status = await asyncio.to_thread(
             http, "PUT", self.base + urls.upload_url, body, {"Content-Type": content_type}, self.xsrf
@@ -174,6 +165,22 @@ class Session:
         state = type(WidgetState().file_uploader_state_value)()
         state.uploaded_file_info.add(name=name, size=len(data), file_id=urls.file_id, file_urls=urls)
         return status, await self.turn(**{key: state})
+
+    async def place(self, name: str) -> str:
+        """The address that the server gives for a file of this name."""
+        return self.base + str((await self._urls(name)).upload_url)
+
+    async def _urls(self, name: str) -> Any:
+        ask = BackMsg()
+        ask.file_urls_request.request_id = "1"
+        ask.file_urls_request.file_names.append(name)
+        ask.file_urls_request.session_id = self.id
+        await self._socket.send(ask.SerializeToString())
+        while (message := await self._receive(time.monotonic() + self.timeout)).WhichOneof("type") != (
+            "file_urls_response"
+        ):
+            pass
+        return message.file_urls_response.file_urls[0]
 
     async def _rerun(self, triggers: list[WidgetState], fragment: str = "") -> Run:
         ask = BackMsg()

@@ -1,6 +1,7 @@
 import subprocess
 import sys
 import time
+import tracemalloc
 from io import BytesIO
 
 import numpy as np
@@ -163,6 +164,18 @@ def test_ten_megabytes_of_nonsense_are_refused_quickly(text: str) -> None:
     assert len(str(caught.value)) < 400
 
 
+@pytest.mark.parametrize("text", ["12\n", "12;", "12,", "12 ", "[12 ", "[12, ", "12\u2028", "12\t"])
+def test_a_text_is_not_taken_apart_before_it_is_known_to_be_small_enough(text: str) -> None:
+    text = (text[:-3] + text[-3:] * 2**18) + "]" * text.startswith("[")
+    tracemalloc.start()
+    try:
+        with pytest.raises(MatrixError, match="more than 1,024"):
+            parse(text)
+        assert tracemalloc.get_traced_memory()[1] < 8 * sys.getsizeof(text)  # its pieces are 20 times as much
+    finally:
+        tracemalloc.stop()
+
+
 @given(st.text(st.sampled_from("[]()1.5,; \t\n-e=…xnp'\"<"), max_size=40))
 @settings(max_examples=500)
 def test_whatever_is_pasted_gives_a_matrix_or_a_sentence(text: str) -> None:
@@ -312,8 +325,8 @@ def test_a_matrix_may_be_as_large_as_we_say_and_no_larger() -> None:
     assert (len(rows), len(rows[0])) == (512, 1024)
     for text, got in (
         ("\n".join([row] * 513), "513 × 1,024"),
-        (f"{row} 1", "1,025 numbers in row 0"),
-        ("1\n" * 1025, "1,025 rows"),
+        (f"{row} 1", "more than 1,024 numbers in row 0"),
+        ("1\n" * 1025, "more than 1,024 rows"),
     ):
         with pytest.raises(MatrixError, match=f"may have at most 512 × 1024 numbers.*got {got}"):
             parse(text)

@@ -1,6 +1,7 @@
 """The link, the locked link, the state file and what a link does not hold, on every page."""
 
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -110,6 +111,26 @@ def test_the_numbers_of_a_page_are_in_the_state_file() -> None:
 def test_what_is_no_state_file_is_said(content: bytes) -> None:
     with pytest.raises(FileError, match="A state file is"):
         state_file.read(content)
+
+
+@pytest.mark.parametrize("piece", ["{},", "[],", '{"a":', '"a",', '"\\"', "1,", '"aa":1,'])
+def test_what_is_no_state_file_is_not_taken_apart(piece: str) -> None:
+    content = (piece * (2**20 // len(piece))).encode()
+    tracemalloc.start()
+    try:
+        for begins in (b"", b"[", b"{", b'{"state":['):
+            with pytest.raises(FileError, match="A state file is"):
+                state_file.read(begins + content)
+        assert tracemalloc.get_traced_memory()[1] < 5 * 2**20  # as lists and dicts, 26
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_state_file_has_a_size_and_odd_texts_come_back() -> None:
+    state = {"text": '"{[\\\n' * 1000, "x": "\\", "seed": ""}
+    assert state_file.read(state_file.write("Lab", state).encode()) == ("Lab", state)
+    with pytest.raises(FileError, match=r"at most 8 MB; got 9,437,184 bytes"):
+        state_file.read(b" " * (9 * 2**20))
 
 
 def test_a_broken_state_file_is_one_sentence_and_nothing_is_lost() -> None:

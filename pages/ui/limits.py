@@ -32,3 +32,9 @@ if CACHE_MB < 2 * MAX_TRACE_MB:
     raise ConfigError(
         f"LAB_CACHE_MB is at least twice LAB_MAX_TRACE_MB; got {CACHE_MB} and {MAX_TRACE_MB}: raise the one or lower the other."
     )
+
+# What nobody needs to change. MB are of memory.
+STATE_FILE_MB = 8
+UPLOADED_MB_OF_ONE = 32  # of all files that one session keeps here
+UPLOADED_MB = 128  # of all files of all sessions, and those under way
+UPLOADS_AT_ONCE = 4

@@ -11,6 +11,7 @@ from functools import cache
 
 from pages.ui.first_paint import take_styles_along
 from pages.ui.turns import take_turns
+from pages.ui.uploads import bound_uploads
 
 # Read when torch is imported, which is at the first trace. Matrices are small here and people are many: a
 # thread per request is faster for everybody, and up to 20 times where the processors are busy.
@@ -43,3 +44,4 @@ def _let_runs_end() -> None:
 atexit.register(_let_runs_end)
 take_turns()
 take_styles_along()
+bound_uploads()

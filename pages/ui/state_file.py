@@ -6,14 +6,20 @@ import json
 import re
 
 import streamlit as st
+from streamlit.runtime.uploaded_file_manager import DeletedFile
 
 from attention import AttentionError, FileError
 from pages.ui.inputs import DEFAULTS
 from pages.ui.knobs import asked_for, in_url
+from pages.ui.limits import STATE_FILE_MB
+from pages.ui.uploads import GONE
 
 _MARK = "attention lab"  # the first key of the file; its value is the version of the format
 _OF_A_PAGE = re.compile(r"(?:lab|heads|masks|softmax|reference)_[a-z_]{1,40}")
 _KEY = "open_state"
+_TEXT = re.compile(r'"(?:[^"\\]++|\\.?)*+"?', re.DOTALL)  # in JSON; without an end it goes on to the end
+_TEXTS = 1000  # of a file, which has two for each knob
+_AROUND = 10_000  # characters around them
 
 
 def write(page: str, state: dict[str, str]) -> str:
@@ -27,8 +33,14 @@ def read(content: bytes) -> tuple[str, dict[str, str]]:
     Raises:
         FileError: it is no state file.
     """
+    if len(content) > STATE_FILE_MB * 2**20:
+        raise FileError(
+            f"A state file has at most {STATE_FILE_MB} MB; got {len(content):,} bytes: open one that Share has saved."
+        )
     try:
-        file = json.loads(content.decode("utf-8-sig"))
+        text = content.decode("utf-8-sig")
+        # JSON of millions of braces would become a hundred times as large when it is read.
+        file = json.loads(text) if len(_TEXT.sub("", text, _TEXTS)) <= _AROUND else {}
         page, state = file["page"], file["state"]
         of_ours = file[_MARK] == 1 and isinstance(page, str) and all(isinstance(text, str) for text in state.values())
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -46,7 +58,13 @@ def opener() -> None:
     """The field of the sidebar that opens a state file; every knob then gets what the file says, or its default."""
     number = st.session_state.setdefault("state_files", 0)  # a new field each time, so that a file can be opened twice
     with st.expander("Open a state"):
-        st.file_uploader("Open a state file (.json)", type=["json"], key=f"{_KEY}_{number}", on_change=_opened)
+        st.file_uploader(
+            "Open a state file (.json)",
+            type=["json"],
+            key=f"{_KEY}_{number}",
+            on_change=_opened,
+            max_upload_size=STATE_FILE_MB,
+        )
         if problem := st.session_state.get("state_file_problem"):
             st.error(problem)
 
@@ -58,6 +76,8 @@ def _opened() -> None:
     if file is None:
         return
     try:
+        if isinstance(file, DeletedFile):
+            raise FileError(GONE)
         page, state = read(file.getvalue())
     except AttentionError as error:
         st.session_state["state_file_problem"] = str(error)

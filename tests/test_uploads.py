@@ -1,0 +1,163 @@
+"""What the server takes of what people upload; what it refuses, it refuses before it has it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+
+import pytest
+from starlette.applications import Starlette
+from starlette.types import Message
+from streamlit.proto.Common_pb2 import FileUploaderState
+from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileManager
+from streamlit.web.server.starlette import starlette_routes
+from test_harm import finished
+
+from benchmarks.session import Session
+from benchmarks.wire import http, multipart
+from pages.ui import process, uploads
+from pages.ui.limits import UPLOADED_MB_OF_ONE, UPLOADS_AT_ONCE
+
+assert process  # it has wrapped Streamlit
+MATRIX = b"1,0,0\n0,1,0\n"
+LARGE = 2**20 + 1
+
+
+def test_only_what_was_asked_for_is_taken_once_and_within_the_budget_of_a_session(server: str) -> None:
+    async def try_it() -> None:
+        async with Session(server, "source=matrices") as one:
+            await one.open()
+
+            async def put(url: str, size: int = 0) -> int:
+                body, kind = multipart("x.csv", MATRIX + b"\n" * size)
+                return await asyncio.to_thread(http, "PUT", url, body, {"Content-Type": kind}, one.xsrf)
+
+            place = await one.place("x.csv")
+            assert await put(place.rpartition("/")[0] + "/invented") == 404
+            assert [await put(place), await put(place)] == [204, 404]
+            places = [await one.place("x.csv") for _ in range(3)]
+            sizes = (10 * 2**20, 10 * 2**20, UPLOADED_MB_OF_ONE * 2**20 // 2)
+            assert [await put(*each) for each in zip(places, sizes, strict=True)] == [204, 204, 413]
+
+    finished(try_it())
+
+
+def test_a_file_that_is_gone_is_a_sentence(server: str) -> None:
+    async def said(field: str) -> list[str]:
+        async with Session(server, "source=matrices") as one:
+            await one.open()
+            gone = FileUploaderState()
+            gone.uploaded_file_info.add(name="x.json", size=1, file_id="gone")
+            run = await one.turn(**{field: gone})
+            assert not run.exceptions
+            return run.sentences
+
+    for field in ("open_state_0", "matrices_file_x"):
+        assert any(uploads.GONE in sentence.replace("\\", "") for sentence in finished(said(field)))
+
+
+class Upload:
+    """One upload, whose body comes when `more` is set."""
+
+    def __init__(self, app: Starlette, place: str, size: int) -> None:
+        self.app, self.place, self.size = app, place, size
+        self.reads, self.more, self.status = asyncio.Event(), asyncio.Event(), 0
+
+    async def run(self) -> int:
+        body, kind = multipart("x.csv", b"1" * self.size)
+        headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
+        scope = {"type": "http", "method": "PUT", "path": self.place, "headers": headers, "query_string": b""}
+
+        async def receive() -> Message:
+            self.reads.set()
+            await self.more.wait()
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def send(message: Message) -> None:
+            self.status = message.get("status", self.status)
+
+        await self.app({**scope, "root_path": "", "http_version": "1.1"}, receive, send)
+        return self.status
+
+
+def in_process(monkeypatch: pytest.MonkeyPatch, use: Callable[[Callable[..., Upload]], Awaitable[None]]) -> None:
+    """Runs `use(upload)` with the routes of Streamlit's uploads, and looks that nothing is left of them."""
+    manager = MemoryUploadedFileManager("/_stcore/upload_file")
+    runtime = SimpleNamespace(uploaded_file_mgr=manager, is_active_session=lambda _: True)
+    monkeypatch.setattr("streamlit.runtime.get_instance", lambda: runtime)
+    monkeypatch.setattr(starlette_routes, "is_xsrf_enabled", lambda: False)
+    app = Starlette(routes=starlette_routes.create_upload_routes(runtime, manager, None))  # type: ignore[arg-type]
+
+    def upload(session: str, size: int = LARGE) -> Upload:
+        return Upload(app, manager.get_upload_urls(session, ["x.csv"])[0].upload_url, size)
+
+    async def limited() -> None:
+        async with asyncio.timeout(60):
+            await use(upload)
+
+    finished(limited())
+    assert not uploads._coming
+    for session in list(uploads._asked):
+        manager.remove_session_files(session)
+    assert not uploads._asked
+    assert not manager._total_bytes
+
+
+def test_a_few_at_a_time_and_a_small_one_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def use(upload: Callable[..., Upload]) -> None:
+        first = [upload(f"s{i}") for i in range(UPLOADS_AT_ONCE)]
+        running = [asyncio.create_task(one.run()) for one in first]
+        for one in first:
+            await one.reads.wait()
+        fifth, small = upload("another"), upload("s0", 10)
+        small.more.set()
+        waiting = asyncio.create_task(fifth.run())
+        assert await small.run() == 204
+        assert not fifth.reads.is_set()
+        first[0].more.set()
+        await fifth.reads.wait()
+        for one in (*first, fifth):
+            one.more.set()
+        assert await asyncio.gather(*running, waiting) == [204] * (UPLOADS_AT_ONCE + 1)
+
+    in_process(monkeypatch, use)
+
+
+def test_what_stalls_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "PATIENCE", 0.05)
+
+    async def use(upload: Callable[..., Upload]) -> None:
+        stalling = [upload(f"s{i % 3}") for i in range(2 * UPLOADS_AT_ONCE)]
+        assert await asyncio.gather(*(one.run() for one in stalling)) == [408] * len(stalling)
+
+    in_process(monkeypatch, use)
+
+
+def test_who_waits_too_long_for_others_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "LONGEST_WAIT", 0.05)
+
+    async def use(upload: Callable[..., Upload]) -> None:
+        first, second = upload("same"), upload("same")
+        running = asyncio.create_task(first.run())
+        await first.reads.wait()
+        second.more.set()
+        assert await second.run() == 429
+        first.more.set()
+        assert await running == 204
+
+    in_process(monkeypatch, use)
+
+
+def test_all_sessions_together_have_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "UPLOADED_MB", 2)
+
+    async def use(upload: Callable[..., Upload]) -> None:
+        statuses = []
+        for session in "abc":
+            one = upload(session, 900_000)
+            one.more.set()
+            statuses.append(await one.run())
+        assert statuses == [204, 204, 429]
+
+    in_process(monkeypatch, use)
