@@ -14,10 +14,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from attention.cost import ROWS
 from attention.errors import ShapeError
 from attention.trace import Layer, ends
-
-_ROWS = 256  # rows of a large product that are made at once: they stay in the processor's cache
 
 
 def sinusoidal(n_positions: int, d_model: int) -> Tensor:
@@ -104,8 +103,8 @@ def _times(left: Tensor, right: Tensor) -> Tensor:
     """
     # Some rows at a time: the doubles of a whole large product would go through memory twice.
     whole, right = left.new_empty(*left.shape[:-1], right.shape[-1]), right.double()
-    for at in range(0, left.shape[-2], _ROWS):
-        whole[..., at : at + _ROWS, :] = left[..., at : at + _ROWS, :].double() @ right
+    for at in range(0, left.shape[-2], ROWS):
+        whole[..., at : at + ROWS, :] = left[..., at : at + ROWS, :].double() @ right
     return whole
 
 
@@ -196,8 +195,8 @@ def finish(
 
     def mixed(head: int) -> Tensor:
         rows = []
-        for at in range(0, query.shape[1], _ROWS):
-            some = slice(at, at + _ROWS)
+        for at in range(0, query.shape[1], ROWS):
+            some = slice(at, at + ROWS)
             scores = dot_scores(query[head, some], key[head])
             parts = shared_out(scores, None if hiding is None else hiding[some])
             seen(

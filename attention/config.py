@@ -11,6 +11,7 @@ from attention.errors import ConfigError
 MASKS = ("none", "causal", "window", "causal window", "prefix", "padding", "custom")
 POSITIONS = ("none", "sinusoidal")
 INITS = ("scaled normal", "uniform", "normal", "linear", "identity")
+WIDEST = 4096  # columns of Q, K or V in all heads together, where d_model has fewer
 
 
 class HeadSizes(NamedTuple):
@@ -44,7 +45,8 @@ class AttentionConfig:
         seed: of every random matrix, 0 to 2³² − 1.
 
     Raises:
-        ConfigError: a value is out of range, or the heads do not divide d_model and no d_k is set.
+        ConfigError: a value is out of range, the heads do not divide d_model and no d_k is set, or heads · d_k or
+            heads · d_v is more than `WIDEST` and d_model.
 
     Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.2 and equation 1.
     """
@@ -98,6 +100,17 @@ class AttentionConfig:
             raise ConfigError(
                 f"d_model {self.d_model} cannot be split over {self.n_heads} heads: choose {_one_of(divisors(self.d_model))}, or set d_k."
             )
+        else:
+            self._check_width("d_k", self.sizes.d_k)
+            self._check_width("d_v", self.sizes.d_v)
+
+    def _check_width(self, name: str, size: int) -> None:
+        most = max(WIDEST, self.d_model)
+        if self.n_heads * size > most:
+            raise ConfigError(
+                f"heads · {name} is at most {most:,}; got {self.n_heads:,} · {size:,} = {self.n_heads * size:,}: "
+                f"choose fewer heads, or a smaller {name}."
+            )
 
     @property
     def sizes(self) -> HeadSizes:
@@ -109,26 +122,6 @@ class AttentionConfig:
         divides = self.d_model % self.n_heads == 0
         d_v = self.d_v if self.d_v is not None else (share if divides else d_k)
         return HeadSizes(self.n_heads, d_k, d_v)
-
-
-def map_bytes(n_heads: int, n_queries: int, n_keys: int, dropout: bool, itemsize: int) -> int:
-    """The bytes that the steps [head query_pos key_pos] of a layer take together."""
-    n_steps = 5 if dropout else 4  # scores, scaled, masked, weights, dropped
-    return n_steps * n_heads * n_queries * n_keys * itemsize
-
-
-def check_size(n_heads: int, n_queries: int, n_keys: int, dropout: bool, itemsize: int, most: int) -> None:
-    """Refuses a layer whose steps [head query_pos key_pos] would take more than `most` bytes.
-
-    Raises:
-        ConfigError: they would.
-    """
-    needed = map_bytes(n_heads, n_queries, n_keys, dropout, itemsize)
-    if needed > most:
-        raise ConfigError(
-            f"All steps need at most {most / 2**20:,.0f} MB here; {n_heads} {'head' if n_heads == 1 else 'heads'} of "
-            f"{n_queries:,} × {n_keys:,} scores need {needed / 2**20:,.0f} MB: choose fewer heads, or a shorter text."
-        )
 
 
 def divisors(number: int) -> tuple[int, ...]:

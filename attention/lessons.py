@@ -162,6 +162,11 @@ class Scaling:
     visible: NDArray[np.bool_]
     notes: tuple[str, ...] = ()
 
+    @property
+    def nbytes(self) -> int:
+        """The memory of its numbers, in bytes."""
+        return self.weights.nbytes + self.entropy.nbytes + self.spread.nbytes + self.visible.nbytes
+
     def frame(self) -> pd.DataFrame:
         """The mean entropy of a row and the spread of the scores, one line per init."""
         table = pd.DataFrame({"random weights": self.inits})
@@ -185,9 +190,10 @@ def scaling(source: TypedText) -> Scaling:
     short = replace(source, max_tokens=min(source.max_tokens, MOST_TOKENS), only=None)
     for init in INITS:
         sizes: dict[str, Any] = {"d_k": None, "d_v": None} if init == "identity" else {}
-        trace = replace(short, config=replace(source.config, init=init, **sizes)).trace()
+        one = replace(short, config=replace(source.config, init=init, **sizes))
+        trace = one.trace(one.scores(first=True))
         layer, temperature = trace.layers[0], source.config.temperature
-        scores, d_k, d_model = layer["scores"][:1], layer["query"].shape[-1], source.config.d_model
+        scores, d_k, d_model = layer["scores"], layer["query"].shape[-1], source.config.d_model
         divisors = (math.sqrt(d_k), math.sqrt(d_model), 1.0)
         maps = []
         for divisor in divisors:

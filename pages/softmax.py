@@ -8,13 +8,9 @@ from attention import NumbersError, TypedText, charts, lessons
 from pages.ui import inputs, show
 from pages.ui.knobs import Knobs
 from pages.ui.start import start
+from pages.ui.traces import scaling_of
 
 page = start("Softmax", "Why attention uses a softmax, and why it divides by √d_k.", maps=False)
-
-
-@st.cache_resource(max_entries=8, show_spinner=False)
-def scaled(source: TypedText) -> lessons.Scaling:
-    return lessons.scaling(source)
 
 
 st.markdown("## From scores to shares")
@@ -49,7 +45,7 @@ st.markdown("## Why we scale")
 text = page.source if isinstance(page.source, TypedText) else TypedText(str(inputs.DEFAULTS["text"]))
 if text is page.source:
     show.controls(page.around(only=("temperature", "mask", "d_model", "seed")))
-scaling = scaled(text)
+scaling = scaling_of(text)
 picture, words = st.columns([3, 2])
 with picture:
     show.figures([charts.scaling_maps(scaling)], "softmax_scaling")

@@ -14,7 +14,7 @@ PAGES = [ROOT / "app.py", *sorted((ROOT / "pages").rglob("*.py"))]
 # A module of attention/ may import the modules of the groups before its own, and of its own.
 ORDER = (
     ("errors", "seeds", "tokens", "literals", "matrix", "matrix_npy", "matrix_text"),
-    ("config", "masks", "trace"),
+    ("config", "cost", "masks", "trace"),
     ("attend",),
     # What looks at a trace …
     (

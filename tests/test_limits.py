@@ -4,6 +4,8 @@ import gc
 import os
 import subprocess
 import sys
+from dataclasses import replace
+from typing import Any
 from weakref import ref
 
 import pytest
@@ -11,8 +13,7 @@ from conftest import ROOT, turn
 from test_pages import drawn, opened, said
 
 from attention import AttentionConfig, ConfigError, Matrices, TypedText
-from pages.ui import limits, sidebar
-from pages.ui.traces import trace_of
+from pages.ui import limits, sidebar, traces
 
 
 def starts(**environment: str) -> subprocess.CompletedProcess[str]:
@@ -55,11 +56,13 @@ def test_a_trace_that_is_too_large_is_one_sentence_before_it_is_worked_out(monke
     app = opened("app.py", text=" ".join(words), heads="32", dropout="0.5")
     assert not app.exception
     assert not drawn(app)
-    assert "All steps need at most 4 MB here; 1 head of 512 × 512 scores need 5 MB" in said(app).replace("\\", "")
+    assert "All steps need at most 4 MB here; 1 head of 512 × 512 scores, and 32 · 2 columns" in said(app).replace(
+        "\\", ""
+    )
 
 
 def test_where_all_heads_are_too_large_the_shown_one_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sidebar, "MAX_TRACE_MB", 4)
+    monkeypatch.setattr(sidebar, "MAX_TRACE_MB", 8)
     app = opened("app.py", text=" ".join(f"w{i}" for i in range(512)), heads="32", head="7")
     assert not app.exception
     assert [figure["layout"]["meta"]["step"] for figure in drawn(app)] == ["scores", "weights", "output"]
@@ -67,11 +70,34 @@ def test_where_all_heads_are_too_large_the_shown_one_is_kept(monkeypatch: pytest
 
 
 def test_both_sources_keep_to_their_bytes() -> None:
-    with pytest.raises(ConfigError, match=r"4 heads of 9 × 9 scores need"):
-        TypedText("the owl asked the moon and the moon blinked", max_bytes=5000).trace()
-    TypedText("the owl asked the moon and the moon blinked", max_bytes=5184).trace()
-    with pytest.raises(ConfigError, match=r"1 head of 2 × 2 scores"):
-        Matrices(query=((1.0,), (1.0,)), key=((1.0,), (2.0,)), value=((1.0,), (2.0,)), max_bytes=100).trace()
+    column = ((1.0,), (2.0,))
+    for source, words in (
+        (TypedText("the owl asked the moon and the moon blinked"), "4 heads of 9 × 9 scores, and 4 · 16 columns of d_model 64"),
+        (Matrices(query=column, key=column, value=column), "1 head of 2 × 2 scores"),
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match=words):
+            replace(source, max_bytes=source.needs - 1).trace()
+        replace(source, max_bytes=source.needs).trace()
+
+
+@pytest.mark.parametrize("knobs", [{"positions": "sinusoidal", "mask": "causal"}, {"dropout": 0.5, "d_k": 96, "d_v": 8}, {"init": "identity"}])  # fmt: skip
+@pytest.mark.parametrize("text2", ["", "a second text"])
+@pytest.mark.parametrize("only", [None, 0])
+def test_what_a_trace_needs_is_counted_whole_before_it_is_made(
+    knobs: dict[str, Any], text2: str, only: int | None
+) -> None:
+    source = TypedText(" ".join(f"w{i}" for i in range(90)), AttentionConfig(**knobs), text2, only=only)
+    assert source.trace().nbytes <= source.needs < 3 * source.trace().nbytes
+
+
+@pytest.mark.parametrize("wide", [{"d_k": "1024"}, {"d_v": "129"}])
+@pytest.mark.parametrize("page", ["app.py", "pages/softmax.py"])
+def test_heads_that_are_too_wide_together_are_one_sentence(page: str, wide: dict[str, str]) -> None:
+    app = opened(page, d_model="1024", heads="32", **wide)
+    assert not app.exception
+    [(name, size)] = wide.items()
+    assert f"heads · {name} is at most 4,096; got 32 · {int(size):,} =" in said(app).replace("\\", "")
+    assert not drawn(app)
 
 
 def test_the_bytes_of_a_trace_are_those_of_its_tensors() -> None:
@@ -84,8 +110,8 @@ def test_the_bytes_of_a_trace_are_those_of_its_tensors() -> None:
 
 def test_a_session_that_is_still_open_keeps_no_trace_from_leaving() -> None:
     app = opened("app.py", text="a session that stays open")
-    kept = trace_of.cache
-    assert kept.currsize == sum(trace.nbytes for trace in kept.values())
+    kept = traces._KEPT
+    assert kept.currsize >= sum(trace.nbytes + 20_000 for trace in kept.values())
     mine = ref(next(trace for trace in kept.values() if "session" in trace.tokens))
     kept.clear()
     gc.collect()

@@ -84,8 +84,9 @@ def test_a_source_keeps_one_head_above_1024_tokens_or_where_all_are_too_large():
     assert replace(short, max_tokens=2048).showing(2).only is None
     assert long.showing(2).only == crossed.showing(2).only == 2
     assert long.showing(4).only == long.showing(-1).only == 0
-    assert TypedText("w w w", max_bytes=4 * 4 * 9 * 4).showing(3).only is None
-    assert TypedText("w w w", max_bytes=4 * 4 * 9 * 4 - 1).showing(3).only == 3
+    needs = TypedText("w w w").needs
+    assert TypedText("w w w", max_bytes=needs).showing(3).only is None
+    assert TypedText("w w w", max_bytes=needs - 1).showing(3).only == 3
 
 
 @pytest.mark.parametrize("knobs", KNOBS)

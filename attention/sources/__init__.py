@@ -48,6 +48,11 @@ class Turnable(Source, Protocol):
         """The source that has the same scores, whatever mask, scaling and temperature are."""
         ...
 
+    @property
+    def needs(self) -> int:
+        """The bytes that its trace takes while it is made, counted before."""
+        ...
+
     def scores(self) -> Trace:
         """The tokens and the steps up to the scores."""
         ...

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from attention.config import AttentionConfig, check_size
+from attention.config import AttentionConfig, HeadSizes
+from attention.cost import Cost
 from attention.errors import MatrixError, ShapeError
 from attention.matrix import Matrix, checked
 from attention.trace import Layer, Trace
@@ -81,6 +82,11 @@ class Matrices:
         """The source that has the same scores, whatever mask, scaling and temperature are."""
         return replace(self, config=AttentionConfig())
 
+    @property
+    def needs(self) -> int:
+        """The bytes that its trace takes while it is made."""
+        return self._cost().bytes
+
     def scores(self) -> Trace:
         """The steps up to the scores, in float64, so that typed numbers stay what they are.
 
@@ -96,7 +102,7 @@ class Matrices:
         n_queries, n_keys = (
             (len(given["x"]),) * 2 if "x" in given else (given[name].shape[1] for name in ("query", "key"))
         )
-        check_size(1, n_queries, n_keys, False, 8, self.max_bytes)
+        self._cost().check(self.max_bytes)
         if "x" in given:
             query, key, value = (project(given["x"], given[name]) for name in ("w_q", "w_k", "w_v"))
         else:
@@ -135,6 +141,12 @@ class Matrices:
 
         return snippets.matrices({name: getattr(self, name) for name in SYMBOLS if getattr(self, name)}, self.config)
 
+    def _cost(self) -> Cost:
+        d_k, d_v = _width(self.w_q or self.query), _width(self.w_v or self.value)
+        queries, keys = (len(self.x or given) for given in (self.query, self.key))
+        sizes, d_model = HeadSizes(1, d_k, d_v), _width(self.x or self.w_o)
+        return Cost(sizes, d_model, queries, keys, 1, masked=self.config.mask != "none", itemsize=8)
+
     def _tensors(self) -> dict[str, Tensor]:
         """The given matrices as [head row column], X as [query_pos d_model], once they fit together."""
         import torch
@@ -160,6 +172,10 @@ class Matrices:
                 f"{field_name} has {len(labels)} labels but there are {size} {rows}: give one label for each, or none."
             )
         return labels or tuple(f"{letter}{i}" for i in range(size))
+
+
+def _width(matrix: Matrix) -> int:
+    return len(matrix[0]) if matrix else 0
 
 
 def _check_complete(given: set[str]) -> None:

@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from attention.config import AttentionConfig, check_size, map_bytes
+from attention.config import AttentionConfig
+from attention.cost import Cost
 from attention.errors import ConfigError, TextError
 from attention.tokens import tokenize
 from attention.trace import Trace
@@ -42,7 +43,7 @@ class TypedText:
         sequence: which line is shown, from zero.
         pad: fill shorter lines with empty tokens up to the longest, and hide those keys; the mask
             "padding" does the same and hides nothing else.
-        max_bytes: of all steps of all heads together; more is refused before it is worked out.
+        max_bytes: of all steps of all heads together, and of what makes them; more is refused before it is worked out.
         only: the one head whose query × key matrices are kept; None keeps all. See `showing`.
     """
 
@@ -75,13 +76,20 @@ class TypedText:
         Raises:
             TextError, ConfigError: as for `trace`.
         """
-        n_queries = len(self._tokens(self.text, "text", []))
-        n_keys = len(self._tokens(self.text2, "second text", [])) if self.text2.strip() else n_queries
         n_heads = self.config.sizes.n_heads
-        large = map_bytes(n_heads, n_queries, n_keys, bool(self.config.dropout), 4) > self.max_bytes
-        if max(n_queries, n_keys) <= WHOLE_UP_TO and not large:
+        cost = self._cost(*self._lengths(), n_heads)
+        if max(cost.n_queries, cost.n_keys) <= WHOLE_UP_TO and cost.bytes <= self.max_bytes:
             return self
         return replace(self, only=head if 0 <= head < n_heads else 0)
+
+    @property
+    def needs(self) -> int:
+        """The bytes that its trace takes while it is made.
+
+        Raises:
+            TextError, ConfigError: as for `trace`.
+        """
+        return self._cost(*self._lengths(), 1 if self.only is not None else self.config.sizes.n_heads).bytes
 
     @property
     def unturned(self) -> TypedText:
@@ -93,8 +101,8 @@ class TypedText:
         }
         return replace(self, config=replace(self.config, **turned), pad=self.pad or self.config.mask == "padding")
 
-    def scores(self) -> Trace:
-        """The steps from embedding to scores, in float32.
+    def scores(self, first: bool = False) -> Trace:
+        """The steps from embedding to scores, in float32; of the `first` head alone, where nobody asks for more, without W_O.
 
         Raises:
             TextError: `text` has no words or punctuation marks.
@@ -118,9 +126,12 @@ class TypedText:
             w_q = w_k = w_v = w_o = None
             query, key, value = x[None], x2[None], x2[None]
         else:
-            w_q, w_k = (self._heads(name, d_k) for name in ("w_q", "w_k"))
-            w_v = self._heads("w_v", d_v)
-            w_o = self._drawn("w_o", n_heads * d_v, config.d_model).reshape(n_heads, d_v, config.d_model)
+            w_q, w_k, w_v = (
+                self._heads(name, size, first) for name, size in (("w_q", d_k), ("w_k", d_k), ("w_v", d_v))
+            )
+            w_o = None
+            if not first:
+                w_o = self._drawn("w_o", n_heads * d_v, config.d_model).reshape(n_heads, d_v, config.d_model)
             query, key, value = project(x, w_q), project(x2, w_k), project(x2, w_v)
 
         layer = scores_layer(query, key, value, w_o=w_o, only=self.only)
@@ -168,11 +179,30 @@ class TypedText:
 
     def _check_size(self, tokens: tuple[str, ...], key_tokens: tuple[str, ...]) -> None:
         n_heads = self.config.sizes.n_heads
-        if self.only is not None:
-            if not 0 <= self.only < n_heads:
-                raise ConfigError(f"only counts heads from 0 to {n_heads - 1}; got {self.only}: choose one of these.")
-            n_heads = 1
-        check_size(n_heads, len(tokens), len(key_tokens), bool(self.config.dropout), 4, self.max_bytes)
+        if self.only is not None and not 0 <= self.only < n_heads:
+            raise ConfigError(f"only counts heads from 0 to {n_heads - 1}; got {self.only}: choose one of these.")
+        self._cost(len(tokens), len(key_tokens), n_heads if self.only is None else 1).check(self.max_bytes)
+
+    def _lengths(self) -> tuple[int, int]:
+        """How many queries and keys there are."""
+        n_queries = len(self._tokens(self.text, "text", []))
+        return n_queries, len(self._tokens(self.text2, "second text", [])) if self.text2.strip() else n_queries
+
+    def _cost(self, n_queries: int, n_keys: int, kept: int) -> Cost:
+        config, crossed = self.config, bool(self.text2.strip())
+        inputs = 1 if config.positions == "none" else 3  # E, P and X, or X alone
+        return Cost(
+            config.sizes,
+            config.d_model,
+            n_queries,
+            n_keys,
+            kept,
+            inputs,
+            inputs * crossed,
+            projected=config.init != "identity",
+            masked=config.mask != "none" or self.pad,
+            dropout=bool(config.dropout),
+        )
 
     def _tokens(self, text: str, name: str, notes: list[str]) -> tuple[str, ...]:
         """The tokens of the chosen line, padded if asked for."""
@@ -221,14 +251,15 @@ class TypedText:
         position = sinusoidal(len(tokens), d_model)
         return embedding, position, embedding + position
 
-    def _heads(self, name: str, size: int) -> Tensor:
-        """A projection [head d_model size], cut from one matrix [d_model, head · size].
+    def _heads(self, name: str, size: int, first: bool) -> Tensor:
+        """A projection [head d_model size], cut from one matrix [d_model, head · size]; of the `first` head alone.
 
         So the number of heads changes how the matrix is cut, not what stands in it.
         """
         n_heads = self.config.sizes.n_heads
         whole = self._drawn(name, self.config.d_model, n_heads * size)
-        return whole.reshape(-1, n_heads, size).transpose(0, 1)
+        heads = whole.reshape(-1, n_heads, size).transpose(0, 1)
+        return heads[:1].clone() if first else heads
 
     def _drawn(self, name: str, rows: int, columns: int) -> Tensor:
         """A random matrix [rows columns] as `init` asks, from a generator of its own."""

@@ -2,42 +2,117 @@
 
 A trace is never written to, so one object serves all sessions. Pages and their callbacks keep the
 source and come back here: whoever kept a trace would keep it as long as a browser tab is open.
+
+Who asks for what somebody else is having made waits for that; what differs is made one after the other.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Hashable
-from threading import Lock
+import marshal
+import sys
+from collections.abc import Callable, Hashable
+from dataclasses import fields, is_dataclass
+from hashlib import blake2b
+from threading import Condition, Lock
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cachetools import LRUCache, cached
 
-from attention import Source, Trace
+from attention import Source, Trace, TypedText
 from attention.sources import Turnable
 from pages.ui import turns
 from pages.ui.limits import CACHE_MB
 
+if TYPE_CHECKING:
+    from attention.lessons import Scaling
+
+S = TypeVar("S")
+Made = TypeVar("Made")
+
 _LARGE = 16 * 2**20  # bytes
+_ENTRY = 20_000  # bytes of the smallest trace: its tensors as objects of Python, its place in the cache
 
 
-_KEPT: LRUCache[Hashable, Trace] = LRUCache(CACHE_MB * 2**20, getsizeof=lambda trace: trace.nbytes)
-_LOCK = Lock()
+def _weight(found: Trace | Scaling) -> int:
+    return _ENTRY + found.nbytes + sum(map(sys.getsizeof, {*found.tokens, *found.key_tokens}))
 
 
-@cached(_KEPT, lock=_LOCK)
+def _key(source: Source, what: str = "trace") -> bytes:
+    """A source in a few bytes: texts and matrices as keys would weigh more than what they lead to, and nobody counts them."""
+    return blake2b(marshal.dumps((what, _plain(source)), 2), digest_size=16).digest()
+
+
+def _plain(value: Any) -> Any:
+    if not is_dataclass(value):
+        return value
+    return type(value).__name__, *(_plain(getattr(value, one.name)) for one in fields(value))
+
+
+_KEPT: LRUCache[Hashable, Any] = LRUCache(CACHE_MB * 2**20, getsizeof=_weight)
+_CHANGED = Condition()  # something was kept, or could not be made
+_MAKING = Lock()
+
+
 def trace_of(source: Source) -> Trace:
     """The trace of a source, made once as long as it is kept; from its scores, if only a later knob was turned.
+
+    Whoever gets a large one is alone with it until the run ends.
 
     Raises:
         AttentionError: the source gives none.
     """
+    key, needs = _key(source), source.needs if isinstance(source, Turnable) else 0
+    if needs <= _LARGE:
+        return _found(key, _trace_of, source)
+    with turns.alone() as mine:
+        if key not in mine:
+            found = _found(key, _trace_of, source)
+            mine.clear()
+            mine[key] = found  # others may take it out of the cache meanwhile, or it does not fit in
+        kept: Trace = mine[key]
+    return kept
+
+
+def scaling_of(source: TypedText) -> Scaling:
+    """What the Softmax page shows of a source, made once as long as it is kept.
+
+    Raises:
+        AttentionError: the source gives no trace.
+    """
+    return _found(_key(source, "scaling"), _scaling_of, source)
+
+
+def _found(key: bytes, make: Callable[[S], Made], source: S) -> Made:
+    kept: Made | None = _kept(key)
+    if kept is not None:
+        return kept
     with turns.aside():
+        return make(source)
+
+
+def _kept(key: bytes) -> Any:
+    with _CHANGED:
+        return _KEPT.get(key)
+
+
+@cached(_KEPT, key=_key, condition=_CHANGED)
+def _trace_of(source: Source) -> Trace:
+    with _MAKING:
         trace = source.trace(_scores_of(source.unturned)) if isinstance(source, Turnable) else source.trace()
         if trace.nbytes > _LARGE:
             gc.collect()  # finished runs are cycles, and may hold large figures; Streamlit's own collection is off
     return trace
 
 
-@cached(_KEPT, key=lambda source: (source, "scores"), lock=_LOCK)
+@cached(_KEPT, key=lambda source: _key(source, "scores"), condition=_CHANGED)
 def _scores_of(unturned: Turnable) -> Trace:
     return unturned.scores()
+
+
+@cached(_KEPT, key=lambda source: _key(source, "scaling"), condition=_CHANGED)
+def _scaling_of(source: TypedText) -> Scaling:
+    from attention.lessons import scaling  # with pandas, half a second, which the other pages need not wait for
+
+    with _MAKING:
+        return scaling(source)

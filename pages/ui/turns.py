@@ -2,15 +2,16 @@
 
 Python runs one thread at a time anyway. Twenty scripts that share it end late, all of them, and lose a
 third of the processor by taking it from each other; one after the other, most are done at once. What works
-without Python, torch on a large trace, steps aside meanwhile. Streamlit 1.67 has no setting for this, so
+without Python, torch on a large trace, steps aside meanwhile. What is large is worked on by one run at a time,
+until that run ends, whatever it copies of it: several at once would not fit into a server's memory. Streamlit 1.67 has no setting for this, so
 its runner is wrapped here; `tests/test_turns.py` fails where a newer one has another.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Hashable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import wraps
 from typing import Any
 
@@ -22,6 +23,13 @@ _door = threading.Lock()  # newcomers wait here, one behind the other
 _change = threading.Condition()
 _whose: list[object] = []  # whose turn it is: nobody's or one's
 _mine = threading.local()  # .turn: this thread's, also while another has it
+_large = threading.Lock()
+
+
+class _Turn(ExitStack):
+    """The turn of one run, and what it has for itself until it ends."""
+
+    alone: dict[Hashable, Any] | None = None
 
 
 def _take(me: object) -> None:
@@ -40,7 +48,7 @@ def _give(me: object) -> None:
 @contextmanager
 def turn() -> Iterator[None]:
     """Waits until it is this thread's turn, and keeps it; for `LONGEST`, if somebody waits."""
-    me = object()
+    me = _Turn()
     with _door:  # whoever comes back from aside does not queue up here, and waits for one other at most
         _take(me)
     _mine.turn = me
@@ -48,6 +56,7 @@ def turn() -> Iterator[None]:
         yield
     finally:
         _mine.turn = None
+        me.close()
         _give(me)
 
 
@@ -63,6 +72,25 @@ def aside() -> Iterator[None]:
         yield
     finally:
         _take(me)
+
+
+@contextmanager
+def alone() -> Iterator[dict[Hashable, Any]]:
+    """Waits, aside, until no other run works on something large; nobody else does until this run ends.
+
+    Gives a place for what the run keeps so long. Without a turn it ends with the `with`.
+    """
+    me: _Turn | None = getattr(_mine, "turn", None)
+    if me is None:
+        with _large:
+            yield {}
+        return
+    if me.alone is None:
+        with aside():
+            me.enter_context(_large)
+        me.alone = {}
+        me.callback(setattr, me, "alone", None)
+    yield me.alone
 
 
 def take_turns() -> None:
