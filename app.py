@@ -5,12 +5,10 @@ from __future__ import annotations
 import streamlit as st
 
 from attention import AttentionError, explain, factors, frames, plots
-from pages.ui import inputs, show
+from pages.ui import headers, inputs, process, show
 from pages.ui.start import start
 
 OVERVIEW = ("scores", "weights", "output")
-
-page = start("Lab", "Click a cell to see how its number came about.")
 
 
 def pick_cell(step: str, x: int, y: int) -> None:
@@ -38,14 +36,18 @@ def maps() -> None:
     show.figures(figures, "lab_maps", pick_cell, around, inputs.turn, rest=True)
 
 
-maps()
-cell, index = page.cell, page.index
-with st.expander("How this number came about, in full", expanded=True):
-    show.arithmetic(explain(page.trace, cell.step, index, cell.head, cell.row, cell.column))
-st.markdown(f"## All numbers of `{cell.step}`")
-show.table(
-    lambda: frames.frame(page.trace, cell.step, index, cell.head),
-    page.layer.matrix(cell.step, cell.head).numel(),
-    lambda: frames.csv(page.trace, cell.step, index, cell.head),
-    f"{cell.step}-L{index}-H{cell.head}.csv",
-)
+if __name__ == "app":  # the server, which finds this app before anybody comes; a run of the page is "__main__"
+    app = st.App(__file__, middleware=headers.MIDDLEWARE, lifespan=process.serving)
+else:
+    page = start("Lab", "Click a cell to see how its number came about.")
+    maps()
+    cell, index = page.cell, page.index
+    with st.expander("How this number came about, in full", expanded=True):
+        show.arithmetic(explain(page.trace, cell.step, index, cell.head, cell.row, cell.column))
+    st.markdown(f"## All numbers of `{cell.step}`")
+    show.table(
+        lambda: frames.frame(page.trace, cell.step, index, cell.head),
+        page.layer.matrix(cell.step, cell.head).numel(),
+        lambda: frames.csv(page.trace, cell.step, index, cell.head),
+        f"{cell.step}-L{index}-H{cell.head}.csv",
+    )

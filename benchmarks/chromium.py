@@ -69,7 +69,7 @@ class Tab:
     ready = "bench.newImages()"  # the condition that ends a step that goes through the server
 
     def __init__(self, browser: Browser, address: str, settled: bool = True) -> None:
-        self.context = browser.new_context(viewport={"width": 1440, "height": 1000})
+        self.context = browser.new_context(viewport={"width": 1440, "height": 1000}, bypass_csp=True)
         self.context.set_default_timeout(300_000)
         self.context.add_init_script(STOPWATCH)
         self.page: Page = self.context.new_page()

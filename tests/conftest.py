@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -50,6 +51,9 @@ hypothesis.settings.load_profile("lab")
 ROOT = Path(__file__).parents[1]
 # Before it finds its base path, Streamlit's page asks for these below the page's own path.
 STREAMLITS_OWN_404 = ("/_stcore/health", "/_stcore/host-config")
+
+# Who may frame the tests' server. Streamlit's default would obey such a page, too.
+FRAMED_BY = "https://course.streamlit.app"
 
 
 class OneSetOfReplicas(LoadScopeScheduling):
@@ -133,12 +137,13 @@ def running_process(port: int = 0, **environment: str) -> Iterator[tuple[str, su
         process.terminate()
         _, errors = process.communicate(timeout=60)
     assert b"Traceback" not in errors, errors.decode()
+    assert process.returncode in (0, -signal.SIGKILL)  # the second by a test
 
 
 @contextmanager
 def running_server() -> Iterator[str]:
     """A Streamlit server of our app on a free port; its address."""
-    with running_process() as (address, _):
+    with running_process(LAB_FRAMED_BY=FRAMED_BY) as (address, _):
         yield address
 
 
@@ -153,8 +158,8 @@ def all_replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]
     """Three servers behind nginx; each has run the page once, as in compose.yaml."""
 
     def replica(port: int) -> subprocess.Popen[bytes]:
-        checked = {"STREAMLIT_SERVER_SCRIPT_HEALTH_CHECK_ENABLED": "true"}
-        address, process = stack.enter_context(running_process(port, **checked))
+        environment = {"STREAMLIT_SERVER_SCRIPT_HEALTH_CHECK_ENABLED": "true", "LAB_FRAMED_BY": "http://localhost:*"}
+        address, process = stack.enter_context(running_process(port, **environment))
         assert urlopen(f"{address}/_stcore/script-health-check", timeout=60).read() == b"ok"
         return process
 
@@ -259,7 +264,7 @@ def open_page(browser: Browser, contexts: dict[str, BrowserContext]) -> Iterator
     alone: list[BrowserContext] = []
 
     def open_page(address: str, fresh: bool = False, **options: Any) -> Page:
-        shown = {"viewport": {"width": 1440, "height": 1000}, **options}
+        shown = {"viewport": {"width": 1440, "height": 1000}, "bypass_csp": True, **options}  # as in `visit`
         if fresh:
             context = watched(browser.new_context(**shown))
             alone.append(context)

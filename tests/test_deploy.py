@@ -11,13 +11,14 @@ from pathlib import Path
 
 import kubernetes_validate
 import pytest
-import streamlit
 import yaml
 from conftest import ROOT
 from plotly.offline import get_plotlyjs_version
 
 from attention.paper import page
 from pages.ui import served
+from pages.ui.first_paint import index_page
+from pages.ui.headers import HEADERS
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 NGINX = (ROOT / "deploy" / "nginx.conf").read_text()
@@ -148,14 +149,16 @@ def test_the_image_is_pinned_and_runs_as_nobody_in_particular() -> None:
 
 
 def test_the_policy_knows_the_inline_script_of_streamlits_page() -> None:
-    page = (Path(streamlit.__file__).parent / "static" / "index.html").read_text()
-    scripts = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    scripts = re.findall(r"<script>(.*?)</script>", index_page("embed=true"), re.DOTALL)
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
-    assert re.findall(r"'sha256-([^']+)'", NGINX) == digests
+    assert digests
+    assert re.findall(r"'sha256-([^']+)'", HEADERS["Content-Security-Policy"]) == digests
+    assert "eval" not in HEADERS["Content-Security-Policy"]
+    assert not [name for name in HEADERS if name in NGINX]  # one policy, in the Lab itself
 
 
 def test_an_operators_limits_reach_the_replicas() -> None:
-    limits = set(re.findall(r'_limit\("(\w+)"', (ROOT / "pages" / "ui" / "limits.py").read_text()))
+    limits = set(re.findall(r'_(?:limit|origins)\("(\w+)"', (ROOT / "pages" / "ui" / "limits.py").read_text()))
     for lab in LABS.values():
         assert {f"LAB_{limit}" for limit in limits} == {name for name in lab["environment"] if name.startswith("LAB_")}
     assert CONTAINER["envFrom"] == [{"configMapRef": {"name": "attention-lab", "optional": True}}]

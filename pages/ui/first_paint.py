@@ -14,7 +14,8 @@ import streamlit
 from starlette.responses import FileResponse, HTMLResponse
 from starlette.types import Receive, Scope, Send
 
-_INDEX = Path(streamlit.__file__).parent / "static" / "index.html"
+INDEX = Path(streamlit.__file__).parent / "static" / "index.html"
+"""Streamlit's page."""
 STYLES = (Path(__file__).parent / "styles.css").read_text(encoding="utf-8")
 # Until Streamlit has drawn its sidebar, which is 300 pixels wide there; and the page is wide from the start.
 _ROOM = """
@@ -39,7 +40,7 @@ def index_page(query: str) -> str:
 def _page(more: str) -> str:
     # At the end of the body: Streamlit's own come into the head while it draws, and of two rules the later holds.
     styles = f"<style>{STYLES}{_WIDE}{more}</style>"
-    return _INDEX.read_text(encoding="utf-8").replace("</body>", f"{styles}</body>", 1)
+    return INDEX.read_text(encoding="utf-8").replace("</body>", f"{styles}</body>", 1)
 
 
 def take_styles_along() -> None:
@@ -48,7 +49,7 @@ def take_styles_along() -> None:
 
     @wraps(send_file)
     async def send_page(self: FileResponse, scope: Scope, receive: Receive, send: Send) -> None:
-        if Path(self.path) != _INDEX:
+        if Path(self.path) != INDEX:
             await send_file(self, scope, receive, send)
             return
         kept = {name: value for name, value in self.headers.items() if name in ("cache-control",)}

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-
-from attention import ConfigError
+import re
 
 
 def _limit(name: str, default: int, low: int, high: int) -> int:
     """The whole number in the environment variable LAB_`name`.
 
     Raises:
-        ConfigError: it is no whole number from `low` to `high`; the server does not start with a limit it misreads.
+        SystemExit: it is no whole number from `low` to `high`; the server does not start with a limit it misreads.
     """
     text = os.environ.get(f"LAB_{name}", str(default))
     number = int(text) if text.isascii() and text.strip().isdigit() else low - 1
     if not low <= number <= high:
-        raise ConfigError(
+        raise SystemExit(
             f"LAB_{name} is a whole number from {low:,} to {high:,}; got {text!r}: set one, or leave it out for {default:,}."
         )
     return number
@@ -29,9 +28,28 @@ MAX_HEADS = _limit("MAX_HEADS", 32, 1, 128)
 MAX_TRACE_MB = _limit("MAX_TRACE_MB", 128, 1, 65_536)  # all steps of one text; larger ones are refused in words
 CACHE_MB = _limit("CACHE_MB", 256, 1, 65_536)  # of the traces kept for everybody
 if CACHE_MB < 2 * MAX_TRACE_MB:
-    raise ConfigError(
+    raise SystemExit(
         f"LAB_CACHE_MB is at least twice LAB_MAX_TRACE_MB; got {CACHE_MB} and {MAX_TRACE_MB}: raise the one or lower the other."
     )
+
+
+def _origins(name: str) -> str:
+    """The addresses of sites in the environment variable LAB_`name`, as a content security policy has them.
+
+    Raises:
+        SystemExit: there is something else in it, which could be another rule of the policy.
+    """
+    text = os.environ.get(f"LAB_{name}", "")
+    for one in text.split():
+        if not re.fullmatch(r"\*|https?://(\*\.)?[a-z0-9-]+(\.[a-z0-9-]+)*(:(\d+|\*))?", one):
+            raise SystemExit(
+                f"LAB_{name} is addresses of sites with spaces between them, such as https://moodle.example.org, or * for "
+                f"every site; got {one!r}: write each as scheme and host, or leave it out for no other site."
+            )
+    return " ".join(text.split())
+
+
+FRAMED_BY = _origins("FRAMED_BY")  # sites whose pages may show the Lab in a frame, beside its own
 
 # What nobody needs to change. MB are of memory.
 STATE_FILE_MB = 8

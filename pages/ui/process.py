@@ -5,9 +5,16 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import signal
 import threading
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import cache
+
+from streamlit import cli_util, config
+from streamlit.starlette import App
+from streamlit.web.server import server_util
 
 from pages.ui.first_paint import take_styles_along
 from pages.ui.turns import take_turns
@@ -17,7 +24,8 @@ from pages.ui.uploads import bound_uploads
 # thread per request is faster for everybody, and up to 20 times where the processors are busy.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-gc.disable()  # every full collection during the imports takes 0.1 s, and finds nothing; see `imported`
+_USUAL = gc.get_threshold()
+gc.set_threshold(200_000)  # every full collection during the imports takes 0.1 s, and finds nothing; see `imported`
 
 _PATIENCE = 5.0  # seconds; a run of ours takes less
 
@@ -26,7 +34,19 @@ _PATIENCE = 5.0  # seconds; a run of ours takes less
 def imported() -> None:
     """Takes what the imports have made, torch among them, out of every later collection, which otherwise walks through it."""
     gc.freeze()
-    gc.enable()
+    gc.set_threshold(*_USUAL)
+
+
+@asynccontextmanager
+async def serving(_: App) -> AsyncIterator[None]:
+    """The life of the server: what `streamlit run` does for a script, and leaves to an app of one's own."""
+    if not config.get_option("server.headless"):
+        cli_util.open_browser(server_util.get_url(config.get_option("browser.serverAddress")))
+    # Uvicorn ends well at SIGTERM, and then sends it to itself once more, to die of it. An orchestrator expects 0.
+    server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    if hasattr(server, "should_exit"):
+        signal.signal(signal.SIGTERM, lambda *_: setattr(server, "should_exit", True))
+    yield
 
 
 def _let_runs_end() -> None:

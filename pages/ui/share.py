@@ -10,6 +10,7 @@ import streamlit as st
 from attention import Cell, Matrices, Source, code, frames, numbers
 from attention.sources.matrices import SYMBOLS
 from pages.ui import controls, inputs, link, state_file
+from pages.ui.limits import FRAMED_BY
 from pages.ui.matrices import too_long
 from pages.ui.traces import trace_of
 
@@ -32,7 +33,8 @@ def _missing(source: Source) -> str:
 
 def _offers(title: str, source: Source, index: int, cell: Cell) -> None:
     st.markdown("**A link or a file that opens exactly this**")
-    link.buttons("lock", "iframe", missing=_missing(source), key="copy_more")
+    frames_allowed = ("iframe",) if FRAMED_BY else ()
+    link.buttons("lock", *frames_allowed, missing=_missing(source), key="copy_more")
     st.markdown("**As projected**: large digits, no sidebar, and only the knobs that you leave open")
     offered = [name for name in controls.NAMES if name != "layer" or len(trace_of(source).layers) > 1]
     left = st.pills(
