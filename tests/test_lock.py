@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
+import zipfile
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 from conftest import ROOT
@@ -59,3 +64,25 @@ def test_what_the_locked_require_is_locked(files: list[str], first: str) -> None
             ]
     assert len(seen) > 10  # the walk went somewhere
     assert seen <= there
+
+
+def test_another_file_under_a_locked_name_is_not_installed(tmp_path: Path) -> None:
+    name, version = "cachetools", locked("run")["cachetools"]
+    info = f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(tmp_path / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(f"{name}.py", "print('not the one')")
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+    (entry,) = [one for one in ENTRY.finditer(FILES["run"]) if one[1] == name]
+    (tmp_path / "lock.txt").write_text(entry[0])
+    install = re.search(r"^PIP = python (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert install
+    where = ["--no-index", "--find-links", tmp_path, "--target", tmp_path / "there", "-r", tmp_path / "lock.txt"]
+    env = {one: value for one, value in os.environ.items() if not one.startswith("PIP_")}
+    command = [sys.executable, *install[1].split(), *where]
+    run = subprocess.run(
+        command, env=env | {"PIP_CONFIG_FILE": os.devnull}, capture_output=True, text=True, check=False
+    )
+    assert "DO NOT MATCH THE HASHES" in run.stderr
+    assert not (tmp_path / "there" / f"{name}.py").exists()
