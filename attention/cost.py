@@ -62,11 +62,11 @@ class Cost:
         )
         return (numbers + maps) * self.itemsize + cells + max(copies)
 
-    def check(self, most: int) -> None:
-        """Refuses a layer that would take more than `most` bytes.
+    def within(self, most: int) -> int:
+        """Its bytes, if they are no more than `most`.
 
         Raises:
-            ConfigError: it would.
+            ConfigError: they are more.
         """
         if self.bytes > most:
             n_heads, d_k, d_v = self.sizes
@@ -76,3 +76,4 @@ class Cost:
                 f"and {n_heads} · {max(d_k, d_v):,} columns of d_model {self.d_model:,}, need {self.bytes / 2**20:,.0f} MB: "
                 "choose fewer heads, a smaller d_model, or a shorter text."
             )
+        return self.bytes

@@ -55,7 +55,7 @@ def pairs() -> Iterator[dict[str, str]]:
         yield {one: KNOBS[one], other: KNOBS[other]}
     for one, value in KNOBS.items():
         yield {**WIDE, one: value}
-    for tokens, d_model in ((2048, 768), (2048, 512), (1024, 1024), (600, 1024), (300, 1024)):
+    for tokens, d_model in ((2048, 768), (2000, 768), (2048, 512), (1024, 1024), (600, 1024), (300, 1024)):
         for more in ({}, {"mask": "causal"}, {"dropout": "0.5", "mask": "causal window", "window": "2000"}):
             for heads in ("1", "8", "32"):
                 yield {"text": natural(tokens), "d_model": str(d_model), "heads": heads, **more}
@@ -120,7 +120,7 @@ def crowds(people: int) -> dict[str, tuple[str, list[dict[str, str]]]]:
         "different seeds": ("", [{**text, "seed": str(seed)} for seed in range(people)]),
         "different seeds, as wide as may be": ("", [{**WIDE, "seed": str(seed)} for seed in range(people)]),
         "all that is largest": (
-            "", [{**text, "d_model": "768", "mask": "causal", "dropout": "0.1", "seed": str(seed)} for seed in range(people)],
+            "", [{"text": natural(2000), "d_model": "768", "mask": "causal", "seed": str(seed)} for seed in range(people)],
         ),
         "different seeds on Softmax": ("softmax", [{**WIDE, "seed": str(seed)} for seed in range(people)]),
         "different seeds on Masks": ("masks", [{**text, "seed": str(seed)} for seed in range(people)]),

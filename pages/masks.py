@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import streamlit as st
 
 from attention import Cell, plots
+from attention.drawing import Spec
 from pages.ui import controls, inputs, show
 from pages.ui.knobs import locked, peek
 from pages.ui.start import start
@@ -23,32 +25,39 @@ from attention import mask_lessons
 GRID_UP_TO = 128  # tokens; a grid of more takes longer to draw than to fill in
 
 cell = page.cell
-visible = mask_lessons.visible_cells(page.trace, page.index)
+
+
+def visible() -> Any:
+    """Which cells may attend. Nothing large is a name of the page itself: its callbacks keep those as long as its tab is open."""
+    return mask_lessons.visible_cells(page.trace, page.index)
 
 
 def toggle(step: str, x: int, y: int) -> None:
     if step == "mask" and clickable:
-        inputs.choose_mask(mask_lessons.toggled(visible, y, x))
+        inputs.choose_mask(mask_lessons.toggled(visible(), y, x))
     elif step != "mask":
         inputs.choose(Cell(step, cell.head, y, x))
 
 
-shown = [step for step in ("masked_scores", "weights") if getattr(page.layer, step) is not None]
-maps = [
-    plots.mask_map(page.trace, page.index, cell),
-    *(plots.heatmap_json(page.trace, step, page.index, cell.head, cell, inputs.now("colors")) for step in shown),
-]
+def maps() -> list[Spec]:
+    shown = [step for step in ("masked_scores", "weights") if getattr(page.layer, step) is not None]
+    return [
+        plots.mask_map(page.trace, page.index, cell),
+        *(plots.heatmap_json(page.trace, step, page.index, cell.head, cell, inputs.now("colors")) for step in shown),
+    ]
+
+
 around = page.around(line=True)
 around = replace(around, controls=controls.with_mask_buttons(around.controls))
-show.figures(maps, "masks_maps", toggle, around, inputs.turn)
+show.figures(maps(), "masks_maps", toggle, around, inputs.turn)
 
 if clickable:
     with st.container(horizontal=True):
-        hide = mask_lessons.hide_query(visible, cell.row) if cell.row < len(page.trace.tokens) else ""
+        hide = mask_lessons.hide_query(visible(), cell.row) if cell.row < len(page.trace.tokens) else ""
         st.button(f"Hide every key from query {cell.row}", on_click=inputs.choose_mask, args=(hide,), disabled=not hide)
         st.button("Allow everything", on_click=inputs.choose_mask, args=("",))
     with st.expander("The mask as a grid, for the keyboard"):
-        if max(visible.shape) <= GRID_UP_TO:
+        if max(visible().shape) <= GRID_UP_TO:
             show.grid(
                 mask_lessons.grid(page.trace, page.index),
                 "masks_grid",
@@ -63,7 +72,7 @@ elif not locked():
 
 show.long_table(
     lambda most: mask_lessons.table(page.trace, page.index, cell.head, most),
-    visible.numel(),
+    visible().numel(),
     f"mask-L{page.index}-H{cell.head}.csv",
 )
 
@@ -76,11 +85,17 @@ st.markdown(
 show.lines(mask_lessons.hidden_row_table(mask_lessons.scores_of(page.layer, cell)))
 
 st.markdown("## The averaging trick: why a mask and a softmax")
-average, ways = mask_lessons.averaging_traces(page.trace, page.index)
 st.markdown(
     "Attention without any preference is an average over what a query may see. A loop does it, a triangular matrix does it "
     "at once, and a softmax of zeros with −∞ above the diagonal gives that very matrix. Put scores in place of the zeros, "
     "and it is causal attention."
 )
-show.figures([plots.way(way, name) for name, way in ways.items()], "masks_averages", lambda *_: None)
-st.markdown(f"**All three are equal:** largest difference {average.difference:.2g}.")
+
+
+def averages() -> None:
+    average, ways = mask_lessons.averaging_traces(page.trace, page.index)
+    show.figures([plots.way(way, name) for name, way in ways.items()], "masks_averages", lambda *_: None)
+    st.markdown(f"**All three are equal:** largest difference {average.difference:.2g}.")
+
+
+averages()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 from test_turns import in_threads
 
-from attention import AttentionConfig, Matrices, Source, TextError, Trace, TypedText
+from attention import AttentionConfig, ConfigError, Matrices, Source, TextError, Trace, TypedText
 from pages.ui import traces, turns
 from pages.ui.traces import trace_of
 
@@ -141,6 +141,13 @@ def test_a_trace_that_the_cache_cannot_hold_is_made_once_in_a_run(monkeypatch: p
     before = seen.made
     trace_of(Counted(large=True))
     assert seen.made == before + 1  # the next run makes its own
+
+
+def test_what_is_refused_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TypedText, "scores", lambda self: pytest.fail("scores were made for what is refused"))
+    source = TypedText("a b c", AttentionConfig(mask="causal", dropout=0.5))
+    with pytest.raises(ConfigError, match="All steps need at most"):
+        trace_of(replace(source, max_bytes=source.unturned.needs))  # the scores alone would fit
 
 
 def test_a_key_is_short_and_the_same_for_the_same_numbers() -> None:

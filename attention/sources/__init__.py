@@ -50,7 +50,7 @@ class Turnable(Source, Protocol):
 
     @property
     def needs(self) -> int:
-        """The bytes that its trace takes while it is made, counted before."""
+        """The bytes that its trace takes while it is made, counted before; too many raise what `trace` would."""
         ...
 
     def scores(self) -> Trace:

@@ -84,8 +84,12 @@ class Matrices:
 
     @property
     def needs(self) -> int:
-        """The bytes that its trace takes while it is made."""
-        return self._cost().bytes
+        """The bytes that its trace takes while it is made, counted before.
+
+        Raises:
+            ConfigError: they are more than `max_bytes`.
+        """
+        return self._cost().within(self.max_bytes)
 
     def scores(self) -> Trace:
         """The steps up to the scores, in float64, so that typed numbers stay what they are.
@@ -102,7 +106,7 @@ class Matrices:
         n_queries, n_keys = (
             (len(given["x"]),) * 2 if "x" in given else (given[name].shape[1] for name in ("query", "key"))
         )
-        self._cost().check(self.max_bytes)
+        _ = self.needs
         if "x" in given:
             query, key, value = (project(given["x"], given[name]) for name in ("w_q", "w_k", "w_v"))
         else:

@@ -84,12 +84,12 @@ class TypedText:
 
     @property
     def needs(self) -> int:
-        """The bytes that its trace takes while it is made.
+        """The bytes that its trace takes while it is made, counted before.
 
         Raises:
             TextError, ConfigError: as for `trace`.
         """
-        return self._cost(*self._lengths(), 1 if self.only is not None else self.config.sizes.n_heads).bytes
+        return self._needed(*self._lengths())
 
     @property
     def unturned(self) -> TypedText:
@@ -115,7 +115,7 @@ class TypedText:
         tokens = self._tokens(self.text, "text", notes)
         crossed = bool(self.text2.strip())
         key_tokens = self._tokens(self.text2, "second text", notes) if crossed else tokens
-        self._check_size(tokens, key_tokens)
+        self._needed(len(tokens), len(key_tokens))
 
         config, (n_heads, d_k, d_v) = self.config, self.config.sizes
         embedding, position, x = self._input(tokens)
@@ -158,7 +158,7 @@ class TypedText:
 
         config, before = self.config, scores or self.scores()
         tokens, key_tokens = before.tokens, before.key_tokens
-        self._check_size(tokens, key_tokens)
+        self._needed(len(tokens), len(key_tokens))
         real = None if PAD not in key_tokens else torch.tensor([token != PAD for token in key_tokens])
         layer = finish(
             replace(before.layers[0], real=real),
@@ -177,11 +177,11 @@ class TypedText:
 
         return snippets.typed_text(self.config, trace, PAD)
 
-    def _check_size(self, tokens: tuple[str, ...], key_tokens: tuple[str, ...]) -> None:
+    def _needed(self, n_queries: int, n_keys: int) -> int:
         n_heads = self.config.sizes.n_heads
         if self.only is not None and not 0 <= self.only < n_heads:
             raise ConfigError(f"only counts heads from 0 to {n_heads - 1}; got {self.only}: choose one of these.")
-        self._cost(len(tokens), len(key_tokens), n_heads if self.only is None else 1).check(self.max_bytes)
+        return self._cost(n_queries, n_keys, n_heads if self.only is None else 1).within(self.max_bytes)
 
     def _lengths(self) -> tuple[int, int]:
         """How many queries and keys there are."""
