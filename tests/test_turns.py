@@ -105,7 +105,7 @@ def test_outside_of_any_turn_stepping_aside_is_nothing() -> None:
 
 
 def test_the_first_page_lets_the_collector_come_as_often_as_ever_again() -> None:
-    usual = gc.get_threshold()
+    usual = process._USUAL
     for address in ({}, {"mask": "window", "d_model": "7", "heads": "2"}, {"text": "?"}):
         process.imported.cache_clear()
         gc.set_threshold(0)
