@@ -41,10 +41,11 @@ if st.session_state.pop("heads_opened", False):
     # Streamlit refuses bound keys here; their widgets write themselves into the address on the next page. A locked page has none.
     st.switch_page("app.py", query_params={**inputs.state(), **inputs.modes()} if locked() else {})
 
-step, layer = page.cell.step, page.layer
-heads = range(layer.n_heads) if find_step(step).per_head else range(1)
+# The page's callbacks keep its names as long as its tab is open: nothing as large as a layer has one.
+step = page.cell.step
+heads = range(page.layer.n_heads) if find_step(step).per_head else range(1)
 show.long_table(
     lambda most: frames.long(page.trace, [step], page.index, heads, most),
-    len(heads) * layer.matrix(step, page.cell.head).numel(),
+    len(heads) * page.layer.matrix(step, page.cell.head).numel(),
     f"{step}-L{page.index}-heads.csv",
 )

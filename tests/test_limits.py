@@ -10,9 +10,9 @@ from weakref import ref
 
 import pytest
 from conftest import ROOT, turn
-from test_pages import drawn, opened, said
+from test_pages import PAGES, drawn, opened, said
 
-from attention import AttentionConfig, ConfigError, Matrices, TypedText
+from attention import AttentionConfig, ConfigError, Matrices, Trace, TypedText
 from pages.ui import limits, sidebar, traces
 
 
@@ -108,13 +108,17 @@ def test_the_bytes_of_a_trace_are_those_of_its_tensors() -> None:
     assert trace.nbytes >= 4 * 3 * 3 * 4 + 3 * 8 * 4  # four steps of one head, and X, which is also Q, K and V
 
 
-def test_a_session_that_is_still_open_keeps_no_trace_from_leaving() -> None:
-    app = opened("app.py", text="a session that stays open")
+@pytest.mark.parametrize("page", PAGES)
+def test_a_session_that_is_still_open_keeps_no_trace_from_leaving(page: str) -> None:
+    app = opened(page, text="a session that stays open")
     kept = traces._KEPT
     assert kept.currsize >= sum(trace.nbytes + 20_000 for trace in kept.values())
-    mine = ref(next(trace for trace in kept.values() if "session" in trace.tokens))
+    traces_of_it = [trace for trace in kept.values() if isinstance(trace, Trace) and "session" in trace.tokens]
+    mine = [*map(ref, traces_of_it), *(ref(trace.layers[0]) for trace in traces_of_it)]
+    assert mine
+    del traces_of_it
     kept.clear()
     gc.collect()
-    assert mine() is None
+    assert [one() for one in mine] == [None] * len(mine)
     turn(app, head=1)  # and the page works on
     assert not app.exception
