@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from playwright.sync_api import (
     Browser,
     BrowserContext,
     ConsoleMessage,
+    Error,
     FrameLocator,
     Page,
     Request,
@@ -221,6 +223,8 @@ LISTEN = """{ const RERUN = 11, NEW_SESSION = 4, SCRIPT_FINISHED = 6; // fields 
             for (length = shift = 0; ; shift += 7) { const byte = bytes[at++]; length |= (byte & 127) << shift; if (byte < 128) break; }
         } };
     window.script = { state: 'none', runs: 0 };
+    window.shifted = 0; // what has jumped so far, as a layout shift counts it
+    new PerformanceObserver((list) => { for (const { value } of list.getEntries()) window.shifted += value; }).observe({ type: 'layout-shift', buffered: true });
     window.WebSocket = class extends WebSocket {
         constructor(...all) {
             super(...all);
@@ -244,54 +248,85 @@ def watched(context: BrowserContext) -> BrowserContext:
     return context
 
 
+@dataclass
+class Tabs:
+    """A browser context with the same options for many tests, and its tabs that no test has at the moment.
+
+    A tab that has shown a Streamlit page shows the next in half the time: its scripts are compiled.
+    """
+
+    context: BrowserContext
+    idle: list[Page] = field(default_factory=list)
+
+    def take(self) -> Page:
+        if not self.idle:
+            return self.context.new_page()
+        page = self.idle.pop()
+        page.bring_to_front()  # a tab behind another draws a frame a second
+        return page
+
+    def give_back(self, page: Page) -> None:
+        page.evaluate("sessionStorage.clear()")
+        page.goto("about:blank")
+        self.idle.append(page)
+
+
 @pytest.fixture(scope="session")
-def contexts(browser: Browser) -> Iterator[dict[str, BrowserContext]]:
+def contexts(browser: Browser) -> Iterator[dict[str, Tabs]]:
     """The browser contexts so far, by their options: a shared one has Plotly's script in its cache."""
-    opened: dict[str, BrowserContext] = {}
+    opened: dict[str, Tabs] = {}
     yield opened
-    for context in opened.values():
-        context.close()
+    for tabs in opened.values():
+        tabs.context.close()
 
 
 @pytest.fixture
-def open_page(browser: Browser, contexts: dict[str, BrowserContext]) -> Iterator[Callable[..., Page]]:
+def open_page(browser: Browser, contexts: dict[str, Tabs]) -> Iterator[Callable[..., Page]]:
     """Opens a page; at the end nothing was fetched from outside and no error was logged.
 
     With `fresh` the browser has seen nothing before; other options are those of a browser context.
     """
     complaints: list[str] = []
-    pages: list[Page] = []
-    alone: list[BrowserContext] = []
+    leave: list[Callable[[], object]] = []
 
     def open_page(address: str, fresh: bool = False, **options: Any) -> Page:
-        shown = {"viewport": {"width": 1440, "height": 1000}, "bypass_csp": True, **options}  # as in `visit`
+        viewport = options.pop("viewport", {"width": 1440, "height": 1000})
+        scheme = options.pop("color_scheme", "light")
+        options = {"bypass_csp": True, **options}  # as in `visit`
         if fresh:
-            context = watched(browser.new_context(**shown))
-            alone.append(context)
-        elif (context := contexts.get(repr(shown))) is None:
-            context = contexts[repr(shown)] = watched(browser.new_context(**shown))
-        page = context.new_page()
-        pages.append(page)
+            context = watched(browser.new_context(**options))
+            page = context.new_page()
+            leave.append(context.close)
+        else:
+            if (tabs := contexts.get(repr(options))) is None:
+                tabs = contexts[repr(options)] = Tabs(watched(browser.new_context(**options)))
+            page = tabs.take()
+            leave.append(lambda: page.is_closed() or tabs.give_back(page))
+        page.set_viewport_size(viewport)
+        page.emulate_media(color_scheme=scheme)
         home = "/".join(address.split("/")[:3])
 
         def on_console(message: ConsoleMessage) -> None:
             if message.type == "error" and not message.location.get("url", "").endswith(STREAMLITS_OWN_404):
                 complaints.append(f"console: {message.text} {message.location}")
 
+        def on_page_error(error: Error) -> None:
+            complaints.append(f"page error: {error}")
+
         def on_request(request: Request) -> None:
             if not request.url.startswith((home, home.replace("http", "ws", 1), "blob:", "data:")):
                 complaints.append(f"fetched from outside: {request.url}")
 
-        page.on("console", on_console)
-        page.on("pageerror", lambda error: complaints.append(f"page error: {error}"))
-        page.on("request", on_request)
+        for event, listener in (("console", on_console), ("pageerror", on_page_error), ("request", on_request)):
+            page.on(event, listener)
+            leave.insert(0, partial(page.remove_listener, event, listener))
         page.goto(address)
         settled(page)
         return page
 
     yield open_page
-    for one in (*pages, *alone):
-        one.close()
+    for one in leave:
+        one()
     assert not complaints
 
 

@@ -29,36 +29,34 @@ def step_in_strip(page: Page, name: str) -> None:
     acted(page, page.locator(f".strip button[name={name}]").click)
 
 
-@pytest.mark.parametrize(
-    ("step", "shown"),
-    [
-        ("input", ["embedding", "input"]),
-        ("query", ["input", "w_q", "query"]),
-        ("key", ["input", "w_k", "key"]),
-        ("value", ["input", "w_v", "value"]),
-        ("scores", ["query", "key", "scores"]),
-        ("scaled_scores", ["scores", "scaled_scores"]),
-        ("masked_scores", ["scaled_scores", "mask", "masked_scores"]),
-        ("weights", ["masked_scores", "weights"]),
-        ("head_output", ["weights", "value", "head_output"]),
-        ("output", ["head_output of all heads", "w_o of all heads", "output"]),
-    ],
-)
-def test_a_step_of_the_strip_is_shown_beside_its_factors_to_the_digit(
-    open_page: Open, server: str, step: str, shown: list[str]
-) -> None:
+FACTORS = {
+    "input": ["embedding", "input"],
+    "query": ["input", "w_q", "query"],
+    "key": ["input", "w_k", "key"],
+    "value": ["input", "w_v", "value"],
+    "scores": ["query", "key", "scores"],
+    "scaled_scores": ["scores", "scaled_scores"],
+    "masked_scores": ["scaled_scores", "mask", "masked_scores"],
+    "weights": ["masked_scores", "weights"],
+    "head_output": ["weights", "value", "head_output"],
+    "output": ["head_output of all heads", "w_o of all heads", "output"],
+}
+
+
+def test_every_step_of_the_strip_is_shown_beside_its_factors_to_the_digit(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}&head=1")
-    step_in_strip(page, step)
-    assert steps_shown(page) == shown
-    expect(page.locator(f".strip button[name={step}]")).to_have_attribute("aria-pressed", "true")
-    expect(page.locator(".strip [aria-pressed=true]")).to_have_count(1)
-    numbers = {name: getattr(CAUSAL, name) for name in shown if hasattr(CAUSAL, name)}
-    numbers["head_output of all heads"] = CAUSAL.head_output.transpose(0, 1).flatten(1)
-    numbers["w_o of all heads"] = CAUSAL.w_o.flatten(0, 1)
-    for i, name in enumerate(shown):
-        expected = numbers[name][1] if numbers[name].ndim == 3 else numbers[name]
-        expected = expected.numpy().astype(np.float32)
-        np.testing.assert_array_equal(painted(page, i), np.where(np.isfinite(expected), expected, np.nan))
+    for step, shown in FACTORS.items():
+        step_in_strip(page, step)
+        assert steps_shown(page) == shown
+        expect(page.locator(f".strip button[name={step}]")).to_have_attribute("aria-pressed", "true")
+        expect(page.locator(".strip [aria-pressed=true]")).to_have_count(1)
+        numbers = {name: getattr(CAUSAL, name) for name in shown if hasattr(CAUSAL, name)}
+        numbers["head_output of all heads"] = CAUSAL.head_output.transpose(0, 1).flatten(1)
+        numbers["w_o of all heads"] = CAUSAL.w_o.flatten(0, 1)
+        for i, name in enumerate(shown):
+            expected = numbers[name][1] if numbers[name].ndim == 3 else numbers[name]
+            expected = expected.numpy().astype(np.float32)
+            np.testing.assert_array_equal(painted(page, i), np.where(np.isfinite(expected), expected, np.nan))
 
 
 def test_a_click_on_a_factor_walks_back_and_the_overview_returns(open_page: Open, server: str) -> None:

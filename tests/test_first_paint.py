@@ -8,11 +8,6 @@ import pytest
 
 from pages.ui.first_paint import NO_SIDEBAR, STYLES, index_page
 
-SHIFTED = """() => new Promise((tell) => {
-    new PerformanceObserver((list) => tell(list.getEntries().reduce((sum, {value}) => sum + value, 0))).observe({type: 'layout-shift', buffered: true});
-    setTimeout(() => tell(0), 5000); // where nothing has moved, nothing is told
-})"""
-
 
 @pytest.mark.parametrize("query", ["lock=1", "text=a&present=temperature", "embed=true"])
 def test_a_page_without_a_sidebar_keeps_no_room_for_one(query: str) -> None:
@@ -38,4 +33,4 @@ def test_the_server_sends_the_styles_and_leaves_every_other_file_alone(server: s
 def test_nothing_jumps_while_a_page_loads(open_page, server: str, path: str, width: int) -> None:
     open_page(f"{server}/{path}")  # a server that has run a page before
     page = open_page(f"{server}/{path}", fresh=True, viewport={"width": width, "height": 720})
-    assert page.evaluate(SHIFTED) < 0.15
+    assert page.evaluate("window.shifted") < 0.15
