@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
+import hashlib
 import html
+import sys
 import unicodedata
-from functools import lru_cache
+from threading import Lock
 
 import regex
+from cachetools import LRUCache, cached
 
 # A word keeps its inner apostrophes and hyphens (don't, self-contradictory), a number its inner
 # points (3.14, 2024-01-15). Han and kana are written without spaces: one token a character. The
-# rest is punctuation: \X is what a reader sees as one character, such as a flag or a family emoji.
+# rest is punctuation: \X is what a reader sees as one character, such as a family emoji. A flag is two letters of its own
+# kind; it stands before \X, which would count all such letters before it to know which two belong together.
 _TOKEN = regex.compile(
     r"""(?V1)
       [\p{Han}\p{Hiragana}\p{Katakana}]\p{M}*
     | \p{N}+(?:[.,:/\-]\p{N}+)+(?!\w)
     | (?:[\w--[\p{Han}\p{Hiragana}\p{Katakana}]]\p{M}*)+(?:[-'’](?:[\w--[\p{Han}\p{Hiragana}\p{Katakana}]]\p{M}*)+)*
+    | \p{RI}{2}[\p{GCB=Extend}\p{GCB=ZWJ}\p{GCB=SpacingMark}]*
     | (?!\s)\X
     """,
     regex.VERBOSE,
 )
 
 
-@lru_cache(maxsize=256)
+def _weight(tokens: tuple[str, ...]) -> int:
+    """The bytes of a list of tokens in Python's memory."""
+    return 1000 + sum(map(sys.getsizeof, tokens)) + 8 * len(tokens)
+
+
+def _key(text: str, lowercase: bool = True) -> tuple[bytes, bool]:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest(), lowercase
+
+
+@cached(LRUCache(16 * 2**20, getsizeof=_weight), key=_key, lock=Lock())
 def tokenize(text: str, lowercase: bool = True) -> tuple[str, ...]:
     """The words and punctuation marks of a text, in the order in which they stand in it.
 

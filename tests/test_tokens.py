@@ -1,7 +1,9 @@
 import html
+import sys
 import time
 
 import pytest
+import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,6 +57,29 @@ def test_ten_thousand_characters_without_a_space_are_quick(piece):
     tokens = tokenize(text)
     assert time.thread_time() - start < 10  # a quarter of a second here; a pattern that goes astray never ends
     assert "".join(tokens) == text
+
+
+@given(st.text(st.sampled_from("🇩🇪a \u200d\u0301\u0903👍🏽\u0600\u0300")))
+def test_flags_are_cut_as_unicode_cuts_them(text):
+    graphemes = [one for one in regex.findall(r"\X", text) if not one.isspace()]
+    assert [one for one in tokenize(text) if "🇩" in one or "🇪" in one] == [
+        one for one in graphemes if "🇩" in one or "🇪" in one
+    ]
+
+
+def test_flags_cost_no_more_than_other_marks():
+    start = time.thread_time()
+    assert len(tokenize("🇩" * 40_000)) == 20_000
+    assert time.thread_time() - start < 3  # 0.03 s here; 5 s where every flag counts those before it
+
+
+def test_what_is_remembered_of_texts_is_bounded_by_its_weight():
+    for i in range(40):
+        tokenize(f"{i} " + "界𝕏" * 10_000)
+    kept = tokenize.cache
+    assert 2**20 < kept.currsize <= kept.maxsize == 16 * 2**20
+    assert sum(map(sys.getsizeof, max(kept.values(), key=len))) < kept.getsizeof(max(kept.values(), key=len))
+    assert all(len(digest) == 16 for digest, _ in kept), "a text as a key would weigh more than its tokens"
 
 
 def test_a_long_word_is_one_token():
