@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from attention.arithmetic import Cell
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ROUNDING = 1e-4  # what single precision may leave of a sum of 4096 shares
+LONGEST_NAME = 40  # characters of a token; a long table repeats it in every row
+_PIECE = 2**14  # numbers of a CSV file that are written at a time
 
 
 def frame(trace: Trace, step: str, layer: int = 0, head: int = 0) -> pd.DataFrame:
@@ -39,17 +41,26 @@ def frame(trace: Trace, step: str, layer: int = 0, head: int = 0) -> pd.DataFram
     return table
 
 
-def csv(trace: Trace, step: str, layer: int = 0, head: int = 0) -> str:
-    """The same table as CSV, every float to its full precision."""
-    return frame(trace, step, layer, head).to_csv()
+def csv(trace: Trace, step: str, layer: int = 0, head: int = 0) -> Iterator[str]:
+    """The same table as CSV, every float to its full precision, in pieces of some rows."""
+    table = frame(trace, step, layer, head)
+    rows = max(1, _PIECE // max(1, table.shape[1]))
+    for start in range(0, len(table), rows):
+        yield table[start : start + rows].to_csv(header=start == 0)
 
 
 def long(
-    trace: Trace, steps: Sequence[str], layer: int = 0, heads: Sequence[int] = (0,), most: int | None = None
+    trace: Trace,
+    steps: Sequence[str],
+    layer: int = 0,
+    heads: Sequence[int] = (0,),
+    start: int = 0,
+    stop: int | None = None,
 ) -> pd.DataFrame:
     """Steps as one long table, a row for each number of a matrix: head, row, column, and its value in each of the steps.
 
-    The steps have the same axes; those without heads stand there once, without a head. With `most`, no more rows than that.
+    The steps have the same axes; those without heads stand there once, without a head. Of its rows it has those from
+    `start` to before `stop`.
 
     Raises:
         MissingError: the trace has no such layer, step or head.
@@ -59,22 +70,21 @@ def long(
 
     found, shown = find_step(steps[0]), trace.layer(layer)
     rows, columns = shown[steps[0]].shape[-2:]
+    size = rows * columns
     heads = heads if found.per_head else (0,)
-    if most is not None:
-        heads = heads[: -(-most // (rows * columns))]
-        rows = min(rows, -(-most // columns))
-    names = {
-        axis.removesuffix("_pos"): _names(trace, axis, size)
-        for axis, size in ((found.row_axis, rows), (found.column_axis, columns))
-    }
-    (row, row_names), (column, column_names) = names.items()
-    table = {
-        **({"head": np.repeat(np.array(heads), rows * columns)} if found.per_head else {}),
-        row: np.tile(np.repeat(np.array(row_names), columns), len(heads)),
-        column: np.tile(np.array(column_names), rows * len(heads)),
-        **{step: np.concatenate([of_head(shown, step, head)[:rows].reshape(-1) for head in heads]) for step in steps},
-    }
-    return pd.DataFrame(table)[:most]
+    place = np.arange(start, min(len(heads) * size, stop or len(heads) * size))
+    which, cell = np.divmod(place, size)
+    first = int(which[0])
+    table = {"head": np.array(heads)[which]} if found.per_head else {}
+    for axis, length, at in (
+        (found.row_axis, rows, cell // columns),
+        (found.column_axis, columns, cell % columns),
+    ):
+        table[axis.removesuffix("_pos")] = np.array(_names(trace, axis, length), dtype=object)[at]
+    for step in steps:
+        parts = [of_head(shown, step, head).reshape(-1) for head in heads[first : int(which[-1]) + 1]]
+        table[step] = np.concatenate(parts)[start - first * size :][: len(place)]
+    return pd.DataFrame(table)
 
 
 def row_sums(weights: Tensor) -> str:
@@ -108,4 +118,4 @@ def names(trace: Trace, cell: Cell) -> tuple[tuple[str, str], tuple[str, str]]:
 
 def _names(trace: Trace, axis: str, size: int) -> list[str]:
     tokens = trace.labels_of(axis)
-    return [str(i) if tokens is None else f"{i} {label(tokens[i], escape=False)}" for i in range(size)]
+    return [str(i) if tokens is None else f"{i} {label(tokens[i], LONGEST_NAME, escape=False)}" for i in range(size)]

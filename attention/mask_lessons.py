@@ -50,12 +50,15 @@ def grid(trace: Trace, layer: int = 0) -> pd.DataFrame:
     return pd.DataFrame(visible_cells(trace, layer).numpy(), index=query_names, columns=key_names)
 
 
-def table(trace: Trace, layer: int = 0, head: int = 0, most: int | None = None) -> pd.DataFrame:
-    """The mask with what it does in one head, a row for each cell: query, key, whether it may attend, score and weight."""
+def table(trace: Trace, layer: int = 0, head: int = 0, start: int = 0, stop: int | None = None) -> pd.DataFrame:
+    """The mask with what it does in one head, a row for each cell: query, key, whether it may attend, score and weight.
+
+    Of these rows it has those from `start` to before `stop`.
+    """
     shown = trace.layer(layer)
     steps = [step for step in ("masked_scores", "weights") if getattr(shown, step) is not None]
-    rows = frames.long(trace, steps or ["scores"], layer, (head,), most).drop(columns="head")
-    rows.insert(2, "may attend", visible_cells(trace, layer).flatten().numpy()[: len(rows)])
+    rows = frames.long(trace, steps or ["scores"], layer, (head,), start, stop).drop(columns="head")
+    rows.insert(2, "may attend", visible_cells(trace, layer).flatten().numpy()[start:][: len(rows)])
     return rows
 
 

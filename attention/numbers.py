@@ -1,7 +1,7 @@
 """Trace to files of numbers: every step and every parameter of every layer, as .npz or .safetensors.
 
 The tensors are called "L0.weights", "L0.w_q", …, layers from zero, and keep their dtype and every bit. Where of a long text
-one head only is kept, the name says which: "L0.H2.weights", [query_pos key_pos].
+one head only is kept, or asked for, the name says which: "L0.H2.weights", [query_pos key_pos].
 The same trace always gives the same bytes.
 """
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _SETTINGS = ("divisor", "temperature", "dropout")
 
 
-def npz(trace: Trace) -> bytes:
-    """All numbers of a trace as an uncompressed .npz file, which `numpy.load` opens without pickle.
+def npz(trace: Trace, head: int | None = None) -> bytes:
+    """All numbers of a trace, or one head's, as an uncompressed .npz file, which `numpy.load` opens without pickle.
 
     Beside the tensors, in the order of the formula: "tokens" and "key_tokens" (arrays of text) and, per layer,
     the numbers "L0.divisor", "L0.temperature" and "L0.dropout". NumPy has no bfloat16; such a tensor is widened to
@@ -34,7 +34,7 @@ def npz(trace: Trace) -> bytes:
     import torch
 
     arrays = {name: np.array([token.replace("\0", "U+0000") for token in tokens]) for name, tokens in _texts(trace)}
-    for name, tensor in _tensors(trace):
+    for name, tensor in _tensors(trace, head):
         arrays[name] = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
     arrays |= {name: np.array(value) for name, value in _settings(trace)}
     file = io.BytesIO()
@@ -42,8 +42,8 @@ def npz(trace: Trace) -> bytes:
     return file.getvalue()
 
 
-def safetensors(trace: Trace) -> bytes:
-    """All numbers of a trace as a .safetensors file.
+def safetensors(trace: Trace, head: int | None = None) -> bytes:
+    """All numbers of a trace, or one head's, as a .safetensors file.
 
     Its metadata have one entry, "trace", a JSON object: "tokens" and "key_tokens", lists of text, and, per layer,
     "L0.divisor", "L0.temperature" and "L0.dropout", which `float` reads (JSON has no infinity; it is the text "inf").
@@ -52,7 +52,7 @@ def safetensors(trace: Trace) -> bytes:
 
     tensors: dict[str, Tensor] = {}
     stored = set()
-    for name, tensor in _tensors(trace):
+    for name, tensor in _tensors(trace, head):
         whole = tensor.contiguous()
         # Without a mask, masked_scores is the very tensor scaled_scores; the format wants each in memory of its own.
         tensors[name] = whole.clone() if whole.untyped_storage().data_ptr() in stored else whole
@@ -66,14 +66,18 @@ def _texts(trace: Trace) -> tuple[tuple[str, tuple[str, ...]], ...]:
     return ("tokens", trace.tokens), ("key_tokens", trace.key_tokens)
 
 
-def _tensors(trace: Trace) -> Iterator[tuple[str, Tensor]]:
-    step_axes = {step.name: step.axes for step in STEPS}
+def _tensors(trace: Trace, head: int | None) -> Iterator[tuple[str, Tensor]]:
+    steps = {step.name: step for step in STEPS}
     for i, layer in enumerate(trace.layers):
-        for name in (*(step.name for step in STEPS), *(parameter.name for parameter in PARAMETERS)):
+        for name in (*steps, *(parameter.name for parameter in PARAMETERS)):
             tensor = getattr(layer, name)
-            if tensor is not None and layer.only is not None and step_axes.get(name) == MAP_AXES:
+            if tensor is None:
+                continue
+            if layer.only is not None and name in steps and steps[name].axes == MAP_AXES:
                 yield f"L{i}.H{layer.only}.{name}", tensor[0]
-            elif tensor is not None:
+            elif head is not None and name in steps and steps[name].per_head:
+                yield f"L{i}.H{head}.{name}", layer.matrix(name, head)
+            else:
                 yield f"L{i}.{name}", tensor
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import struct
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Self
@@ -29,6 +30,8 @@ _FIELDS = {
     "text_input": "string_value",
     "checkbox": "bool_value",
     "button": "trigger_value",
+    "popover": "bool_value",
+    "expandable": "bool_value",
 }
 _REST = 0.12  # seconds that the page waits before it asks for the rest of itself, see figure.js
 
@@ -170,6 +173,27 @@ class Session:
         """The address that the server gives for a file of this name."""
         return self.base + str((await self._urls(name)).upload_url)
 
+    async def ask_for(self, key: str) -> None:
+        """Clicks the download button `key`, whose file the server then makes."""
+        ask = BackMsg()
+        ask.backend_operation_request.request_id = f"{key} {time.monotonic_ns()}"
+        ask.backend_operation_request.session_id = self.id
+        ask.backend_operation_request.deferred_file.file_id = self.last.widgets[key][1].deferred_file_id
+        await self._socket.send(ask.SerializeToString())
+
+    async def answer(self) -> str:
+        """The path of the next file that was asked for.
+
+        Raises:
+            LookupError: there is none, with the sentence that the person reads.
+        """
+        until = time.monotonic() + self.timeout
+        while (message := await self._receive(until)).WhichOneof("type") != "backend_operation_response":
+            pass
+        if message.backend_operation_response.error_msg:
+            raise LookupError(message.backend_operation_response.error_msg)
+        return str(message.backend_operation_response.deferred_file.url)
+
     async def _urls(self, name: str) -> Any:
         ask = BackMsg()
         ask.file_urls_request.request_id = "1"
@@ -182,15 +206,19 @@ class Session:
             pass
         return message.file_urls_response.file_urls[0]
 
-    async def _rerun(self, triggers: list[WidgetState], fragment: str = "") -> Run:
+    async def ask_to_run(self, triggers: Sequence[WidgetState] = (), fragment: str = "") -> None:
+        """Asks for a run, and reads nothing of it."""
         ask = BackMsg()
         ask.rerun_script.fragment_id = fragment
         ask.rerun_script.query_string = self.query
         ask.rerun_script.page_script_hash = self._script
         ask.rerun_script.page_name = "" if self._script else self.page
         ask.rerun_script.widget_states.widgets.extend([*self._states.values(), *triggers])
-        run, began = Run(), time.monotonic()
         await self._socket.send(ask.SerializeToString())
+
+    async def _rerun(self, triggers: list[WidgetState], fragment: str = "") -> Run:
+        run, began = Run(), time.monotonic()
+        await self.ask_to_run(triggers, fragment)
         while True:
             message = await self._receive(began + self.timeout)
             run.bytes += message.ByteSize()
@@ -209,6 +237,11 @@ class Session:
                     self._read(message.delta.new_element, run, message.delta.fragment_id)
                     if _is_picture(message.delta.new_element):
                         run.drawn = time.monotonic() - began
+                case "delta" if message.delta.WhichOneof("type") == "add_block":
+                    kind = message.delta.add_block.WhichOneof("type")
+                    block = getattr(message.delta.add_block, kind) if kind in ("popover", "expandable") else None
+                    if block and block.id:
+                        run.widgets[block.id.split("-", 2)[2]] = (kind, block)
                 case "script_finished" if message.script_finished != ForwardMsg.FINISHED_EARLY_FOR_RERUN:
                     if message.script_finished == ForwardMsg.FINISHED_WITH_COMPILE_ERROR:
                         run.exceptions.append("the script does not compile")

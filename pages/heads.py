@@ -45,7 +45,7 @@ if st.session_state.pop("heads_opened", False):
 step = page.cell.step
 heads = range(page.layer.n_heads) if find_step(step).per_head else range(1)
 show.long_table(
-    lambda most: frames.long(page.trace, [step], page.index, heads, most),
+    lambda start, stop: frames.long(page.trace, [step], page.index, heads, start, stop),
     len(heads) * page.layer.matrix(step, page.cell.head).numel(),
     f"{step}-L{page.index}-heads.csv",
 )

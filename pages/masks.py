@@ -71,7 +71,7 @@ elif not locked():
     )
 
 show.long_table(
-    lambda most: mask_lessons.table(page.trace, page.index, cell.head, most),
+    lambda start, stop: mask_lessons.table(page.trace, page.index, cell.head, start, stop),
     visible().numel(),
     f"mask-L{page.index}-H{cell.head}.csv",
 )

@@ -68,7 +68,7 @@ def test_typed_numbers_stay_what_they_are() -> None:
     trace = Matrices(query=rows, key=rows, value=rows).trace()
     assert all(tensor.dtype == torch.float64 for _, tensor in trace.layers[0])
     assert tuple(map(tuple, trace.layers[0].matrix("value").tolist())) == rows
-    assert "0.1,16777217.0" in frames.csv(trace, "value")
+    assert "0.1,16777217.0" in "".join(frames.csv(trace, "value"))
 
 
 def test_the_source_can_be_the_key_of_a_cache() -> None:

@@ -178,3 +178,19 @@ def test_writing_leaves_the_trace_alone_and_nothing_is_an_object(tmp_path):
     assert all(torch.equal(before[name], tensor) for name, tensor in expected(trace).items())
     assert archive.testzip() is None
     assert not [name for name in archive.namelist() if b"|O" in archive.read(name)[:128]]
+
+
+@pytest.mark.parametrize("name", ["every step", "matrices"])
+def test_a_file_of_one_head_has_its_part_of_every_step(name):
+    trace, head = TRACES[name], min(1, TRACES[name].layers[0].n_heads - 1)
+    both = read_npz(numbers.npz(trace, head)), load(numbers.safetensors(trace, head))
+    axes = {step.name: step.axes for step in STEPS}
+    wanted = {}
+    for whole, tensor in expected(trace).items():
+        layer, _, step = whole.partition(".")
+        per_head = axes.get(step, ("",))[0] == "head"
+        wanted[f"{layer}.H{head}.{step}" if per_head else whole] = tensor[head] if per_head else tensor
+    for read in both:
+        assert set(read) - set(settings(trace)) - {"tokens", "key_tokens"} == set(wanted)
+        for key, tensor in wanted.items():
+            np.testing.assert_array_equal(np.asarray(read[key]), tensor.numpy())

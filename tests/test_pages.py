@@ -9,7 +9,7 @@ from streamlit.testing.v1 import AppTest
 
 from attention import STEPS, AttentionConfig, TypedText, find_step
 from benchmarks import texts
-from pages.ui import inputs
+from pages.ui import inputs, share, show
 
 PAGES = [
     "app.py",
@@ -323,6 +323,27 @@ def test_the_maps_have_a_long_table_that_is_made_when_it_is_unfolded(page: str) 
     if page == "pages/masks.py":
         assert list(table) == ["query", "key", "may attend", "masked_scores", "weights"]
         np.testing.assert_array_equal(table["may attend"], np.tril(np.ones((9, 9))).flatten())
+
+
+def test_a_table_of_more_than_512_times_512_numbers_is_a_file_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(show, "TABLE_CELLS", 8)
+    for most, n_tables in ((9, 1), (8, 0)):
+        monkeypatch.setattr(show, "MOST_CELLS", most)
+        app = opened("app.py", text="a b c", table="true")
+        app.session_state["table"] = True
+        app.run()
+        assert len(app.dataframe) == n_tables
+        assert any("the CSV file has all 9" in one.value for one in app.caption) is not bool(n_tables)
+        assert not app.exception
+
+
+def test_files_of_many_heads_say_that_they_hold_the_shown_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit in (1, 0):
+        monkeypatch.setattr(share, "EXPORT_MB", limit)
+        app = opened("app.py", head="2")
+        app.session_state["share"] = True
+        app.run()
+        assert any("it has head 2 only" in one.value for one in app.caption) is (limit == 0)
 
 
 def test_masks_has_buttons_for_the_kinds_of_masks() -> None:

@@ -17,6 +17,7 @@ from streamlit import cli_util, config
 from streamlit.starlette import App
 from streamlit.web.server import server_util
 
+from pages.ui.downloads import keep_downloads
 from pages.ui.first_paint import take_styles_along
 from pages.ui.turns import take_turns
 from pages.ui.uploads import bound_uploads
@@ -73,3 +74,4 @@ atexit.register(_let_runs_end)
 take_turns()
 take_styles_along()
 bound_uploads()
+keep_downloads()

@@ -10,7 +10,8 @@ import streamlit as st
 from attention import Cell, Matrices, Source, code, frames, numbers
 from attention.sources.matrices import SYMBOLS
 from pages.ui import controls, inputs, link, state_file
-from pages.ui.limits import FRAMED_BY
+from pages.ui.downloads import in_pieces
+from pages.ui.limits import EXPORT_MB, FRAMED_BY
 from pages.ui.matrices import too_long
 from pages.ui.traces import trace_of
 
@@ -44,16 +45,25 @@ def _offers(title: str, source: Source, index: int, cell: Cell) -> None:
     state = {**inputs.of_pages(), **inputs.state(whole=True)}
     _download("Save the state (.json)", partial(state_file.write, title, state), "attention.json", "application/json")
     st.markdown("**The numbers**")
+    megabytes = trace_of(source).nbytes / 2**20
+    alone = None if megabytes <= EXPORT_MB else cell.head
     with st.container(horizontal=True):
         _download(
             f"{cell.step} (.csv)",
-            lambda: frames.csv(trace_of(source), cell.step, index, cell.head),
+            in_pieces(lambda: frames.csv(trace_of(source), cell.step, index, cell.head)),
             f"{cell.step}-L{index}-H{cell.head}.csv",
             "text/csv",
         )
-        _download("All steps (.npz)", lambda: numbers.npz(trace_of(source)), "attention.npz", BINARY)
+        _download("All steps (.npz)", lambda: numbers.npz(trace_of(source), alone), "attention.npz", BINARY)
         _download(
-            "All steps (.safetensors)", lambda: numbers.safetensors(trace_of(source)), "attention.safetensors", BINARY
+            "All steps (.safetensors)",
+            lambda: numbers.safetensors(trace_of(source), alone),
+            "attention.safetensors",
+            BINARY,
+        )
+    if alone is not None:
+        st.caption(
+            f"All steps are {megabytes:,.0f} MB, and a file has all heads up to {EXPORT_MB}: of each step it has head {alone} only."
         )
     st.markdown("**The same in plain torch**")
     shown = cell if index == 0 else None  # the program is that of the first layer

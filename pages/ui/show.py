@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import streamlit as st
@@ -12,10 +12,12 @@ from attention import Explanation, Step, glossary
 from attention.printed import DIGITS
 from attention.trace import Parameter
 from pages.ui import figure, inputs
+from pages.ui.downloads import in_pieces
 from pages.ui.figure import Around, Figure
 from pages.ui.figure import shares as shares_figure
 from pages.ui.first_paint import NO_SIDEBAR, STYLES
 from pages.ui.knobs import locked
+from pages.ui.limits import MOST_CELLS
 from pages.ui.notes import plain
 from pages.ui.takeaway import takeaway
 
@@ -23,8 +25,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TABLE_CELLS = 64 * 64  # a table of more is not made unasked
-LONG_TABLE_ROWS = 512 * 512  # of a table that is unfolded
+LONG_TABLE_ROWS = MOST_CELLS // 4  # of a table that is unfolded: head, row, column and number
 SPREADSHEET_ROWS = 2**20 - 1  # below a heading
+_PIECE = 2**15  # rows of a CSV file that are made at a time
 
 
 def styles(sidebar: bool = True) -> None:
@@ -180,10 +183,10 @@ def problem(text: str) -> None:
     st.error(plain(text))
 
 
-def table(rows: Callable[[], pd.DataFrame], n_cells: int, csv: Callable[[], str], file_name: str) -> None:
+def table(rows: Callable[[], pd.DataFrame], n_cells: int, csv: Callable[[], Iterable[str]], file_name: str) -> None:
     """The numbers behind a map as a table, and as a CSV file that is made when asked for.
 
-    A large table is made when it is unfolded: it weighs more than the map.
+    A large table is made when it is unfolded: it weighs more than the map. A larger one is a file only.
     """
 
     def numbers() -> None:
@@ -192,22 +195,30 @@ def table(rows: Callable[[], pd.DataFrame], n_cells: int, csv: Callable[[], str]
 
     if n_cells <= TABLE_CELLS:
         numbers()
-    else:
+    elif n_cells <= MOST_CELLS:
         with st.expander(f"Show the table of {n_cells:,} numbers", key="table", on_change="rerun") as unfolded:
             if unfolded.open:
                 numbers()
-    st.download_button("Download CSV", csv, file_name=file_name, mime="text/csv", on_click="ignore")
+    else:
+        st.caption(f"A table on the page has at most {MOST_CELLS:,} numbers; the CSV file has all {n_cells:,}.")
+    _csv(csv, file_name, "table_csv")
 
 
-def long_table(rows: Callable[[int], pd.DataFrame], n_rows: int, file_name: str) -> None:
+def long_table(rows: Callable[[int, int], pd.DataFrame], n_rows: int, file_name: str) -> None:
     """All numbers of a map of several matrices as one long table, folded away and made when it is unfolded.
 
-    `rows(most)` gives at most so many of them. A CSV file has as many as a spreadsheet holds.
+    `rows(start, stop)` gives those of them. A CSV file has as many as a spreadsheet holds.
     """
+
+    def csv() -> Iterator[str]:
+        most = min(n_rows, SPREADSHEET_ROWS)
+        for start in range(0, most, _PIECE):
+            yield rows(start, min(most, start + _PIECE)).to_csv(index=False, header=start == 0)
+
     with st.expander("The same as a table", key="long_table", on_change="rerun") as unfolded:
         if not unfolded.open:
             return
-        made = rows(LONG_TABLE_ROWS)
+        made = rows(0, min(n_rows, LONG_TABLE_ROWS))
         if n_rows > LONG_TABLE_ROWS:
             more = (
                 f" has {SPREADSHEET_ROWS:,}, as many as a spreadsheet holds"
@@ -216,13 +227,11 @@ def long_table(rows: Callable[[int], pd.DataFrame], n_rows: int, file_name: str)
             )
             st.caption(f"The first {LONG_TABLE_ROWS:,} of {n_rows:,} numbers; the CSV file{more}.")
         st.dataframe(made, hide_index=True, width="stretch", column_config=_digits(made))
-        st.download_button(
-            "Download CSV",
-            lambda: rows(SPREADSHEET_ROWS).to_csv(index=False),
-            file_name=file_name,
-            mime="text/csv",
-            on_click="ignore",
-        )
+        _csv(csv, file_name, "long_table_csv")
+
+
+def _csv(pieces: Callable[[], Iterable[str]], file_name: str, key: str) -> None:
+    st.download_button("Download CSV", in_pieces(pieces), file_name, "text/csv", key=key, on_click="ignore")
 
 
 def _digits(rows: pd.DataFrame) -> dict[str, Any]:
