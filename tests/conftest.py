@@ -58,16 +58,20 @@ STREAMLITS_OWN_404 = ("/_stcore/health", "/_stcore/host-config")
 FRAMED_BY = "https://course.streamlit.app"
 
 
-class OneSetOfReplicas(LoadScopeScheduling):
-    """Spreads the tests over the workers one by one; those that need replicas share one set, on one worker."""
+class ByWhatTheyShare(LoadScopeScheduling):
+    """Spreads the tests over the workers: a file together, which makes its figures once; browser tests one by one; those
+    that need replicas share one set. The largest groups begin, so that all workers end at once.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return "replicas" if file.endswith(("test_browser_proxy.py", "test_browser_replicas.py")) else nodeid
+        if file.endswith(("test_browser_proxy.py", "test_browser_replicas.py")):
+            return "replicas"
+        return nodeid if "test_browser" in file else file
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneSetOfReplicas:
-    return OneSetOfReplicas(config, log)  # the mark `xdist_group` is lost on pytest 9
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByWhatTheyShare:
+    return ByWhatTheyShare(config, log)  # the mark `xdist_group` is lost on pytest 9
 
 
 def unpack(message: bytes) -> list[dict[str, Any]]:
