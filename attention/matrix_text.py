@@ -8,10 +8,15 @@ rows or columns, so ten megabytes of nonsense are refused quickly, and in little
 
 from __future__ import annotations
 
+import hashlib
 import re
+from array import array
 from collections.abc import Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import PurePath
+from threading import Lock
+
+from cachetools import LRUCache
 
 from attention.errors import MatrixError
 from attention.matrix import MAX_NUMBERS, MAX_SIDE, Matrix, check_size, checked, shown, too_large
@@ -47,6 +52,11 @@ _AFTER = re.compile(
 )
 
 
+# What texts said, 8 bytes a number: a page reads its matrices again whenever one of its knobs is turned.
+_PARSED: LRUCache[bytes, tuple[array[float], int]] = LRUCache(2**25, getsizeof=lambda kept: 1000 + 8 * len(kept[0]))
+_LOCK = Lock()
+
+
 def parse(text: str, name: str = "matrix") -> Matrix:
     """The rows of a pasted matrix: CSV, spreadsheet cells, a Python list, what NumPy or torch prints.
 
@@ -56,7 +66,18 @@ def parse(text: str, name: str = "matrix") -> Matrix:
     Raises:
         MatrixError: the text is no matrix of finite numbers, or has more than 512 × 1024 of them.
     """
-    return _parse(text, name, spreadsheet=False)
+    if len(text) > MAX_CHARACTERS:
+        raise too_large(name, f"a text of {len(text):,} characters")
+    key = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    with _LOCK:
+        flat, width = _PARSED.get(key, (array("d"), 0))
+    if width:
+        numbers = flat.tolist()
+        return tuple(tuple(numbers[at : at + width]) for at in range(0, len(numbers), width))
+    rows = _parse(text, name, spreadsheet=False)
+    with _LOCK:
+        _PARSED[key] = array("d", chain.from_iterable(rows)), len(rows[0])
+    return rows
 
 
 def read(data: bytes, file_name: str, name: str = "matrix") -> Matrix:

@@ -150,6 +150,18 @@ def test_what_is_refused_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         trace_of(replace(source, max_bytes=source.unturned.needs))  # the scores alone would fit
 
 
+def test_of_many_temperatures_the_scores_and_the_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traces, "_LAST_ONLY", 0)
+    rows = tuple((float(i), 1.0) for i in range(40))
+    for temperature in range(1, 101):
+        trace = trace_of(Matrices(query=rows, key=rows, value=rows, config=AttentionConfig(temperature=temperature)))
+    assert traces._kept(
+        traces._key(Matrices(query=rows, key=rows, value=rows, config=AttentionConfig(temperature=100)))
+    )
+    assert len(traces._KEPT) == 2
+    assert traces._KEPT.currsize < 3 * (trace.nbytes + 20_000)
+
+
 def test_a_key_is_short_and_the_same_for_the_same_numbers() -> None:
     numbers: list[Source] = [
         Matrices(query=rows, key=rows, value=rows) for rows in (((1.0, 2.0),), ((1.0, float("2")),), ((1.0, 3.0),))

@@ -12,6 +12,7 @@ import gc
 import marshal
 import sys
 from collections.abc import Callable, Hashable
+from contextlib import ExitStack
 from dataclasses import fields, is_dataclass
 from hashlib import blake2b
 from threading import Condition, Lock
@@ -31,6 +32,7 @@ S = TypeVar("S")
 Made = TypeVar("Made")
 
 _LARGE = 16 * 2**20  # bytes
+_LAST_ONLY = 2**20  # bytes; of larger traces with the same scores the last is kept, the others are soon made again
 _ENTRY = 20_000  # bytes of the smallest trace: its tensors as objects of Python, its place in the cache
 
 
@@ -63,9 +65,10 @@ def trace_of(source: Source) -> Trace:
         AttentionError: the source gives none.
     """
     key, needs = _key(source), source.needs if isinstance(source, Turnable) else 0
-    if needs <= _LARGE:
-        return _found(key, _trace_of, source)
-    with turns.alone() as mine:
+    with ExitStack() as stack:
+        if needs > _LARGE:
+            stack.enter_context(turns.alone())
+        mine = turns.mine()
         if key not in mine:
             found = _found(key, _trace_of, source)
             mine.clear()
@@ -102,7 +105,19 @@ def _trace_of(source: Source) -> Trace:
         trace = source.trace(_scores_of(source.unturned)) if isinstance(source, Turnable) else source.trace()
         if trace.nbytes > _LARGE:
             gc.collect()  # finished runs are cycles, and may hold large figures; Streamlit's own collection is off
+        if trace.nbytes > _LAST_ONLY:
+            _forget_turns_of(trace)
     return trace
+
+
+def _forget_turns_of(trace: Trace) -> None:
+    """Takes out what was made of the same scores before: who drags a temperature along would fill the cache with it."""
+    made_of = trace.layers[0].scores
+    with _CHANGED:
+        for key, kept in list(_KEPT.items()):
+            layers = getattr(kept, "layers", ())
+            if layers and layers[0].scores is made_of and layers[0].weights is not None:
+                del _KEPT[key]
 
 
 @cached(_KEPT, key=lambda source: _key(source, "scores"), condition=_CHANGED)

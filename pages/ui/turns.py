@@ -29,7 +29,9 @@ _large = threading.Lock()
 class _Turn(ExitStack):
     """The turn of one run, and what it has for itself until it ends."""
 
-    alone: dict[Hashable, Any] | None = None
+    def __init__(self) -> None:
+        super().__init__()
+        self.alone, self.kept = False, dict[Hashable, Any]()
 
 
 def _take(me: object) -> None:
@@ -56,6 +58,7 @@ def turn() -> Iterator[None]:
         yield
     finally:
         _mine.turn = None
+        me.kept.clear()
         me.close()
         _give(me)
 
@@ -75,22 +78,27 @@ def aside() -> Iterator[None]:
 
 
 @contextmanager
-def alone() -> Iterator[dict[Hashable, Any]]:
+def alone() -> Iterator[None]:
     """Waits, aside, until no other run works on something large; nobody else does until this run ends.
 
-    Gives a place for what the run keeps so long. Without a turn it ends with the `with`.
+    Without a turn it ends with the `with`.
     """
     me: _Turn | None = getattr(_mine, "turn", None)
     if me is None:
         with _large:
-            yield {}
+            yield
         return
-    if me.alone is None:
+    if not me.alone:
         with aside():
             me.enter_context(_large)
-        me.alone = {}
-        me.callback(setattr, me, "alone", None)
-    yield me.alone
+        me.alone = True
+    yield
+
+
+def mine() -> dict[Hashable, Any]:
+    """The place for what this run keeps until it ends; without a turn it keeps nothing."""
+    me: _Turn | None = getattr(_mine, "turn", None)
+    return {} if me is None else me.kept
 
 
 def take_turns() -> None:
