@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from array import array
 from collections.abc import Sequence
-from itertools import chain, islice
+from itertools import islice
 from pathlib import PurePath
 from threading import Lock
 
@@ -52,8 +51,9 @@ _AFTER = re.compile(
 )
 
 
-# What texts said, 8 bytes a number: a page reads its matrices again whenever one of its knobs is turned.
-_PARSED: LRUCache[bytes, tuple[array[float], int]] = LRUCache(2**25, getsizeof=lambda kept: 1000 + 8 * len(kept[0]))
+# What texts said: a page reads its matrices again whenever one of its knobs is turned. The same tuples each time, or
+# those of every run would stand in memory until Python collects what runs leave behind.
+_PARSED: LRUCache[bytes, Matrix] = LRUCache(2**26, getsizeof=lambda rows: 1000 + 32 * len(rows) * len(rows[0]))
 _LOCK = Lock()
 
 
@@ -70,13 +70,12 @@ def parse(text: str, name: str = "matrix") -> Matrix:
         raise too_large(name, f"a text of {len(text):,} characters")
     key = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
     with _LOCK:
-        flat, width = _PARSED.get(key, (array("d"), 0))
-    if width:
-        numbers = flat.tolist()
-        return tuple(tuple(numbers[at : at + width]) for at in range(0, len(numbers), width))
+        kept: Matrix | None = _PARSED.get(key)
+    if kept is not None:
+        return kept
     rows = _parse(text, name, spreadsheet=False)
     with _LOCK:
-        _PARSED[key] = array("d", chain.from_iterable(rows)), len(rows[0])
+        _PARSED[key] = rows
     return rows
 
 
