@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from benchmarks.session import Session
 from benchmarks.wire import http
 
 LONG = "text=" + "+".join(f"w{i}" for i in range(2048))
+TABLE = "text=" + "+".join(f"w{i}" for i in range(512))
 CSV, NPZ, SAFETENSORS = (f"share_{name}" for name in ("weights-L0-H0.csv", "attention.npz", "attention.safetensors"))
 
 
@@ -123,21 +123,28 @@ async def ends(server: Server, queued: int = 12, query: str = LONG) -> tuple[int
         return ended
 
 
-async def read_nothing(server: Server, readers: int = 5, seconds: float = 30, query: str = LONG) -> float:
-    """Sockets whose peers ask for long tables and read nothing: the highest memory in MB."""
+async def read_nothing(server: Server, readers: int = 5, runs: int = 100, query: str = TABLE) -> tuple[float, float]:
+    """Sockets whose peers unfold a table, run the page again and again, and read nothing: the highest memory in MB, and another's slowest turn."""
     async with AsyncExitStack() as stack:
-        for _ in range(readers):
-            one = await stack.enter_async_context(Session(server.base, query, timeout=120))
-            run = await one.open()
-            await one.turn(**{"table" if "table" in run.widgets else "share": True})
-            until = time.monotonic() + seconds / readers
-            while time.monotonic() < until and server.process.poll() is None:
-                with suppress(Exception):
+        other = await stack.enter_async_context(Session(server.base, timeout=120))
+        await other.open()
+        hostile = []
+        for i in range(readers):
+            one = await stack.enter_async_context(Session(server.base, f"{query}&seed={i}", timeout=120))
+            await one.open()
+            await one.turn(table=True)
+            hostile.append(one)
+        slowest = 0.0
+        for i in range(runs):
+            for one in hostile:
+                with suppress(Exception):  # the server may have hung up
                     await asyncio.wait_for(one.ask_to_run(), 1)
-                await asyncio.sleep(0.1)
+            await asyncio.sleep(0.15 * readers)  # two that come at once would be one run
+            if i % 10 == 0:
+                slowest = max(slowest, (await other.turn(temperature=0.5 + i % 7 / 10)).seconds)
         peak = server.memory("VmHWM")
         stack.pop_all()
-        return peak
+        return peak, slowest
 
 
 def _processor(server: Server) -> float:
