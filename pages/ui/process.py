@@ -20,6 +20,7 @@ from streamlit.web.server import server_util
 from pages.ui.downloads import keep_downloads
 from pages.ui.first_paint import take_styles_along
 from pages.ui.turns import take_turns
+from pages.ui.unread import bound_unread
 from pages.ui.uploads import bound_uploads
 
 # Read when torch is imported, which is at the first trace. Matrices are small here and people are many: a
@@ -75,3 +76,4 @@ take_turns()
 take_styles_along()
 bound_uploads()
 keep_downloads()
+bound_unread()
