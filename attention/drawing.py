@@ -80,7 +80,8 @@ def figure_of(
         if step.per_head
         else ""
     )
-    facts = [step.formula, where, shape]
+    formula = trace.layer(layer).formula(step)
+    facts = [formula, where, shape]
     if panels[0].block > 1:
         facts.append(f"each cell the largest of {panels[0].block} × {panels[0].block}")
     mask = trace.layer(layer).mask
@@ -120,7 +121,7 @@ def figure_of(
     data += beside
     told = scales.said(step, low, high, colors)
     meta: dict[str, Any] = {
-        "alt": _alt(step, whole, where, shape, blind, span, told),
+        "alt": _alt(step, formula, whole, where, shape, blind, span, told),
         "step": step.name,
     }
     if step.axes == MAP_AXES:
@@ -309,7 +310,14 @@ def _short(axis: str) -> str:
 
 
 def _alt(
-    step: Step, tensor: Tensor, where: str, shape: str, blind: int, span: tuple[float, float] | None, colors: str
+    step: Step,
+    formula: str,
+    tensor: Tensor,
+    where: str,
+    shape: str,
+    blind: int,
+    span: tuple[float, float] | None,
+    colors: str,
 ) -> str:
     """A sentence that says what the map shows, for who cannot see it."""
     numbers = f"numbers from {shown(span[0])} to {shown(span[1])}" if span else "every number hidden"
@@ -321,6 +329,6 @@ def _alt(
         else ""
     )
     return (
-        f"Heatmap of {step.name} ({step.symbol} = {step.formula}), {where}, {shape}: {_title(step.row_axis)} by {_title(step.column_axis)}, "
+        f"Heatmap of {step.name} ({step.symbol} = {formula}), {where}, {shape}: {_title(step.row_axis)} by {_title(step.column_axis)}, "
         f"{numbers}{sums}{', ' if colors else ''}{colors}."
     )

@@ -23,20 +23,12 @@ def factor_maps(trace: Trace, layer: int, cell: Cell, colors: str = "fixed") -> 
     """
     made = trace.layer(layer)
     step = find_step(cell.step)
-    maps = [_map(trace, layer, factor, name, cell, colors) for factor, name in factors(made, step)]
+    maps = [_map(trace, layer, factor, name, cell, colors) for factor, name in made.factors(step)]
     result = heatmap_json(trace, cell.step, layer, cell.head, cell, colors)
     if maps:
         title = result["layout"]["title"]
         title["text"] = f"= {title['text']}"
     return [*maps, result]
-
-
-def factors(layer: Layer, step: Step) -> list[tuple[Factor, str]]:
-    """The factors of a step that this layer has, each with the name of the step or parameter."""
-    there = (
-        (factor, next((name for name in factor.names if getattr(layer, name) is not None), "")) for factor in step.of
-    )
-    return [(factor, name) for factor, name in there if name]
 
 
 def clicked(trace: Trace, layer: int, chosen: Cell, name: str, row: int, column: int) -> Cell:
@@ -52,7 +44,7 @@ def clicked(trace: Trace, layer: int, chosen: Cell, name: str, row: int, column:
     if any(step.name == name for step in STEPS):
         return Cell(name, chosen.head, row, column)
     place = {"row": chosen.row, "column": chosen.column}
-    for factor, its_name in factors(made, find_step(chosen.step)):
+    for factor, its_name in made.factors(find_step(chosen.step)):
         if name in (its_name, _beside(its_name)):
             place |= {side: at for side, at in ((factor.row, row), (factor.column, column)) if side}
     return Cell(chosen.step, chosen.head, place["row"], place["column"])
@@ -103,4 +95,4 @@ def _declared(layer: Layer, name: str, factor: Factor) -> tuple[Step, Tensor]:
         axes, tensor, symbol = ("query_pos", "head · d_v"), tensor.transpose(0, 1).flatten(1), f"concat({step.symbol})"
     else:
         axes, tensor, symbol = ("head · d_v", step.column_axis), tensor.flatten(0, 1), step.symbol
-    return Step(_beside(name), symbol, symbol, axes, step.formula, "signed"), tensor
+    return Step(_beside(name), symbol, symbol, axes, layer.formula(step), "signed"), tensor

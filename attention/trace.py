@@ -10,6 +10,7 @@ Shape checks, titles, colours, tables, the explanation, the reference page and t
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
@@ -351,6 +352,20 @@ class Layer:
         """
         tensor = self[name]
         return self.spans.get(name) or ends(tensor)
+
+    def factors(self, step: Step) -> list[tuple[Factor, str]]:
+        """The factors of a step that this layer has, each with the name of the step or parameter."""
+        there = ((one, next((name for name in one.names if getattr(self, name) is not None), "")) for one in step.of)
+        return [(factor, name) for factor, name in there if name]
+
+    def formula(self, step: Step) -> str:
+        """The step's formula with the factors that this layer has: D V where weights are dropped, X₂ W_K across two texts."""
+        formula = step.formula
+        for factor, there in self.factors(step):
+            for name in {*factor.names} - {there}:
+                symbol = rf"(?<!\w){re.escape(find_step(name).symbol)}(?![\w′₂])"
+                formula = re.sub(symbol, find_step(there).symbol, formula)
+        return formula
 
     @property
     def n_heads(self) -> int:

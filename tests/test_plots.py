@@ -431,9 +431,10 @@ def test_either_side_above_24_is_too_many_for_numbers():
 @pytest.mark.parametrize("draw", [plots.heatmap, plots.heads])
 def test_a_map_is_titled_with_its_own_step_and_formula(draw, step):
     declared = next(s for s in STEPS if s.name == step)
-    figure = draw(trace(text2="a dog", positions="sinusoidal", dropout=0.2), step)
+    shown = trace(text2="a dog", positions="sinusoidal", dropout=0.2)
+    figure = draw(shown, step)
     assert re.sub("<.*?>", "", figure.layout.title.text).split() == [declared.symbol, step]
-    assert declared.formula in figure.layout.title.subtitle.text
+    assert shown.layers[0].formula(declared) in figure.layout.title.subtitle.text
     assert "Attention Weights" not in said(figure)
     assert figure.layout.meta["step"] == step
 

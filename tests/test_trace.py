@@ -3,7 +3,7 @@ from dataclasses import FrozenInstanceError, fields
 import pytest
 import torch
 
-from attention import STEPS, AttentionConfig, Layer, MissingError, ShapeError, Trace, TypedText, find_step
+from attention import STEPS, AttentionConfig, Layer, MissingError, ShapeError, Trace, TypedText, find_step, plots
 
 NAMES = (
     "embedding",
@@ -164,3 +164,18 @@ def test_a_source_s_tensors_have_the_axes_declared(config):
     sizes = {"head": n_heads, "query_pos": 3, "key_pos": 4, "d_model": config.d_model, "d_k": d_k, "d_v": d_v}
     for step, tensor in trace.layers[0]:
         assert tuple(tensor.shape) == tuple(sizes[axis] for axis in step.axes), step.name
+
+
+def test_a_formula_names_the_factors_that_are_there():
+    config = AttentionConfig(mask="causal", dropout=0.5)
+    said = {text: TypedText("a b c", config, text2=text).trace().layers[0] for text in ("", "d e")}
+    assert said[""].formula(find_step("head_output")) == "D V"
+    assert said[""].formula(find_step("key")) == "X W_K"
+    assert said["d e"].formula(find_step("value")) == "X₂ W_V"
+    plain = TypedText("a b c").trace().layers[0]
+    assert plain.formula(find_step("head_output")) == "A V"
+    assert plain.formula(find_step("output")) == "concat(Z) W_O"
+    trace = TypedText("a b c", config).trace()
+    drawn = plots.heatmap(trace, "head_output")
+    assert drawn.layout.title.subtitle.text.startswith("D V")
+    assert "= D V" in drawn.layout.meta["alt"]

@@ -85,7 +85,7 @@ def strip(layer: Layer, chosen: str, view: str, overview: tuple[str, ...]) -> li
         drawn.append({
             "name": step.name, "symbol": step.symbol, "shape": "×".join(map(str, tensor.shape)),
             "sums": frames.row_sums(tensor) if step.kind == "probability" else "",
-            "help": f"{step.symbol} = {step.formula}, [{' '.join(step.axes)}]",
+            "help": f"{step.symbol} = {layer.formula(step)}, [{' '.join(step.axes)}]",
             "chosen": step.name == chosen and not at_once,
             **({"view": VIEWS[1]} if overview else {}),
         })  # fmt: skip
