@@ -1,4 +1,4 @@
-"""A page is painted with our styles from the start, and with room for its sidebar.
+"""A page is painted with our styles from the start, and with room for its sidebar; and watches over its runs (link/paused.js).
 
 Streamlit sends both as messages, when it has painted already, and everything jumps aside and up. It has no setting for what
 its index page holds, so the response that carries it is wrapped here; where a newer Streamlit has another, nothing is changed.
@@ -13,6 +13,8 @@ from urllib.parse import parse_qs
 import streamlit
 from starlette.responses import FileResponse, HTMLResponse
 from starlette.types import Receive, Scope, Send
+
+from pages.ui import served
 
 INDEX = Path(streamlit.__file__).parent / "static" / "index.html"
 """Streamlit's page."""
@@ -40,7 +42,8 @@ def index_page(query: str) -> str:
 def _page(more: str) -> str:
     # At the end of the body: Streamlit's own come into the head while it draws, and of two rules the later holds.
     styles = f"<style>{STYLES}{_WIDE}{more}</style>"
-    return INDEX.read_text(encoding="utf-8").replace("</body>", f"{styles}</body>", 1)
+    page = INDEX.read_text(encoding="utf-8").replace("</body>", f"{styles}</body>", 1)
+    return page.replace("<head>", f'<head><script src="{served.script("paused")}"></script>', 1)
 
 
 def take_styles_along() -> None:

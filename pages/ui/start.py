@@ -12,7 +12,7 @@ from streamlit.errors import StreamlitAPIException, StreamlitPageNotFoundError
 
 from attention import AttentionConfig, AttentionError, Cell, Layer, Source, Trace, TypedText
 from attention.live import live
-from pages.ui import controls, figure, inputs, link, process, share, show, sidebar, state_file
+from pages.ui import controls, figure, inputs, link, paused, process, share, show, sidebar, state_file
 from pages.ui.knobs import locked, presented, standing
 from pages.ui.notes import Notes
 from pages.ui.traces import trace_of
@@ -108,6 +108,7 @@ def start(title: str, intro: str, maps: bool = True) -> Page:
     st.set_page_config(page_title=f"{title} · Attention Lab", page_icon="🔬", layout="wide")
     embedded = bool(st.context.is_embedded)
     show.styles(sidebar=not (embedded or locked()))
+    paused.ask_first(title)
     _open_page(title)
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="page_head"):
         st.title("Attention Lab" if title == "Lab" else title, anchor=False)

@@ -1,0 +1,70 @@
+"""A state under which the server died twice is not run again by itself: the page says so, and offers the default."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from conftest import free_port, running_process, settled, wait_for_run, watch_runs, watched
+from playwright.sync_api import Browser, expect
+from test_pages import PAGES, drawn, opened, said
+
+LINK = {"heads": "8", "text": "too much for anybody"}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_nothing_of_a_paused_address_is_worked_out(page: str) -> None:
+    app = opened(page, **LINK, paused="1")
+    assert not app.exception
+    assert not drawn(app)
+    assert "Twice in a row the server went away" in said(app)
+    assert [button.label for button in app.button] == ["Try again", "Open the default"]
+    assert not app.selectbox, "no knob is read"
+
+
+def test_it_can_be_tried_again_or_left() -> None:
+    app = opened("app.py", **LINK, lock="1", paused="1")
+    app.button(key="paused_again").click().run()
+    assert drawn(app)
+    assert app.query_params.get("paused") is None
+    assert app.query_params["heads"] == "8"
+    app = opened("app.py", **LINK, lock="1", paused="1")
+    app.button(key="paused_default").click().run()
+    assert drawn(app)
+    assert dict(app.query_params) == {"lock": "1"}
+
+
+@pytest.mark.browser
+def test_a_server_that_dies_twice_during_a_run_is_not_asked_a_third_time(browser: Browser) -> None:
+    context, port = watched(browser.new_context(bypass_csp=True)), free_port()
+    page = context.new_page()
+
+    def dies_after(event: Callable[[], object]) -> None:
+        """Starts a server, and kills it after the event."""
+        with running_process(port) as (_, process):
+            event()
+            process.kill()
+            process.wait()
+
+    # A new server imports torch before its first picture, which is time enough to be killed.
+    in_a_run = "['asked', 'runs'].includes(window.script.state)"
+    first = f"http://127.0.0.1:{port}/?heads=8&text=too+much"
+    dies_after(lambda: (page.goto(first), page.wait_for_function(in_a_run)))
+    assert "paused" not in page.url
+    page.wait_for_function("document.querySelector('[data-testid=stApp]').dataset.testConnectionState !== 'CONNECTED'")
+    dies_after(lambda: (watch_runs(page), wait_for_run(page)))
+    with running_process(port):
+        expect(page.get_by_text("Twice in a row the server went away")).to_be_visible()
+        assert parse_qs(urlsplit(page.url).query) == {"heads": ["8"], "text": ["too much"], "paused": ["1"]}
+        page.get_by_role("button", name="Open the default").click()
+        page.wait_for_url(f"http://127.0.0.1:{port}/")
+        settled(page)
+    # Servers that go while nobody's run is in progress, as with a deploy, pause nothing.
+    for _ in range(2):
+        with running_process(port):
+            watch_runs(page)
+            wait_for_run(page)
+            settled(page)
+    assert "paused" not in page.url
+    context.close()
