@@ -165,6 +165,7 @@ def all_replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]
 
     def replica(port: int) -> subprocess.Popen[bytes]:
         environment = {"STREAMLIT_SERVER_SCRIPT_HEALTH_CHECK_ENABLED": "true", "LAB_FRAMED_BY": "http://localhost:*"}
+        environment["LAB_REPLICA"] = f"lab-{ports.index(port) + 1}"
         address, process = stack.enter_context(running_process(port, **environment))
         assert urlopen(f"{address}/_stcore/script-health-check", timeout=60).read() == b"ok"
         return process

@@ -41,27 +41,31 @@ class Replicas:
     def __exit__(self, *error: object) -> None:
         self._stack.close()
 
-    def restart(self) -> None:
+    def restart(self, proxy: bool = True) -> None:
         """Starts servers anew that were killed, and the proxy, which would shun them for a while; its log is empty."""
         killed = [address for address, process in self.servers.items() if process.poll() is not None]
         for address in killed:
             self.servers[address] = self._replica(int(address.rpartition(":")[2]))
-        if killed:
+        if killed and proxy:
             self._stack.close()
             self.__enter__()
         self.log.write_text("")
 
-    def get(self, path: str, route: str = "", **headers: str) -> tuple[bytes, dict[str, str]]:
-        cookie = {"Cookie": f"route={route}"} if route else {}
+    def get(self, path: str, route: str = "", replica: str = "", **headers: str) -> tuple[bytes, dict[str, str]]:
+        cookie = {"Cookie": f"route={route}; replica={replica}"} if route else {}
         with urlopen(Request(self.home + path, headers={**cookie, **headers}), timeout=60) as answer:
             return answer.read(), {name.lower(): value for name, value in answer.getheaders()}
 
-    def of_route(self, route: str) -> str:
-        """The server that a visitor with this cookie gets now."""
+    def of_route(self, route: str, replica: str = "") -> str:
+        """The server that a visitor with these cookies gets now."""
         asked = f"/asked-{time.monotonic_ns()}"
-        self.get(asked, route)
+        self.get(asked, route, replica)
         (server,) = self.served(f"{asked} ")
         return server
+
+    def of(self, visitor: Visitor) -> str:
+        """The server that a visitor gets now."""
+        return self.of_route(visitor.cookies["route"], visitor.cookies["replica"])
 
     def route_to(self, wanted: Callable[[str], bool]) -> str:
         return next(route for i in range(200) if wanted(self.of_route(route := f"{i:032x}")))
@@ -84,6 +88,7 @@ def running_proxy(folder: Path, port: int, servers: list[str]) -> Iterator[tuple
         pytest.fail("this test needs nginx: `make test` installs it, or set NGINX to its path")
     log = folder / "access.log"
     replaced = {"/tmp/": f"{folder}/", "/dev/stdout": str(log), "/dev/stderr": "stderr"}
+    replaced |= {"fail_timeout=10s": "fail_timeout=1s"}  # so that nobody waits for it
     replaced |= {f"lab-{n}:8501": server for n, server in enumerate(servers, start=1)}
     replaced |= {"listen 8080": f"listen 127.0.0.1:{port}"}
     text = (ROOT / "deploy" / "nginx.conf").read_text()
@@ -133,5 +138,5 @@ class Visitor:
             self.complaints.append(f"{message.text} {message.location}")
 
     @property
-    def route(self) -> str:
-        return next(cookie["value"] for cookie in self.context.cookies() if cookie["name"] == "route")
+    def cookies(self) -> dict[str, str]:
+        return {cookie["name"]: cookie["value"] for cookie in self.context.cookies()}

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+import socket
 import threading
-from collections.abc import Callable
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -54,10 +58,48 @@ def test_what_the_proxy_sends_and_what_it_logs(replicas: Replicas) -> None:
     assert replicas.served("GET / ")
     assert "secret" not in replicas.log.read_text()
     replicas.get(f"/?text={'word+' * 4000}")  # 20,000 characters
-    with pytest.raises(HTTPError, match="404"):  # runs the page: for those inside only
-        replicas.get("/_stcore/script-health-check")
+    for path in ("/_stcore/metrics", "/_stcore/script-health-check"):  # for those inside only
+        with pytest.raises(HTTPError, match="404"):
+            replicas.get(path)
+        assert urlopen(f"http://{next(iter(replicas.servers))}{path}", timeout=60).status == 200
     with pytest.raises(HTTPError, match="413"):
         urlopen(Request(f"{replicas.home}/_stcore/upload_file/a/b", data=b"0" * (17 * 2**20 + 1), method="PUT"))
+
+
+SOCKET = "GET /_stcore/stream", "Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13"
+UPLOAD = "PUT /_stcore/upload_file/a/b", "Content-Length: 1"
+
+
+@contextmanager
+def answers(replicas: Replicas, request: tuple[str, ...], cookies: list[str], address: str) -> Iterator[Counter[int]]:
+    """The status of every answer to requests that one address sends at once, and whose connections stay open meanwhile."""
+    host, _, port = replicas.home.removeprefix("http://").partition(":")
+    what, *lines = request
+    lines += [f"Host: {host}:{port}", f"Origin: {replicas.home}", f"Sec-WebSocket-Key: {b64encode(bytes(16)).decode()}"]
+    with ExitStack() as stack:
+        ways = [socket.create_connection((host, int(port)), 60, source_address=(address, 0)) for _ in cookies]
+        for way, cookie in zip(ways, cookies, strict=True):
+            stack.enter_context(way)
+            way.sendall("\r\n".join([f"{what} HTTP/1.1", *lines, f"Cookie: route={cookie}", "", "0"]).encode())
+        yield Counter(int(way.recv(12).split()[1]) for way in ways)
+
+
+def test_one_address_cannot_keep_the_next_visitor_out(replicas: Replicas) -> None:
+    with (
+        answers(replicas, SOCKET, [f"{i:032x}" for i in range(620)], "127.0.0.1") as of_a_school,
+        answers(replicas, SOCKET, ["a" * 32] * 22, "127.0.0.2") as of_one,
+    ):
+        assert of_a_school == {101: 600, 429: 20}
+        assert of_one == {101: 20, 429: 2}  # tabs
+        assert b"<html" in replicas.get("/")[0]
+
+
+def test_files_that_come_too_fast_wait_and_many_more_are_refused(replicas: Replicas) -> None:
+    with answers(replicas, UPLOAD, ["b" * 32] * 30, "127.0.0.1") as said:
+        assert set(said) == {403, 429}  # the first by a replica, which has asked for no file
+        assert said[403] >= 11
+    with answers(replicas, UPLOAD, ["c" * 32], "127.0.0.1") as of_another:
+        assert of_another == {403: 1}
 
 
 def test_large_scripts_are_compressed_and_kept(replicas: Replicas, visit: Visit) -> None:

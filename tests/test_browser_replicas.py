@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import time
 from collections.abc import Callable
 from io import BytesIO, StringIO
 from pathlib import Path
@@ -44,7 +45,7 @@ def downloaded(page: Page) -> np.ndarray:
 
 def lose_replica(replicas: Replicas, visitor: Visitor, page: Page) -> None:
     """Kills the visitor's server, and waits until the page has run again by itself, on another one."""
-    address = replicas.of_route(visitor.route)
+    address = replicas.of(visitor)
     watch_runs(page)
     visitor.killed = True
     replicas.servers[address].kill()
@@ -52,7 +53,7 @@ def lose_replica(replicas: Replicas, visitor: Visitor, page: Page) -> None:
         """window.script.runs !== window.before
             && document.querySelector('[data-testid=stApp]').dataset.testScriptState === 'notRunning'"""
     )
-    assert replicas.of_route(visitor.route) != address
+    assert replicas.of(visitor) != address
 
 
 def test_an_upload_a_download_a_click_and_a_replica_that_is_killed(replicas: Replicas, visit: Visit) -> None:
@@ -67,7 +68,7 @@ def test_an_upload_a_download_a_click_and_a_replica_that_is_killed(replicas: Rep
     assert (link["q"], link["x"]) == ("2", "2,0,0;0,1.5,0.5;0.25,0,1")
     title = cell_of(page)
     np.testing.assert_allclose(downloaded(page), weights, atol=1e-6)
-    home = replicas.of_route(visitor.route)
+    home = replicas.of(visitor)
     assert replicas.served("PUT .*/upload_file/") == replicas.served(" /media/") == {home}
 
     # The link on another replica: the same digits.
@@ -86,6 +87,16 @@ def test_an_upload_a_download_a_click_and_a_replica_that_is_killed(replicas: Rep
     assert query(page)["k"] == "2"
     np.testing.assert_array_equal(painted(page, 1), weights)
 
+    # It comes back, and newcomers are sent there again; who has found a place stays.
+    replicas.restart(proxy=False)
+    while replicas.of_route(visitor.cookies["route"]) != home:
+        time.sleep(0.1)
+    assert replicas.of(visitor) != home
+    upload(page, np.array([[1.0, 0.0, 0.0], [0.0, 2.0, 0.5], [0.5, 0.0, 1.0]]))
+    expect(page.get_by_label("Paste X", exact=True)).to_have_value("1,0,0;0,2,0.5;0.5,0,1")
+    settled(page)
+    np.testing.assert_allclose(downloaded(page), painted(page, 1), atol=1e-6)
+
 
 def test_an_upload_that_is_gone_is_asked_for_again_in_words(replicas: Replicas, visit: Visit) -> None:
     visitor = visit()
@@ -100,6 +111,8 @@ def test_an_upload_that_is_gone_is_asked_for_again_in_words(replicas: Replicas, 
     expect(page.get_by_text("X (400 × 3) is too long for a link").first).to_contain_text("upload it again")
     expect(page.locator(".js-plotly-plot")).to_have_count(0)
     upload(page, given)
+    expect(page.locator(".js-plotly-plot").first).to_be_visible()  # the old file leaves in a run of its own
+    settled(page)
     np.testing.assert_array_equal(painted(page, 1), weights)
     expect(page.get_by_text("upload it again")).to_have_count(0)
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import re
 
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pages.ui.first_paint import INDEX
@@ -42,17 +44,27 @@ HEADERS = {
 }
 
 
+# What several servers behind a proxy call this one, so that a visitor can stay with it.
+REPLICA = {"Lab-Replica": os.environ["LAB_REPLICA"]} if "LAB_REPLICA" in os.environ else {}
+INSIDE = ("/_stcore/metrics", "/_stcore/script-health-check")
+"""What only those ask who run the Lab: numbers of the process, and a run of the page."""
+
+
 class _WithHeaders:
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_more(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(HEADERS)
+            if message["type"] in ("http.response.start", "websocket.accept"):
+                MutableHeaders(scope=message).update(HEADERS | REPLICA)
             await send(message)
 
-        await self.app(scope, receive, send_more)
+        # Every proxy says for whom it asks; probes and operators come without one.
+        if scope["type"] == "http" and scope["path"].endswith(INSIDE) and "X-Forwarded-For" in Headers(scope=scope):
+            await PlainTextResponse("Not found", 404)(scope, receive, send_more)
+        else:
+            await self.app(scope, receive, send_more)
 
 
 MIDDLEWARE = (Middleware(_WithHeaders),)
