@@ -131,6 +131,8 @@ def test_a_state_file_has_a_size_and_odd_texts_come_back() -> None:
     assert state_file.read(state_file.write("Lab", state).encode()) == ("Lab", state)
     with pytest.raises(FileError, match=r"at most 8 MB; got 9,437,184 bytes"):
         state_file.read(b" " * (9 * 2**20))
+    with pytest.raises(FileError, match="at most 8 MB; this state has more"):
+        state_file.write("Lab", {"x": "1," * (5 * 2**20)})
 
 
 def test_a_broken_state_file_is_one_sentence_and_nothing_is_lost() -> None:

@@ -11,7 +11,9 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.runtime.session_manager import SessionClientDisconnectedError
 from streamlit.web.server.starlette.starlette_websocket import StarletteSessionClient
 from test_harm import finished
+from websockets.exceptions import ConnectionClosedError
 
+from benchmarks.session import Session
 from pages.ui import process, unread
 
 assert process  # it has wrapped Streamlit
@@ -70,5 +72,21 @@ def test_a_full_queue_is_emptied() -> None:
         while not socket.codes:
             await asyncio.sleep(0)
         await client.aclose()
+
+    finished(use())
+
+
+def test_a_message_of_more_than_8_mb_is_not_taken(server: str) -> None:
+    async def use() -> None:
+        async with Session(server) as one:
+
+            async def send() -> None:
+                await one._socket.send(bytes(9 * 2**20))
+                await one.open()
+
+            with pytest.raises(ConnectionClosedError) as closed:
+                await send()
+            assert closed.value.rcvd
+            assert closed.value.rcvd.code == 1009
 
     finished(use())

@@ -163,6 +163,8 @@ def keep_downloads() -> None:
         if scope["method"] != "GET" or not self.path.endswith(starlette_routes._ROUTE_MEDIA):
             await handle(self, scope, receive, send)
             return
+        # A part of a file would be a copy of it in memory, for as long as it is not read.
+        scope["headers"] = [(name, value) for name, value in scope["headers"] if name != b"range"]
         file_id = _id(scope["path_params"]["file_id"])
         _going[file_id] += 1
         try:

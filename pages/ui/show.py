@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TABLE_CELLS = 64 * 64  # a table of more is not made unasked
-LONG_TABLE_ROWS = MOST_CELLS // 4  # of a table that is unfolded: head, row, column and number
+LONG_TABLE_ROWS = MOST_CELLS // 16  # of a table that is unfolded; each has two names of up to 40 characters
 SPREADSHEET_ROWS = 2**20 - 1  # below a heading
 _PIECE = 2**15  # rows of a CSV file that are made at a time
 

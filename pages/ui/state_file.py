@@ -23,8 +23,17 @@ _AROUND = 10_000  # characters around them
 
 
 def write(page: str, state: dict[str, str]) -> str:
-    """The state file: the page's title, and the knobs that differ from their defaults, as they stand in a URL."""
-    return json.dumps({_MARK: 1, "page": page, "state": state}, ensure_ascii=False, indent=1)
+    """The state file: the page's title, and the knobs that differ from their defaults, as they stand in a URL.
+
+    Raises:
+        FileError: it would be larger than what is opened again.
+    """
+    text = json.dumps({_MARK: 1, "page": page, "state": state}, ensure_ascii=False, indent=1)
+    if len(text.encode(errors="replace")) > STATE_FILE_MB * 2**20:
+        raise FileError(
+            f"A state file has at most {STATE_FILE_MB} MB; this state has more: keep the files of your matrices instead."
+        )
+    return text
 
 
 def read(content: bytes) -> tuple[str, dict[str, str]]:
