@@ -1,21 +1,16 @@
-"""Everything that is allowed at its largest: pairs of knobs on every page, and many people at once, in 1 GiB of memory.
-
-usage: python -m benchmarks.maxima [--limit 1024] [--people 30] [--only pairs|many]
-
-Each must end in a picture or a sentence, and the server must live. Exits with 1 if anything else happened.
-"""
+"""Everything that is allowed at its largest: pairs of knobs on every page, and many people at once."""
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import itertools
 import random
-import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from urllib.parse import urlencode
 
+from benchmarks.attack import Attack
 from benchmarks.hostile import PAGES
 from benchmarks.server import Server
 from benchmarks.session import Run, Session
@@ -111,56 +106,44 @@ async def many(server: Server, page: str, links: list[dict[str, str]]) -> tuple[
     return sorted(await asyncio.gather(*map(one, links))), broken
 
 
-def crowds(people: int) -> dict[str, tuple[str, list[dict[str, str]]]]:
-    """Many people at once, each by name: the page, and the link of every one of them."""
-    text = {"text": natural(2048)}
-    return {
-        "the same link": ("", [text] * people),
-        "the same link, a class": ("", [{"text": natural(200)}] * people),
-        "different seeds": ("", [{**text, "seed": str(seed)} for seed in range(people)]),
-        "different seeds, as wide as may be": ("", [{**WIDE, "seed": str(seed)} for seed in range(people)]),
-        "all that is largest": (
-            "", [{"text": natural(2000), "d_model": "768", "mask": "causal", "seed": str(seed)} for seed in range(people)],
-        ),
-        "different seeds on Softmax": ("softmax", [{**WIDE, "seed": str(seed)} for seed in range(people)]),
-        "different seeds on Masks": ("masks", [{**text, "seed": str(seed)} for seed in range(people)]),
-        "different seeds on Heads": ("heads", [{**text, "seed": str(seed)} for seed in range(people // 5)]),
-    }  # fmt: skip
+async def crowd(server: Server, page: str = "", people: int = 30, seeds: bool = True, **link: str) -> list[str]:
+    """So many people at once, each with a seed of their own unless all have the same link."""
+    links = [link | ({"seed": str(seed)} if seeds else {}) for seed in range(people)]
+    seconds, broken = await many(server, page, links)
+    print(f"{people} on /{page} {said(link)}: median {seconds[len(seconds) // 2]:.1f} s, slowest {seconds[-1]:.1f} s")
+    return broken
 
 
-def main() -> int:
-    """Runs what was asked for and prints the table; 1 if something broke."""
-    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ask.add_argument("--limit", type=int, default=1024, help="MB of memory")
-    ask.add_argument("--people", type=int, default=30)
-    ask.add_argument("--only", choices=("pairs", "many"))
-    ask.add_argument("--share", type=float, default=1.0, help="of the pairs")
-    asked = ask.parse_args()
-    broken: list[str] = []
-    print("| in 1 GiB | seconds, median / slowest | peak MB | broken |\n|---|---|---|---|")
-    if asked.only != "many":
-        with Server(limit=asked.limit) as server:
-            began = time.monotonic()
-            wrong = asyncio.run(all_pairs(server, asked.share))
-            print(f"| pairs of maxima | {time.monotonic() - began:.0f} in all | {peak(server)} | {len(wrong)} |")
-            broken += wrong
-    for name, (page, links) in crowds(asked.people).items() if asked.only != "pairs" else ():
-        with Server(limit=asked.limit) as server:
-            asyncio.run(opened(server, page, {}))
-            seconds, wrong = asyncio.run(many(server, page, links))
-            took = f"{seconds[len(seconds) // 2]:.1f} / {seconds[-1]:.1f}"
-            print(f"| {len(links)} people, {name} | {took} | {peak(server)} | {len(wrong)} |", flush=True)
-            broken += wrong
-    for text in broken:
-        print(f"broken: {text[:500]}", file=sys.stderr)
-    return 1 if broken else 0
+async def widest(server: Server) -> list[str]:
+    """One link after the other that asks for all that a link can, and then some."""
+    wide = {key: KNOBS[key] for key in ("d_model", "heads", "d_k", "d_v")}
+    links = [(page, wide | more) for page in PAGES for more in ({}, {"text": natural(300)}, {"text": KNOBS["text"]})]
+    return [text for page, link in links for text in (await many(server, page, [link]))[1]]
 
 
-def peak(server: Server) -> str:
-    """The most memory that the server ever had, or how it ended."""
-    code = server.process.poll()
-    return f"{server.memory('VmHWM'):.0f}" if code is None else f"killed, exit {code}"
+async def texts(server: Server, how_many: int = 150) -> list[str]:
+    """One person with one long text after the other."""
+    words = natural(2048).split()
+    broken = []
+    for i in range(how_many):
+        broken += (await many(server, "", [{"text": " ".join((f"w{i}", *words[i:])), "heads": "1"}]))[1]
+    return broken
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+LONG = {"text": natural(2048)}
+ATTACKS = (
+    Attack("one link with everything at its widest, on every page", widest, 700),
+    Attack("every pair of knobs at their largest, on every page", all_pairs, 1024, {"share": 0.006}),
+    Attack("30 people open one link, 2,048 tokens", partial(crowd, seeds=False, **LONG), 1000, {}),
+    Attack("30 people open one link, 200 tokens", partial(crowd, seeds=False, text=natural(200)), 700),
+    Attack("30 people, 30 seeds, 2,048 tokens", partial(crowd, **LONG), 1000),
+    Attack("30 people, 30 seeds, as wide as may be", partial(crowd, **WIDE), 1000),
+    Attack(
+        "30 people, 30 seeds, all that is largest",
+        partial(crowd, text=natural(2000), d_model="768", mask="causal"),
+    ),
+    Attack("30 people, 30 seeds, as wide as may be, on Softmax", partial(crowd, page="softmax", **WIDE)),
+    Attack("30 people, 30 seeds, 2,048 tokens, on Masks", partial(crowd, page="masks", **LONG)),
+    Attack("6 people, 6 seeds, 2,048 tokens, on Heads", partial(crowd, page="heads", people=6, **LONG)),
+    Attack("150 long texts", texts, 800),
+)

@@ -20,12 +20,14 @@ CGROUPS = Path("/sys/fs/cgroup")
 class Server:
     """The running app, used with `with`; with `guard` nothing gets out, with `limit` it has that many MB of memory.
 
-    Another `script` of this folder runs with Streamlit's own settings, not with ours. What else is given are
-    environment variables of its own.
+    Another `script` of this folder runs with Streamlit's own settings, not with ours; `of` is another checkout of the
+    Lab. What else is given are environment variables of its own.
     """
 
-    def __init__(self, guard: bool = False, limit: int = 0, script: str = "", **environment: str) -> None:
-        self.guard, self.limit, self.script, self.environment = guard, limit, script, environment
+    def __init__(
+        self, guard: bool = False, limit: int = 0, script: str = "", of: Path = ROOT, **environment: str
+    ) -> None:
+        self.guard, self.limit, self.script, self.of, self.environment = guard, limit, script, of, environment
         self.group: Path | None = None
 
     def __enter__(self) -> Self:
@@ -47,7 +49,7 @@ class Server:
         with self._errors.open("wb") as errors:
             self.process = subprocess.Popen(
                 [*start, "run", str(script), *options],
-                cwd=self._folder.name if self.script else ROOT,  # where Streamlit looks for its settings
+                cwd=self._folder.name if self.script else self.of,  # where Streamlit looks for its settings
                 env={**os.environ, **self.environment},
                 stdout=errors,
                 stderr=subprocess.STDOUT,
@@ -79,6 +81,22 @@ class Server:
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{field}:"))
 
+    def processor(self) -> float:
+        """The seconds of processor that it has used so far."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def kills(self) -> int:
+        """How many processes its control group has killed because they had no memory left."""
+        names = ("memory.events", "memory.oom_control") if self.group else ()
+        lines = [
+            line
+            for name in names
+            if (file := Path(self.group or "", name)).exists()
+            for line in file.read_text().splitlines()
+        ]
+        return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
+
     def errors(self) -> str:
         """What the server has printed so far."""
         return self._errors.read_text(errors="replace") if self._errors.exists() else self.said
@@ -97,9 +115,9 @@ class Server:
 
 def _group(limit: int) -> Path | None:
     """A control group with this many MB of memory and no swap, or None where none can be made."""
-    for root, name in (
-        (CGROUPS, "memory.max"),
-        (CGROUPS / "memory", "memory.limit_in_bytes"),
+    for root, name, swap in (
+        (CGROUPS, "memory.max", "memory.swap.max"),
+        (CGROUPS / "memory", "memory.limit_in_bytes", "memory.memsw.limit_in_bytes"),
     ):
         group = root / f"attention-lab-{os.getpid()}"
         if not (root / "cgroup.procs").exists():  # a plain folder
@@ -107,6 +125,8 @@ def _group(limit: int) -> Path | None:
         try:
             group.mkdir()
             Path(group, name).write_text(str(limit * 2**20))
+            if Path(group, swap).exists():  # the first counts swap alone, the second both together
+                Path(group, swap).write_text("0" if swap.endswith("max") else str(limit * 2**20))
         except OSError:
             if group.is_dir():
                 group.rmdir()

@@ -19,7 +19,7 @@ from streamlit.proto.WidgetStates_pb2 import WidgetState
 from streamlit.runtime.state.session_state import STREAMLIT_INTERNAL_KEY_PREFIX
 from websockets.asyncio.client import ClientConnection, connect
 
-from benchmarks.wire import http, multipart, xsrf_token
+from benchmarks.wire import cookies, http, multipart
 
 # Which field of a widget's state holds its value, as Streamlit 1.67 reads it.
 _FIELDS = {
@@ -103,12 +103,13 @@ class Session:
         self._states: dict[str, WidgetState] = {}  # of every widget, as Streamlit's page sends them with each turn
 
     async def __aenter__(self) -> Self:
-        self.xsrf = await asyncio.to_thread(xsrf_token, self.base)
+        kept = await asyncio.to_thread(cookies, self.base)
+        self.xsrf = kept.get("_streamlit_xsrf", "none")
         self._socket: ClientConnection = await connect(
             self.base.replace("http", "ws", 1) + "/_stcore/stream",
             subprotocols=["streamlit", self.xsrf],  # type: ignore[list-item]  # a new type of str
             origin=self.base,  # type: ignore[arg-type]  # the same
-            additional_headers={"Cookie": f"_streamlit_xsrf={self.xsrf}"},
+            additional_headers={"Cookie": "; ".join(map("=".join, kept.items()))},
             max_size=2**28,
             open_timeout=self.timeout,
             proxy=None,

@@ -1,11 +1,15 @@
-"""Uploads that nobody has room for: under invented names, too many, too slow. Each must end in a refusal, and others go on."""
+"""Uploads that nobody has room for: under invented names, too many, too slow, too greedy. Each must end in a refusal, and others go on."""
 
 from __future__ import annotations
 
 import asyncio
+import io
 from contextlib import AsyncExitStack
 from urllib.parse import urlsplit
 
+import numpy
+
+from benchmarks.attack import Attack
 from benchmarks.server import Server
 from benchmarks.session import Session
 from benchmarks.wire import http, multipart
@@ -14,33 +18,42 @@ LARGE = 15 * 2**20  # bytes of one file; the server takes 16 MB
 SMALL = b"1,0\n0,1\n"
 FIELD = "matrices_file_x"
 MATRICES = "source=matrices"
+TAKEN = 204
+REFUSED = (0, *range(400, 500))  # 0: the connection was closed in the middle of a body that is too long
 
 
-async def invented(server: Server, files: int = 49) -> list[int]:
-    """Large files under names that nobody has handed out: their statuses."""
+def unrefused(statuses: list[int], *allowed: int) -> list[str]:
+    """What is no refusal among these statuses."""
+    return [f"an upload ended with status {one}" for one in statuses if one not in (*REFUSED, *allowed)]
+
+
+async def invented(server: Server, files: int = 49) -> list[str]:
+    """Large files under names that nobody has handed out."""
     body, kind = multipart("x.csv", b"1" * LARGE)
     async with Session(server.base, MATRICES) as one:
         await one.open()
         place = f"{server.base}/_stcore/upload_file/{one.id}"
-        return [
-            await asyncio.to_thread(http, "PUT", f"{place}/{i}", body, {"Content-Type": kind}, one.xsrf)
-            for i in range(files)
-        ]
+        return unrefused(
+            [
+                await asyncio.to_thread(http, "PUT", f"{place}/{i}", body, {"Content-Type": kind}, one.xsrf)
+                for i in range(files)
+            ]
+        )
 
 
-async def too_many(server: Server, people: int = 12, files: int = 3) -> list[int]:
-    """Each of these people uploads large files, all at once: their statuses."""
+async def too_many(server: Server, people: int = 12, files: int = 3) -> list[str]:
+    """Each of these people uploads large files, all at once."""
 
     async def person() -> list[int]:
-        async with Session(server.base, MATRICES) as one:
+        async with Session(server.base, MATRICES, timeout=300) as one:
             await one.open()
             return [(await one.upload(FIELD, "x.csv", b"1" * LARGE))[0] for _ in range(files)]
 
-    return [status for statuses in await asyncio.gather(*(person() for _ in range(people))) for status in statuses]
+    return unrefused([one for each in await asyncio.gather(*(person() for _ in range(people))) for one in each], TAKEN)
 
 
-async def stalled(server: Server, people: int = 8) -> tuple[list[int], int]:
-    """Uploads that stop in the middle: what each of them is answered, and another's small file meanwhile."""
+async def stalled(server: Server, people: int = 8) -> list[str]:
+    """Uploads that stop in the middle, and another's small file meanwhile."""
     async with AsyncExitStack() as stack:
         stalling = []
         for _ in range(people):
@@ -51,7 +64,8 @@ async def stalled(server: Server, people: int = 8) -> tuple[list[int], int]:
         other = await stack.enter_async_context(Session(server.base, MATRICES, timeout=120))
         await other.open()
         status, _ = await other.upload(FIELD, "x.csv", SMALL)
-        return await asyncio.gather(*stalling), status
+        broken = unrefused(await asyncio.gather(*stalling))
+        return broken if status == TAKEN else [*broken, f"another's small file ended with status {status}"]
 
 
 async def _stall(one: Session) -> int:
@@ -71,3 +85,74 @@ async def _stall(one: Session) -> int:
         return 0
     finally:
         request.close()
+
+
+async def lying(server: Server) -> list[str]:
+    """Uploads that are wrong as requests; each must be refused by its status."""
+    broken = []
+    async with Session(server.base, MATRICES) as session:
+        await session.open()
+        place = f"{server.base}/_stcore/upload_file/{session.id}"
+        body, kind = multipart("x.csv", b"1,2")
+        large, _ = multipart("x.csv", b"1," * (17 * 2**19))
+        asked = {
+            "17 MB": ("PUT", f"{place}/1", large, {"Content-Type": kind}, session.xsrf),
+            "no token": ("PUT", f"{place}/1", body, {"Content-Type": kind}, ""),
+            "no such session": ("PUT", f"{server.base}/_stcore/upload_file/x/1", body, {"Content-Type": kind}, session.xsrf),
+            "no multipart": ("PUT", f"{place}/1", body, {"Content-Type": "text/plain"}, session.xsrf),
+            "no boundary": ("PUT", f"{place}/1", body, {"Content-Type": "multipart/form-data"}, session.xsrf),
+            "another boundary": ("PUT", f"{place}/1", body, {"Content-Type": f"{kind}x"}, session.xsrf),
+            "two files": ("PUT", f"{place}/1", body.replace(b"--edge--\r\n", b"") + body.replace(b"file", b"other", 1), {"Content-Type": kind}, session.xsrf),
+            "a way up": ("PUT", f"{place}/..%2f..%2f..%2fx", body, {"Content-Type": kind}, session.xsrf),
+            "a static file above": ("GET", f"{server.base}/app/static/..%2f..%2fapp.py", None, {}, session.xsrf),
+        }  # fmt: skip
+        for name, request in asked.items():
+            status = await asyncio.to_thread(http, *request)
+            if status not in REFUSED:
+                broken.append(f"a request with {name} ended with status {status}, not with a refusal")
+    if "Traceback" in server.errors():
+        broken.append(f"the server's log after the lying requests: {server.errors()[-1500:]}")
+    return broken
+
+
+async def greedy(server: Server) -> list[str]:
+    """Files that are small and become large when they are taken apart: as matrices, and as states."""
+    lines, braces = b"12\n" * (15 * 2**20 // 3), b'{"a":' * (3 * 2**20)
+    broken = []
+    for key, name, data in (
+        (FIELD, "x.csv", lines),
+        ("open_state_0", "x.json", braces),
+        ("open_state_0", "y.json", lines),
+    ):
+        async with Session(server.base, MATRICES, timeout=300) as one:
+            await one.open()
+            status, run = await one.upload(key, name, data)
+            broken += unrefused([status], TAKEN)
+            broken += run.exceptions or ([] if run.sentences else [f"{name}: no sentence"]) if run else []
+    return broken
+
+
+async def temperatures(server: Server, turns: int = 100, size: int = 290) -> list[str]:
+    """Three matrices of one's own, 1 MB in all, then the temperature so many times."""
+    file = io.BytesIO()
+    numpy.save(file, numpy.random.default_rng(0).normal(size=(size, size)).astype("float32"))
+    async with Session(server.base, f"{MATRICES}&given=Q%2C+K+and+V", timeout=300) as one:
+        run = await one.open()
+        for key in ("query", "key", "value"):
+            status, run = await one.upload(f"matrices_file_{key}", f"{key}.npy", file.getvalue())
+            if not run:
+                return [f"{key}.npy ended with status {status}"]
+        broken = [] if run.figures else [f"no picture, but {run.sentences}"]
+        for turn in range(turns):
+            broken += (await one.turn(temperature=round(0.1 + turn * 0.05, 2))).exceptions
+        return broken
+
+
+ATTACKS = (
+    Attack("49 files of 15 MB under invented names", invented, 500, {"files": 5}),
+    Attack("12 people upload three files of 15 MB each", too_many, 700),
+    Attack("8 uploads that stop in the middle", stalled, 550),
+    Attack("uploads that are wrong as requests", lying, 450, {}),
+    Attack("16 MB of lines, of braces, as matrix and as state", greedy, 500, {}),
+    Attack("three matrices, 1 MB in all, then 100 temperatures", temperatures, 500, {"turns": 3, "size": 100}),
+)

@@ -29,11 +29,11 @@ def http(
         return 0
 
 
-def xsrf_token(base: str) -> str:
-    """The token that the server gives a page with its first answers."""
+def cookies(base: str) -> dict[str, str]:
+    """The cookies that a page gets with its first answers: the server's token, and the proxy's route if there is one."""
     with _opener().open(f"{base}/_stcore/health", timeout=30) as answer:
-        cookies = answer.headers.get_all("Set-Cookie") or []
-    return next((cookie.split(";")[0].partition("=")[2] for cookie in cookies if "xsrf" in cookie), "none")
+        given = answer.headers.get_all("Set-Cookie") or []
+    return dict(cookie.split(";")[0].split("=", 1) for cookie in given)
 
 
 def _opener() -> urllib.request.OpenerDirector:

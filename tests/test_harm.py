@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
-from benchmarks import fifty, guard, harm, load
+from benchmarks import fifty, guard, harm, load, visits
+from benchmarks.attack import Attack, suffer
 from benchmarks.hostile import Hostile, inputs
 from benchmarks.server import Server
 from benchmarks.session import Run, Session
+
+LIMIT = 1024  # MB, what the manifests give a replica
 
 
 def finished(work: Coroutine[Any, Any, Any]) -> Any:
@@ -24,26 +27,39 @@ def finished(work: Coroutine[Any, Any, Any]) -> Any:
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[Server]:
-    with Server(guard=True) as server:
+    with Server(guard=True, limit=LIMIT) as server:
         yield server
 
 
-def test_hostile_inputs_end_in_a_picture_or_a_sentence(guarded: Server) -> None:
-    verdict = harm.Verdict()
-    given = inputs(36, ("url", "text", "knob", "upload"))
-    assert len(set(given)) == 36
-    finished(harm.judge(guarded, given, verdict))
-    assert not verdict.broken
-    assert verdict.pictures
-    assert verdict.sentences
-    assert guarded.memory("VmHWM") < harm.MOST_MEMORY
+@pytest.mark.parametrize("attack", [one for one in harm.ATTACKS if one.slice is not None], ids=lambda one: one.name)
+def test_an_attack_ends_in_pictures_and_sentences_and_nobody_notices(guarded: Server, attack: Attack) -> None:
+    cost = finished(suffer(guarded, attack, **attack.slice or {}))
+    assert not cost.broken
+    assert cost.peak < LIMIT
+    assert cost.slowest
     assert not guarded.refused()
 
 
-def test_lying_upload_requests_are_refused(guarded: Server) -> None:
-    verdict = harm.Verdict()
-    assert finished(harm.lying_requests(guarded, verdict))
-    assert not verdict.broken
+def test_what_goes_wrong_in_an_attack_is_found(guarded: Server) -> None:
+    async def fails(server: Server) -> list[str]:
+        return ["no such file"]
+
+    async def raises(server: Server) -> list[str]:
+        raise OSError("no socket")
+
+    assert finished(suffer(guarded, Attack("fails", fails))).broken == ["no such file"]
+    assert finished(suffer(guarded, Attack("raises", raises))).broken == ["OSError no socket"]
+
+
+def test_a_process_that_is_killed_is_seen_and_not_waited_for(guarded: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def dies(server: Server) -> list[str]:
+        monkeypatch.setattr(server.process, "poll", lambda: -9)
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    cost = finished(suffer(guarded, Attack("dies", dies)))
+    assert cost.ended.startswith("killed after")
+    assert "exit -9" in cost.broken[0]
 
 
 def test_the_inputs_are_the_same_in_every_run() -> None:
@@ -51,16 +67,16 @@ def test_the_inputs_are_the_same_in_every_run() -> None:
 
 
 def test_what_must_not_happen_is_found(guarded: Server) -> None:
-    verdict = harm.Verdict()
-    finished(harm.judge(guarded, [Hostile("text", "", "", (("no such knob", "x"),))], verdict))
+    verdict = visits.Verdict()
+    finished(visits.judge(guarded, [Hostile("text", "", "", (("no such knob", "x"),))], verdict))
     assert "no such knob" in verdict.broken[0]
-    assert harm._wrong(Run(figures=1, exceptions=["x"]))
-    assert harm._wrong(Run())
+    assert visits._wrong(Run(figures=1, exceptions=["x"]))
+    assert visits._wrong(Run())
 
 
 def test_true_is_not_taken_for_a_whole_number(guarded: Server) -> None:
-    verdict = harm.Verdict()
-    finished(harm.judge(guarded, [Hostile("knob", "", "", (("seed", True),))], verdict))
+    verdict = visits.Verdict()
+    finished(visits.judge(guarded, [Hostile("knob", "", "", (("seed", True),))], verdict))
     assert not verdict.broken
 
 

@@ -1,0 +1,97 @@
+"""What an attack is: something done to a server of its own in 1 GiB of memory, while somebody else turns a knob."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.server import Server
+from benchmarks.session import Session
+
+PATIENCE = 1800  # seconds, for all of an attack
+MOST_SECONDS = 30  # for a turn of somebody else, on a machine with other work to do
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One way to take the Lab away from the others.
+
+    Attributes:
+        does: what is done to a server, as sizes say; it gives what must not have happened, and only that.
+        mb: what the process may weigh at its peak.
+        slice: the sizes of the part that the tests run, or None where they run none.
+        guard: whether connections to the outside, pickles and processes are refused meanwhile.
+    """
+
+    name: str
+    does: Callable[..., Awaitable[list[str]]]
+    mb: int = 1024
+    slice: Mapping[str, Any] | None = None
+    guard: bool = False
+
+
+@dataclass
+class Cost:
+    """What an attack has cost: MB before and at the peak, seconds of processor, and of the others' slowest turn."""
+
+    before: float = 0
+    peak: float = 0
+    processor: float = 0
+    slowest: float = 0
+    ended: str = ""  # how the process did, if it did
+    broken: list[str] = field(default_factory=list)
+
+
+async def suffer(server: Server, attack: Attack, **sizes: Any) -> Cost:
+    """Does it to the server: what it cost, and what broke, which may be that the process is dead."""
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(64))
+    cost, began = Cost(), 0.0
+
+    async def watches() -> None:
+        while server.process.poll() is None:
+            with suppress(OSError, StopIteration):  # it has just died
+                cost.peak = max(cost.peak, server.memory("VmHWM"))
+                cost.processor = server.processor() - used
+            await asyncio.sleep(0.1)
+
+    async def lives() -> None:
+        for number in itertools.count():
+            clicked = time.monotonic()
+            run = await other.turn(temperature=0.5 + number % 7 / 10)
+            cost.slowest = max(cost.slowest, time.monotonic() - clicked)
+            cost.broken += [f"somebody else sees {text}" for text in run.exceptions]
+            if work.done():
+                return
+            await asyncio.sleep(1)
+
+    async with Session(server.base, timeout=PATIENCE) as other:
+        await other.open()  # what a first page costs is nobody's harm
+        cost.before, used, began = server.memory(), server.processor(), time.monotonic()
+        work = asyncio.ensure_future(attack.does(server, **sizes))
+        life, death = asyncio.create_task(lives()), asyncio.create_task(watches())
+        await asyncio.wait((work, death), timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(
+            (work, life), timeout=0 if server.process.poll() else MOST_SECONDS
+        )  # SIGTERM may be the attack
+        seconds, code = time.monotonic() - began, server.process.poll()
+        if not code and work.done():
+            cost.broken += (
+                work.result() if not work.exception() else [f"{type(work.exception()).__name__} {work.exception()}"]
+            )
+        elif not code:
+            cost.broken.append(f"it did not end within {PATIENCE} s")
+        if code is None and (not life.done() or life.exception()):
+            cost.broken.append(f"somebody else got no answer: {life.exception() if life.done() else cost.slowest}")
+        for task in (work, life, death):
+            task.cancel()
+        await asyncio.gather(work, life, death, return_exceptions=True)
+    if code or server.kills():
+        cost.ended = f"killed after {seconds:.0f} s"
+        cost.broken.append(f"{cost.ended}: exit {code}, {server.kills()} times for its memory")
+    return cost
