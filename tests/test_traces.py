@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from cachetools import LRUCache
 from test_turns import in_threads
 
 from attention import AttentionConfig, ConfigError, Matrices, Source, TextError, Trace, TypedText
@@ -141,6 +142,26 @@ def test_a_trace_that_the_cache_cannot_hold_is_made_once_in_a_run(monkeypatch: p
     before = seen.made
     trace_of(Counted(large=True))
     assert seen.made == before + 1  # the next run makes its own
+
+
+def test_there_is_room_for_a_trace_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    before: list[float] = []
+    made = TypedText.trace
+
+    def trace(self: TypedText, scores: Trace | None = None) -> Trace:
+        before.append(traces._KEPT.currsize + self.needs)
+        return made(self, scores)
+
+    small = LRUCache[Any, Any](2**20, getsizeof=traces._weight)
+    for one in (traces._trace_of, traces._scores_of):
+        monkeypatch.setattr(one, "cache", small)
+    monkeypatch.setattr(traces, "_KEPT", small)
+    monkeypatch.setattr(TypedText, "trace", trace)
+    for seed in range(8):
+        trace_of(TypedText("w " * 100, AttentionConfig(n_heads=1, seed=seed)))
+    assert len(before) == 8
+    assert max(before) <= small.maxsize
+    assert small
 
 
 def test_what_is_refused_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

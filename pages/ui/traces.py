@@ -102,27 +102,37 @@ def _kept(key: bytes) -> Any:
 @cached(_KEPT, key=_key, condition=_CHANGED)
 def _trace_of(source: Source) -> Trace:
     with _MAKING:
-        trace = source.trace(_scores_of(source.unturned)) if isinstance(source, Turnable) else source.trace()
-        if trace.nbytes > _LARGE:
+        if not isinstance(source, Turnable):
+            return source.trace()
+        if source.needs > _LARGE:
             gc.collect()  # finished runs are cycles, and may hold large figures; Streamlit's own collection is off
-        if trace.nbytes > _LAST_ONLY:
-            _forget_turns_of(trace)
-    return trace
-
-
-def _forget_turns_of(trace: Trace) -> None:
-    """Takes out what was made of the same scores before: who drags a temperature along would fill the cache with it."""
-    made_of = trace.layers[0].scores
-    with _CHANGED:
-        for key, kept in list(_KEPT.items()):
-            layers = getattr(kept, "layers", ())
-            if layers and layers[0].scores is made_of and layers[0].weights is not None:
-                del _KEPT[key]
+        scores = _scores_of(source.unturned)
+        if source.needs > _LAST_ONLY:
+            _forget_turns_of(scores)
+        _make_room(source.needs)
+        return source.trace(scores)
 
 
 @cached(_KEPT, key=lambda source: _key(source, "scores"), condition=_CHANGED)
 def _scores_of(unturned: Turnable) -> Trace:
+    _make_room(unturned.needs)
     return unturned.scores()
+
+
+def _forget_turns_of(scores: Trace) -> None:
+    """Takes out what was made of these scores: who drags a temperature along would fill the cache with it."""
+    with _CHANGED:
+        for key, kept in list(_KEPT.items()):
+            layers = getattr(kept, "layers", ())
+            if kept is not scores and layers and layers[0].scores is scores.layers[0].scores:
+                del _KEPT[key]
+
+
+def _make_room(needs: int) -> None:
+    """Takes out what was asked for longest ago, before what needs so many bytes is made and not after."""
+    with _CHANGED:
+        while _KEPT and _KEPT.currsize + needs > _KEPT.maxsize:
+            _KEPT.popitem()
 
 
 @cached(_KEPT, key=lambda source: _key(source, "scaling"), condition=_CHANGED)
