@@ -53,7 +53,8 @@ def test_a_server_that_dies_twice_during_a_run_is_not_asked_a_third_time(browser
     dies_after(lambda: (page.goto(first), page.wait_for_function(in_a_run)))
     assert "paused" not in page.url
     page.wait_for_function("document.querySelector('[data-testid=stApp]').dataset.testConnectionState !== 'CONNECTED'")
-    dies_after(lambda: (watch_runs(page), wait_for_run(page)))
+    watch_runs(page)  # before there is a server, which the page may find before the test does
+    dies_after(lambda: wait_for_run(page))
     with running_process(port):
         expect(page.get_by_text("Twice in a row the server went away")).to_be_visible()
         assert parse_qs(urlsplit(page.url).query) == {"heads": ["8"], "text": ["too much"], "paused": ["1"]}
@@ -62,8 +63,8 @@ def test_a_server_that_dies_twice_during_a_run_is_not_asked_a_third_time(browser
         settled(page)
     # Servers that go while nobody's run is in progress, as with a deploy, pause nothing.
     for _ in range(2):
+        watch_runs(page)
         with running_process(port):
-            watch_runs(page)
             wait_for_run(page)
             settled(page)
     assert "paused" not in page.url
