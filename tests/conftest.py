@@ -34,9 +34,11 @@ from playwright.sync_api import (
     sync_playwright,
 )
 from playwright.sync_api import TimeoutError as TooLong
-from replicas import Replicas, Visitor, running_proxy
+from replicas import Replicas, Visitor
 from streamlit.testing.v1 import AppTest
 from xdist.scheduler import LoadScopeScheduling
+
+from benchmarks.proxy import running_proxy
 
 # As the server does: with more threads BLAS sums in another order, and the last bit differs.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
