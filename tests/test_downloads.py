@@ -6,6 +6,7 @@ import asyncio
 import threading
 import urllib.request
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -179,9 +180,18 @@ def test_files_are_kept_for_a_while_and_within_a_budget(files: Files, monkeypatc
         assert [files.kept(one) for one in made] == [False, True, True]
         large = await files.ask(files.offer(lambda: "x" * 3_000_000))
         assert [files.kept(one) for one in (*made, large)] == [False, False, False, True]
-        downloads._going[downloads._id(large.deferred_file.url)] = 1
-        assert "on their way" in (await files.ask(files.offer(lambda: "y"))).error_msg
-        downloads._going.clear()
+        async with asyncio.timeout(60) as reads:
+            since = asyncio.get_running_loop().time()
+            downloads._going[reads] = downloads._id(large.deferred_file.url), since
+            assert "on their way" in (await files.ask(files.offer(lambda: "y"))).error_msg
+            monkeypatch.setattr(downloads, "KEPT", -1)
+            files.manager.remove_orphaned_files()
+            assert files.kept(large)
+            downloads._going[reads] = downloads._id(large.deferred_file.url), since - downloads.GRACE
+            with suppress(asyncio.CancelledError):
+                assert not (await files.ask(files.offer(lambda: "y"))).error_msg
+                await asyncio.Event().wait()
+        assert reads.expired()
         monkeypatch.setattr(downloads, "KEPT", -1)
         files.manager.remove_orphaned_files()
         assert not files.kept(large)

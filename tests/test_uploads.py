@@ -9,8 +9,9 @@ from types import SimpleNamespace
 import pytest
 from starlette.applications import Starlette
 from starlette.types import Message
-from streamlit.proto.Common_pb2 import FileUploaderState
+from streamlit.proto.Common_pb2 import FileUploaderState, FileURLs
 from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileManager
+from streamlit.runtime.uploaded_file_manager import UploadedFile, UploadedFileRec
 from streamlit.web.server.starlette import starlette_routes
 from test_harm import finished
 
@@ -52,6 +53,23 @@ def test_a_file_that_is_gone_is_a_sentence(server: str) -> None:
 
     for field in ("open_state_0", "matrices_file_x"):
         assert any(uploads.GONE in sentence.replace("\\", "") for sentence in finished(said(field)))
+
+
+def test_what_has_been_read_takes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    manager = MemoryUploadedFileManager("")
+    for name in ("a", "b"):
+        manager.add_file("s", UploadedFileRec(name, f"{name}.csv", "text/csv", MATRIX))
+    context = SimpleNamespace(session_id="s", uploaded_file_mgr=manager)
+    monkeypatch.setattr(uploads, "get_script_run_ctx", lambda: context)
+    [first] = manager.get_files("s", ["a"])
+    file = UploadedFile(first, FileURLs())
+    assert uploads.content(file) == MATRIX
+    assert not file.getvalue()
+    assert manager._total_bytes == len(MATRIX)
+    assert [file.file_id for file in manager.get_files("s", ["a", "b"])] == [
+        "a",
+        "b",
+    ]  # or the next run finds it deleted
 
 
 class Upload:

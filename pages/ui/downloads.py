@@ -33,6 +33,7 @@ from pages.ui.limits import DOWNLOADS_MB, EXPORTS_WAITING, LARGEST_FILE_MB
 KEPT = 60.0  # seconds that a file waits for its browser, and that a button works which the page has drawn anew
 PATIENCE = 60.0  # seconds that a browser may be slower than `PACE`
 PACE = 2**17  # bytes a second
+GRACE = 20.0  # seconds that a browser has in any case, also where others need the room
 _BUTTONS = 32  # of one session that are kept so; they hold what their page knows
 _SENT = 2**17  # bytes in a piece
 
@@ -40,7 +41,7 @@ _one = asyncio.Lock()
 _waiting: Counter[str] = Counter()  # files, by session
 _asking: ContextVar[str] = ContextVar("asking", default="")  # the session that a file is made for
 _unused: dict[str, float] = {}  # files and buttons that no page shows any more, and since when
-_going: Counter[str] = Counter()  # how often each file is on its way, by its address
+_going: dict[asyncio.Timeout, tuple[str, float]] = {}  # what ends an answer: the file on its way, and since when
 
 
 def _there(session: str) -> bool:
@@ -81,8 +82,7 @@ async def _made(handler: DeferredFileHandler, file_id: str, session: str) -> str
         if not _there(session):
             raise FileError("This page is gone: open it again.")
         manager = handler._get_media_file_mgr()
-        if _bytes(manager, _going) > DOWNLOADS_MB * 2**20:
-            raise FileError("The files of others are still on their way: click again in a minute.")
+        _make_room(manager)
         if file_id not in manager._deferred_callables:
             raise FileError("The page has changed meanwhile: click again.")
         _asking.set(session)
@@ -92,6 +92,22 @@ async def _made(handler: DeferredFileHandler, file_id: str, session: str) -> str
         return url
     finally:
         _one.release()
+
+
+def _make_room(manager: MediaFileManager) -> None:
+    """Gives up who has been reading longest, while what is on its way takes too much room.
+
+    Raises:
+        FileError: nobody has been reading for long.
+    """
+    now = asyncio.get_running_loop().time()
+    for limit, (_, since) in [*_going.items()]:  # the oldest first
+        if _bytes(manager, {one for one, _ in _going.values()}) <= DOWNLOADS_MB * 2**20:
+            return
+        if now - since < GRACE:
+            raise FileError("The files of others are still on their way: click again in a moment.")
+        limit.reschedule(now)
+        del _going[limit]
 
 
 def _id(url: str) -> str:
@@ -106,12 +122,13 @@ def _bytes(manager: MediaFileManager, ids: Iterable[str]) -> int:
 def _outdated(manager: MediaFileManager, unused: set[str]) -> set[str]:
     """Those of the unused files that need not be kept: they are old, or newer ones have taken the room."""
     now, room = monotonic(), DOWNLOADS_MB * 2**20
+    going = {one for one, _ in [*_going.values()]}
     downloads = [one for one in unused if manager._file_metadata[one].kind == MediaFileKind.DOWNLOADABLE]
     since = {one: _unused.setdefault(one, now) for one in downloads}
     kept: set[str] = set()
     for one in sorted(downloads, key=since.__getitem__, reverse=True):
         room -= _bytes(manager, [one])
-        if one in _going or (now - since[one] < KEPT and (room >= 0 or not kept)):
+        if one in going or (now - since[one] < KEPT and (room >= 0 or not kept)):
             kept.add(one)
     return unused - kept
 
@@ -165,16 +182,14 @@ def keep_downloads() -> None:
             return
         # A part of a file would be a copy of it in memory, for as long as it is not read.
         scope["headers"] = [(name, value) for name, value in scope["headers"] if name != b"range"]
-        file_id = _id(scope["path_params"]["file_id"])
-        _going[file_id] += 1
         try:
-            await handle(self, scope, receive, _patient(send))
+            async with asyncio.timeout(PATIENCE) as limit:
+                _going[limit] = _id(scope["path_params"]["file_id"]), asyncio.get_running_loop().time()
+                await handle(self, scope, receive, _in_pieces(send, limit))
         except TimeoutError:  # nobody reads: the connection is closed by whoever finds the answer unfinished
             pass
         finally:
-            _going[file_id] -= 1
-            if not _going[file_id]:
-                del _going[file_id]
+            _going.pop(limit, None)
 
     # Wrapped on purpose, see above.
     DeferredFileHandler.handle = made  # type: ignore[method-assign]
@@ -183,19 +198,19 @@ def keep_downloads() -> None:
     Route.handle = sent  # type: ignore[method-assign]
 
 
-def _patient(send: Send) -> Send:
+def _in_pieces(send: Send, limit: asyncio.Timeout) -> Send:
     """Sends a body piece by piece, each when the one before has gone; a slow reader needs no memory then."""
-    began, gone = asyncio.get_running_loop().time(), 0
 
     async def in_turn(message: Message) -> None:
-        nonlocal gone
         body = message.get("body", b"")
-        for start in range(0, max(1, len(body)), _SENT):
-            piece = {**message, "body": body[start : start + _SENT]} if body else message
-            if start + _SENT < len(body):
-                piece["more_body"] = True
-            async with asyncio.timeout_at(began + PATIENCE + gone / PACE):
-                await send(piece)
-            gone += len(piece.get("body", b""))
+        for start in range(0, len(body), _SENT):
+            piece = body[start : start + _SENT]
+            await send(
+                {**message, "body": piece, "more_body": start + _SENT < len(body) or message.get("more_body", False)}
+            )
+            if (until := limit.when()) is not None and not limit.expired():
+                limit.reschedule(until + len(piece) / PACE)
+        if not body:
+            await send(message)
 
     return in_turn

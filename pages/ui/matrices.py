@@ -7,15 +7,14 @@ from typing import Any
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
-from streamlit.runtime.uploaded_file_manager import DeletedFile
 
-from attention import AttentionError, FileError, MatrixError
+from attention import AttentionError, MatrixError
 from attention.given import fitted, said
 from attention.matrix import Matrix
 from attention.matrix_text import ENDINGS, parse, read, write
 from attention.sources.matrices import SYMBOLS
+from pages.ui import uploads
 from pages.ui.knobs import Knobs, asked_for, locked
-from pages.ui.uploads import GONE
 
 LONGEST_IN_LINK = 500  # characters of one matrix; five of them are a long link already
 LONGEST_IN_FIELD = 20_000  # characters; more would make the field slow, and is shown by its size only
@@ -199,11 +198,9 @@ def _uploaded(name: str) -> None:
     if file is None:
         return
     try:
-        if isinstance(file, DeletedFile):
-            raise FileError(GONE)
-        keep(name, write(read(file.getvalue(), file.name, SYMBOLS[name])))
+        keep(name, write(read(uploads.content(file), file.name, SYMBOLS[name])))
     except AttentionError as error:
-        st.session_state[f"matrices_problem_{name}"] = error
+        st.session_state[f"matrices_problem_{name}"] = type(error)(str(error))  # its traceback holds the whole text
 
 
 def _keep_all(matrices: dict[str, Matrix]) -> None:

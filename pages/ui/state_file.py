@@ -6,13 +6,12 @@ import json
 import re
 
 import streamlit as st
-from streamlit.runtime.uploaded_file_manager import DeletedFile
 
 from attention import AttentionError, FileError
+from pages.ui import uploads
 from pages.ui.inputs import DEFAULTS
 from pages.ui.knobs import asked_for, in_url
 from pages.ui.limits import STATE_FILE_MB
-from pages.ui.uploads import GONE
 
 _MARK = "attention lab"  # the first key of the file; its value is the version of the format
 _OF_A_PAGE = re.compile(r"(?:lab|heads|masks|softmax|reference)_[a-z_]{1,40}")
@@ -85,9 +84,7 @@ def _opened() -> None:
     if file is None:
         return
     try:
-        if isinstance(file, DeletedFile):
-            raise FileError(GONE)
-        page, state = read(file.getvalue())
+        page, state = read(uploads.content(file))
     except AttentionError as error:
         st.session_state["state_file_problem"] = str(error)
         return

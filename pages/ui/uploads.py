@@ -22,9 +22,12 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 from streamlit import runtime
 from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileManager
-from streamlit.runtime.uploaded_file_manager import UploadFileUrlInfo
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+from streamlit.runtime.uploaded_file_manager import DeletedFile, UploadedFile, UploadFileUrlInfo
 from streamlit.web.server.starlette import starlette_routes
 
+from attention import FileError
+from pages.ui import turns
 from pages.ui.limits import UPLOADED_MB, UPLOADED_MB_OF_ONE, UPLOADS_AT_ONCE
 
 PATIENCE = 20.0  # seconds in which `PROGRESS` must come
@@ -116,6 +119,26 @@ def _patient(receive: Receive) -> Receive:
         return message
 
     return next_message
+
+
+def content(file: UploadedFile | DeletedFile) -> bytes:
+    """What an uploaded file holds; it is read once, and gives its room back.
+
+    Raises:
+        FileError: this server does not have it.
+    """
+    if isinstance(file, DeletedFile):
+        raise FileError(GONE)
+    with (
+        turns.alone() if file.size > SMALL else nullcontext()
+    ):  # to its end this run is the only one that reads a large one
+        data = file.getvalue()
+    if (context := get_script_run_ctx()) and isinstance(context.uploaded_file_mgr, MemoryUploadedFileManager):
+        session, manager = context.session_id, context.uploaded_file_mgr
+        for there in manager.get_files(session, [file.file_id]):
+            manager.add_file(session, there._replace(data=b""))
+    file.truncate(0)  # the session's state keeps this
+    return data
 
 
 def bound_uploads() -> None:
