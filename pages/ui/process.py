@@ -27,9 +27,9 @@ from pages.ui.uploads import bound_uploads
 # thread per request is faster for everybody, and up to 20 times where the processors are busy.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-_ALLOCATOR = {-8: 1, -3: 2**24, -1: 2**25}  # M_ARENA_MAX, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h
+_ALLOCATOR = {-8: 1, -3: 5 * 2**20, -1: 2**25}  # M_ARENA_MAX, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h
 # glibc gives every thread a heap of its own, and keeps in each what was freed there: thirty people with long texts needed
-# 1 GiB where 600 MB do. So there is one heap, what is larger than 16 MB stays out of it, and 32 MB that are free leave it.
+# 1 GiB where 600 MB do. So there is one heap, what is larger than 5 MB stays out of it, and 32 MB that are free leave it.
 if allocator := getattr(ctypes.CDLL(None), "mallopt", None):
     for parameter, value in _ALLOCATOR.items():
         allocator(parameter, value)
