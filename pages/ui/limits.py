@@ -59,6 +59,6 @@ UPLOADS_AT_ONCE = 4
 EXPORTS_WAITING = 2  # of one session, beside the one that this process makes
 EXPORT_MB = 64  # of all steps in one file; beyond, it has one head
 LARGEST_FILE_MB = 128  # that is made at all
-DOWNLOADS_MB = 64  # of files that are kept until they have arrived, and of those that arrive slowly twice as much
+DOWNLOADS_MB = 64  # of files that wait for their browsers; while as many are on their way, the slowest give way
 MOST_CELLS = 512 * 512  # of a table on a page
 UNREAD_MB = 96  # of messages that the pages of all sessions have not yet read
