@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from attention import NumbersError, TypedText, charts, lessons
+from attention import AttentionError, NumbersError, TypedText, charts, lessons
 from pages.ui import inputs, show
 from pages.ui.knobs import Knobs
 from pages.ui.start import start
@@ -45,15 +45,20 @@ st.markdown("## Why we scale")
 text = page.source if isinstance(page.source, TypedText) else TypedText(str(inputs.DEFAULTS["text"]))
 if text is page.source:
     show.controls(page.around(only=("temperature", "mask", "d_model", "seed")))
-scaling = scaling_of(text)
 picture, words = st.columns([3, 2])
-with picture:
-    show.figures([charts.scaling_maps(scaling)], "softmax_scaling")
 with words:
     st.markdown(lessons.WHY_SCALE)
     st.markdown("\n".join(f"- **{init}**: {looks}" for init, looks in lessons.LOOKS.items()))
-    st.caption(" ".join(scaling.notes))
-show.twin(scaling.frame(), "softmax_scaling_table")
+try:
+    scaling = scaling_of(text)
+except AttentionError as error:  # the source's own init may be the only one that is small enough
+    with picture:
+        show.problem(str(error))
+else:
+    with picture:
+        show.figures([charts.scaling_maps(scaling)], "softmax_scaling")
+    words.caption(" ".join(scaling.notes))
+    show.twin(scaling.frame(), "softmax_scaling_table")
 
 if row:
     st.markdown("## Why we subtract the maximum")

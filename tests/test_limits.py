@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 from weakref import ref
 
@@ -122,3 +123,44 @@ def test_a_session_that_is_still_open_keeps_no_trace_from_leaving(page: str) -> 
     assert [one() for one in mine] == [None] * len(mine)
     turn(app, head=1)  # and the page works on
     assert not app.exception
+
+
+def test_where_only_the_chosen_init_is_small_enough_softmax_says_so_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sidebar, "MAX_TRACE_MB", 8)
+    app = opened("pages/softmax.py", init="identity", d_model="1024")
+    assert not app.exception
+    assert [error.value.startswith("All steps need at most 8 MB here") for error in app.error] == [True]
+    assert len(drawn(app)) == 4, "the rest of the page stays"
+
+
+MAXIMA: dict[str, Any] = {
+    "tokens": limits.MAX_TOKENS, "text2": limits.MAX_TOKENS, "d_model": limits.MAX_D_MODEL, "n_heads": limits.MAX_HEADS,
+    "d_k": limits.MAX_D_MODEL, "d_v": limits.MAX_D_MODEL, "dropout": 0.9, "positions": "sinusoidal", "mask": "causal", "pad": True,
+}  # fmt: skip
+
+
+def counted(knobs: dict[str, Any]) -> str:
+    """Why a source with these knobs is refused before it is made; empty where it may be."""
+    texts = [
+        " ".join(f"w{i % 500}" for i in range(knobs.get(name, few))) for name, few in (("tokens", 9), ("text2", 0))
+    ]
+    of_config = {name: value for name, value in knobs.items() if name not in ("tokens", "text2", "pad")}
+    most = limits.MAX_TRACE_MB * 2**20
+    try:
+        config = AttentionConfig(**of_config)
+        source = TypedText(texts[0], config, texts[1], True, limits.MAX_TOKENS, 0, "pad" in knobs, most).showing(0)
+        assert source.needs <= most
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def test_every_pair_of_maxima_is_counted_or_refused_in_a_sentence() -> None:
+    """`benchmarks.maxima` opens them all, in 1 GiB."""
+    refused = {pair: counted({name: MAXIMA[name] for name in pair}) for pair in combinations(MAXIMA, 2)}
+    for why in filter(None, refused.values()):
+        assert why.count(": ") == 1
+        assert why.endswith(".")
+    assert "heads · d_k is at most 4,096" in refused["n_heads", "d_k"]
+    assert "All steps need at most 128 MB" in refused["tokens", "d_k"]
+    assert not refused["d_model", "n_heads"]
