@@ -18,6 +18,7 @@ from benchmarks.texts import natural
 from pages.ui import limits
 
 PATIENCE = 300  # seconds, for the slowest of many people
+MOST_ADDED = 20  # MB, by all temperatures of one text
 
 # Every knob that makes a trace larger, at the largest that a link may ask for.
 KNOBS: dict[str, str] = {
@@ -130,6 +131,27 @@ async def texts(server: Server, how_many: int = 150) -> list[str]:
     return broken
 
 
+async def own_matrices(server: Server, temperatures: int = 100) -> list[str]:
+    """One person with matrices of their own, 1 MB in all, who drags the temperature along."""
+    drawn = random.Random(0)
+    broken: list[str] = []
+    async with Session(
+        server.base, urlencode({"source": "matrices", "given": "Q, K and V"}), timeout=PATIENCE
+    ) as session:
+        await session.open()
+        for name in ("query", "key", "value"):
+            rows = (" ".join(f"{drawn.gauss(0, 1):.17g}" for _ in range(128)) for _ in range(340))
+            await session.upload(f"matrices_file_{name}", f"{name}.csv", "\n".join(rows).encode())
+        for number in range(10):  # until the caches and the heap have what they need
+            await session.turn(temperature=9 + number / 10)
+        memory, used = server.memory(), server.processor()
+        for number in range(temperatures):
+            broken += (await session.turn(temperature=round(0.05 * (number + 1), 2))).exceptions
+        added, seconds = server.memory() - memory, (server.processor() - used) / temperatures
+    print(f"{temperatures} temperatures of own matrices: {added:+.0f} MB, {seconds:.2f} s of processor each")
+    return broken + [f"{temperatures} temperatures added {added:.0f} MB"] * (added > MOST_ADDED)
+
+
 LONG = {"text": natural(2048)}
 ATTACKS = (
     Attack("one link with everything at its widest, on every page", widest, 700),
@@ -146,4 +168,5 @@ ATTACKS = (
     Attack("30 people, 30 seeds, 2,048 tokens, on Masks", partial(crowd, page="masks", **LONG)),
     Attack("6 people, 6 seeds, 2,048 tokens, on Heads", partial(crowd, page="heads", people=6, **LONG)),
     Attack("150 long texts", texts, 800),
+    Attack("own matrices of 1 MB, 100 temperatures", own_matrices, 600),
 )
