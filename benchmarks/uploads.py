@@ -150,7 +150,7 @@ async def temperatures(server: Server, turns: int = 100, size: int = 290) -> lis
 
 ATTACKS = (
     Attack("49 files of 15 MB under invented names", invented, 500, {"files": 5}),
-    Attack("12 people upload three files of 15 MB each", too_many, 700),
+    Attack("12 people upload three files of 15 MB each", too_many, 800),
     Attack("8 uploads that stop in the middle", stalled, 550),
     Attack("uploads that are wrong as requests", lying, 450, {}),
     Attack("16 MB of lines, of braces, as matrix and as state", greedy, 500, {}),
