@@ -26,7 +26,7 @@ def judged(attack: Attack, limit: int, of: Path) -> Cost:
     """What the attack costs a server of its own, and whether it may."""
     with Server(guard=attack.guard, limit=limit, of=of) as server:
         cost = asyncio.run(suffer(server, attack))
-    if cost.peak > attack.mb:
+    if not cost.ended and cost.peak > attack.mb:
         cost.broken.append(f"rose to {cost.peak:.0f} MB, more than {attack.mb}")
     return cost
 
@@ -48,7 +48,7 @@ def main() -> int:
         cost = judged(attack, asked.limit, asked.of.resolve())
         weighed = f"{cost.peak:.0f} ({cost.before:.0f})"
         print(
-            f"| {attack.name} | {cost.ended or weighed} | {cost.processor:.1f} | {cost.slowest:.1f} | {len(cost.broken)} |",
+            f"| {attack.name} | {cost.ended or weighed} | {cost.processor:.1f} | {round(cost.slowest, 1) or 'none'} | {len(cost.broken)} |",
             flush=True,
         )
         for text, times in Counter(cost.broken).items():
