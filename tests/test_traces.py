@@ -21,6 +21,9 @@ MANY = 30
 @pytest.fixture(autouse=True)
 def an_empty_cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(turns, "LONGEST", 600.0)  # nobody loses a turn because the machine is slow
+    monkeypatch.setattr(
+        traces.gc, "collect", lambda: 0
+    )  # of all that the tests have imported it takes a third of a second
     traces._KEPT.clear()
     yield
     traces._KEPT.clear()
