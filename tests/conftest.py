@@ -273,7 +273,7 @@ class Tabs:
         return page
 
     def give_back(self, page: Page) -> None:
-        page.evaluate("sessionStorage.clear()")
+        page.evaluate("sessionStorage.clear(); localStorage.clear()")  # whether the sidebar is open, among others
         page.goto("about:blank")
         self.idle.append(page)
 
