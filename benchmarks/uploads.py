@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import io
 from contextlib import AsyncExitStack
 from urllib.parse import urlsplit
-
-import numpy
 
 from benchmarks.attack import Attack
 from benchmarks.server import Server
@@ -132,27 +129,10 @@ async def greedy(server: Server) -> list[str]:
     return broken
 
 
-async def temperatures(server: Server, turns: int = 100, size: int = 290) -> list[str]:
-    """Three matrices of one's own, 1 MB in all, then the temperature so many times."""
-    file = io.BytesIO()
-    numpy.save(file, numpy.random.default_rng(0).normal(size=(size, size)).astype("float32"))
-    async with Session(server.base, f"{MATRICES}&given=Q%2C+K+and+V", timeout=300) as one:
-        run = await one.open()
-        for key in ("query", "key", "value"):
-            status, run = await one.upload(f"matrices_file_{key}", f"{key}.npy", file.getvalue())
-            if not run:
-                return [f"{key}.npy ended with status {status}"]
-        broken = [] if run.figures else [f"no picture, but {run.sentences}"]
-        for turn in range(turns):
-            broken += (await one.turn(temperature=round(0.1 + turn * 0.05, 2))).exceptions
-        return broken
-
-
 ATTACKS = (
     Attack("49 files of 15 MB under invented names", invented, 500, {"files": 5}),
     Attack("12 people upload three files of 15 MB each", too_many, 800),
     Attack("8 uploads that stop in the middle", stalled, 550),
     Attack("uploads that are wrong as requests", lying, 450, {}),
     Attack("16 MB of lines, of braces, as matrix and as state", greedy, 500, {}),
-    Attack("three matrices, 1 MB in all, then 100 temperatures", temperatures, 500, {"turns": 3, "size": 100}),
 )
