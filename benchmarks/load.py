@@ -1,9 +1,10 @@
 """Many people at once on one server process: how long a turn of a knob takes, what it costs in memory, and how it ends.
 
-usage: python -m benchmarks.load [--sessions 50] [--minutes 5] [--think 3] [--memory 300]
+usage: python -m benchmarks.load [--sessions 50] [--minutes 5] [--think 3] [--default-cache] [--memory 300]
 
 Each session turns one knob, waits for the picture, thinks for `--think` seconds on average (0: not at all) and turns
-the next. With `--memory MB` the server only has to start and draw its first page in that much memory. Exits with 1
+the next. With `--default-cache` their texts are long, so that the cache of traces is full in the end: in a control group of 1 GiB
+nobody may be killed. With `--memory MB` the server only has to start and draw its first page in that much memory. Exits with 1
 if a bound is broken.
 """
 
@@ -17,9 +18,11 @@ import sys
 import time
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlencode
 
 from benchmarks.server import Server
 from benchmarks.session import Run, Session
+from benchmarks.texts import natural
 
 # A turn is one of these, with one of these values; every one of them is what a person can choose on the Lab.
 KNOBS: dict[str, tuple[Any, ...]] = {
@@ -36,6 +39,8 @@ KNOBS: dict[str, tuple[Any, ...]] = {
 # The cache of traces fills up to its limit and stays there; small, it is full before the warm-up ends, and what
 # grows afterwards is a leak.
 SMALL_CACHE = {"LAB_CACHE_MB": "8", "LAB_MAX_TRACE_MB": "4"}
+LONG = {"text": natural(256)}  # 4 MB a trace: the default cache holds some sixty
+REPLICA = 1024  # MB, what the manifests give one
 MOST_SECONDS_TO_END = 10
 MOST_GROWTH_PER_MINUTE = 2.0  # MB, of the whole process; what grows faster than this is no longer flat
 WARM_UP = 0.2  # the share of the run after which memory must be flat
@@ -51,12 +56,12 @@ class Seen:
     memory: list[tuple[float, float]] = field(default_factory=list)  # (seconds, MB)
 
 
-async def person(base: str, number: int, think: float, until: float, seen: Seen) -> None:
-    """One session, from the first page to the end of the time; the same turns in every run with as many sessions."""
+async def person(base: str, number: int, think: float, until: float, seen: Seen, link: str = "") -> None:
+    """One session, from the page of its link to the end of the time; the same turns in every run with as many sessions."""
     dice = random.Random(number)
     try:
         await asyncio.sleep(dice.uniform(0, max(think, 0.1)))
-        async with Session(base, timeout=120) as session:
+        async with Session(base, link, timeout=120) as session:
             run = await session.open()
             while True:
                 _judge(run, number, seen)
@@ -88,7 +93,7 @@ def _judge(run: Run, number: int, seen: Seen) -> None:
         seen.errors.append(f"session {number}: no picture; said {run.sentences}")
 
 
-async def load(server: Server, sessions: int, seconds: float, think: float) -> Seen:
+async def load(server: Server, sessions: int, seconds: float, think: float, link: str = "") -> Seen:
     """All sessions for that long."""
     seen, began = Seen(), time.monotonic()
 
@@ -98,7 +103,7 @@ async def load(server: Server, sessions: int, seconds: float, think: float) -> S
             await asyncio.sleep(SAMPLE_EVERY)
 
     watcher = asyncio.create_task(watch())
-    await asyncio.gather(*(person(server.base, i, think, began + seconds, seen) for i in range(sessions)))
+    await asyncio.gather(*(person(server.base, i, think, began + seconds, seen, link) for i in range(sessions)))
     watcher.cancel()
     return seen
 
@@ -152,11 +157,13 @@ def start_in(limit: int) -> list[str]:
     return broken
 
 
-def measure(sessions: int, minutes: float, think: float) -> list[str]:
+def measure(sessions: int, minutes: float, think: float, default_cache: bool) -> list[str]:
     """The whole run, with its table; what broke."""
-    with Server(**SMALL_CACHE) as server:
+    with Server(limit=REPLICA) if default_cache else Server(**SMALL_CACHE) as server:
         healthy = server.memory()
-        seen = asyncio.run(load(server, sessions, 60 * minutes, think))
+        link = urlencode(LONG) if default_cache else ""
+        seen = asyncio.run(load(server, sessions, 60 * minutes, think, link))
+        peak = server.memory("VmHWM")
         code, seconds, before = asyncio.run(end_under_load(server, sessions))
         said = server.errors()
     times = sorted(1000 * run.seconds for run in seen.turns)
@@ -170,7 +177,7 @@ def measure(sessions: int, minutes: float, think: float) -> list[str]:
         "errors": len(seen.errors),
         "p50 / p95 / p99 of a turn": " / ".join(f"{value:.0f}" for value in at.values()) + " ms",
         "bytes of a turn, median": f"{statistics.median(run.bytes for run in seen.turns) / 1000:.0f} kB",
-        "memory: healthy / warm / end": f"{healthy:.0f} / {warm:.0f} / {end:.0f} MB",
+        "memory: healthy / warm / end / peak": f"{healthy:.0f} / {warm:.0f} / {end:.0f} / {peak:.0f} MB",
         "… growth after the warm-up": f"{growth:+.1f} MB a minute (median of each minute: {by_minute(seen.memory)})",
         "… a session": f"{(end - healthy) / sessions:.1f} MB, the imports and caches of all in it",
         "SIGTERM under load": f"exit {code} after {seconds:.1f} s ({before} turns had come before)",
@@ -179,7 +186,9 @@ def measure(sessions: int, minutes: float, think: float) -> list[str]:
     broken = seen.errors[:20]
     if code != 0 or seconds >= MOST_SECONDS_TO_END:
         broken.append(f"SIGTERM: exit {code} after {seconds:.1f} s, expected 0 in under {MOST_SECONDS_TO_END} s")
-    if growth > MOST_GROWTH_PER_MINUTE:
+    if peak > REPLICA:
+        broken.append(f"the memory rose to {peak:.0f} MB, more than {REPLICA}")
+    if growth > MOST_GROWTH_PER_MINUTE and not default_cache:  # which fills up
         broken.append(f"memory grew by {growth:.1f} MB a minute, more than {MOST_GROWTH_PER_MINUTE}")
     if "Traceback" in said:
         broken.append(f"the server printed a traceback: {said[said.index('Traceback') :][:2000]}")
@@ -192,9 +201,13 @@ def main() -> int:
     ask.add_argument("--sessions", type=int, default=50)
     ask.add_argument("--minutes", type=float, default=5)
     ask.add_argument("--think", type=float, default=3, help="seconds between two turns of one person, on average")
+    ask.add_argument("--default-cache", action="store_true", help="with long texts, in 1 GiB")
     ask.add_argument("--memory", type=int, default=0, help="only start, with this many MB")
     asked = ask.parse_args()
-    broken = start_in(asked.memory) if asked.memory else measure(asked.sessions, asked.minutes, asked.think)
+    if asked.memory:
+        broken = start_in(asked.memory)
+    else:
+        broken = measure(asked.sessions, asked.minutes, asked.think, asked.default_cache)
     for text in broken:
         print(f"broken: {text}", file=sys.stderr)
     return 1 if broken else 0

@@ -169,5 +169,5 @@ ATTACKS = (
     Attack("30 people, 30 seeds, 2,048 tokens, on Masks", partial(crowd, page="masks", **LONG)),
     Attack("6 people, 6 seeds, 2,048 tokens, on Heads", partial(crowd, page="heads", people=6, **LONG)),
     Attack("150 long texts", texts, 800),
-    Attack("own matrices of 1 MB, 100 temperatures", own_matrices, 600, {"temperatures": 5}),
+    Attack("own matrices of 1 MB, 100 temperatures", own_matrices, 600),
 )
