@@ -150,7 +150,7 @@ STREAMLITS_OWN: list[tuple[str, str, str]] = []
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("name", [*PAGES, "?lock=1", "?embed=true"])
-def test_axe_finds_no_violation(open_page: Open, server: str, name: str, theme: str) -> None:
+def test_axe_finds_no_violation_and_headings_step_by_one(open_page: Open, server: str, name: str, theme: str) -> None:
     page = open_page(f"{server}/{'' if name == 'reference' else name}", color_scheme=theme)
     if name == "reference":
         reference(page, f"{server}/{name}")
@@ -158,6 +158,11 @@ def test_axe_finds_no_violation(open_page: Open, server: str, name: str, theme: 
     page.wait_for_function(
         "() => [...document.querySelectorAll('.katex-display')].every((one) => one.scrollWidth <= one.clientWidth || one.tabIndex === 0)"
     )
+    headings = "[...document.querySelectorAll('h1, h2, h3, h4, h5, h6')].filter((h) => h.checkVisibility()).map((h) => Number(h.localName[1]))"
+    levels = page.evaluate(headings) if name in PAGES else [1]
+    assert levels.count(1) == 1
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
     page.evaluate(AXE)
     # A theme is colours: what is not about them is as it is in the other.
     found = page.evaluate(
@@ -168,19 +173,6 @@ def test_axe_finds_no_violation(open_page: Open, server: str, name: str, theme: 
     assert [
         one for one in found if not any(one[0] == rule and part in one[1] for rule, part, _ in STREAMLITS_OWN)
     ] == []
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_headings_step_by_one(open_page: Open, server: str, name: str) -> None:
-    page = open_page(f"{server}/{'' if name == 'reference' else name}")
-    if name == "reference":
-        reference(page, f"{server}/{name}")
-    levels = page.evaluate(
-        "[...document.querySelectorAll('h1, h2, h3, h4, h5, h6')].filter((h) => h.checkVisibility()).map((h) => Number(h.localName[1]))"
-    )
-    assert levels.count(1) == 1
-    assert levels[0] == 1
-    assert all(after <= before + 1 for before, after in pairwise(levels))
 
 
 def test_a_tick_in_the_grid_of_the_mask_leaves_the_keyboard_in_its_cell(open_page: Open, server: str) -> None:

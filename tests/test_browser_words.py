@@ -47,7 +47,7 @@ def test_nothing_written_on_a_map_is_cut_off_covered_or_faint(
     path, knobs = link
     for scheme in ("light", "dark"):
         page = open_page(f"{server}/{path}?{urlencode({**knobs, 'lock': '1'})}", color_scheme=scheme)
-        for width in (320, 390, 768, 1280):
+        for width in (320, 390, 768, 1280) if scheme == "light" else (390,):  # a theme is colours, not places
             page.set_viewport_size({"width": width, "height": 900})
             page.wait_for_function(
                 "[...document.querySelectorAll('.js-plotly-plot')].every((plot) => Math.abs(plot._fullLayout.width - plot.clientWidth) < 1 && plot.drawn.width === plot.clientWidth)"
