@@ -35,7 +35,7 @@ def index_page(query: str) -> str:
     """Streamlit's index page with our styles in it, for an address with this `query`."""
     asked = parse_qs(query)
     bare = asked.get("lock") == ["1"] or "present" in asked or asked.get("embed") == ["true"]
-    return _page(NO_SIDEBAR if bare else _ROOM)
+    return _page(NO_SIDEBAR if bare else "" if "paused" in asked else _ROOM)  # one that asks first has no sidebar yet
 
 
 @cache

@@ -13,7 +13,8 @@ def ask_first(title: str) -> None:
     """Where the address says that its state has cost two servers, says so and stops, before anything of it is read."""
     if _KEY not in st.query_params:
         return
-    st.title(title, anchor=False)
+    with st.container(key="page_head"):
+        st.title("Attention Lab" if title == "Lab" else title, anchor=False)
     st.warning(
         "Twice in a row the server went away while it worked out what this address asks for, so it is not asked by itself: "
         "try again, or open the page as it is by default."
