@@ -21,7 +21,9 @@ PIP = python -m pip install --quiet --disable-pip-version-check --require-hashes
 
 .PHONY: run test check lint types format browser bench lock audit plotly clean
 
+# Streamlit warns of a folder that the Lab fills when the first page is opened.
 run: $(VENV)/.run
+	@mkdir -p static
 	$(BIN)/streamlit run app.py
 
 test: $(VENV)/.dev browser
