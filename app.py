@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import streamlit as st
 
-from attention import AttentionError, explain, factors, frames, plots
-from pages.ui import headers, inputs, process, show
+from attention import AttentionError, explain
+from attention.numbers import tables
+from attention.pictures import factors, heatmap
+from pages.ui import show
+from pages.ui.knobs import inputs
+from pages.ui.server import headers, process
 from pages.ui.start import start
 
 OVERVIEW = ("scores", "weights", "output")
@@ -29,7 +33,9 @@ def maps() -> None:
         overview.append("head_output")  # a source without W_O
     colors = inputs.now("colors")
     if inputs.now("view") == "overview" and now.cell.step in overview:
-        figures = [plots.heatmap_json(now.trace, step, now.index, now.cell.head, now.cell, colors) for step in overview]
+        figures = [
+            heatmap.heatmap_json(now.trace, step, now.index, now.cell.head, now.cell, colors) for step in overview
+        ]
     else:
         figures = factors.factor_maps(now.trace, now.index, now.cell, colors)
     around = now.around(steps=True, line=True, overview=tuple(overview), follow=True)
@@ -46,8 +52,8 @@ else:
         show.arithmetic(explain(page.trace, cell.step, index, cell.head, cell.row, cell.column))
     st.markdown(f"## All numbers of `{cell.step}`")
     show.table(
-        lambda: frames.frame(page.trace, cell.step, index, cell.head),
+        lambda: tables.frame(page.trace, cell.step, index, cell.head),
         page.layer.matrix(cell.step, cell.head).numel(),
-        lambda: frames.csv(page.trace, cell.step, index, cell.head),
+        lambda: tables.csv(page.trace, cell.step, index, cell.head),
         f"{cell.step}-L{index}-H{cell.head}.csv",
     )

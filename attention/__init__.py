@@ -7,8 +7,6 @@
 This package knows no Streamlit. Importing it does not import torch; making a trace does.
 """
 
-from attention.arithmetic import Cell, Explanation
-from attention.config import AttentionConfig
 from attention.errors import (
     AttentionError,
     ConfigError,
@@ -20,12 +18,14 @@ from attention.errors import (
     ShapeError,
     TextError,
 )
-from attention.explain import explain
+from attention.formula.config import AttentionConfig
+from attention.formula.trace import AXES, PARAMETERS, STEPS, Axis, Layer, Parameter, Step, Trace, find_step
+from attention.numbers.arithmetic import Cell, Explanation
+from attention.numbers.explain import explain
 from attention.sources import Source
 from attention.sources.matrices import Matrices
 from attention.sources.notebooks import NOTEBOOKS, Notebook
 from attention.sources.typed_text import TypedText
-from attention.trace import AXES, PARAMETERS, STEPS, Axis, Layer, Parameter, Step, Trace, find_step
 
 __all__ = [
     "AXES",

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from attention import Layer
-from attention.attend import attend, project
+from attention.formula.attend import attend, project
 
 D_MODEL, N_HEADS = 768, 12
 MOST_TIMES, MOST_MEMORY = 3.0, 2.0  # issue 5

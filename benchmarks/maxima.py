@@ -15,7 +15,7 @@ from benchmarks.hostile import PAGES
 from benchmarks.server import Server
 from benchmarks.session import Run, Session
 from benchmarks.texts import natural
-from pages.ui import limits
+from pages.ui.server import limits
 
 PATIENCE = 300  # seconds, for the slowest of many people
 MOST_ADDED = 20  # MB, by all temperatures of one text

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import streamlit as st
 
-from attention import AttentionError, find_step, frames, plots
-from attention.drawing import Spec
-from attention.mosaic import MOSAIC_CELLS, SCREEN_CELLS
-from pages.ui import inputs, show
-from pages.ui.knobs import locked
+from attention import AttentionError, find_step
+from attention.numbers import tables
+from attention.pictures import heatmap
+from attention.pictures.drawing import Spec
+from attention.pictures.mosaic import MOSAIC_CELLS, SCREEN_CELLS
+from pages.ui import show
+from pages.ui.knobs import inputs
+from pages.ui.knobs.widgets import locked
 from pages.ui.start import start
 
 page = start("Heads", "What each head makes of the same text, in the same colours. Click a head to open it in the Lab.")
 
 
 def mosaic(cells: int) -> Spec:
-    return plots.heads_json(
+    return heatmap.heads_json(
         page.trace, page.cell.step, page.index, chosen=page.cell, cells=cells, colors=inputs.now("colors")
     )
 
@@ -28,7 +31,7 @@ except AttentionError as error:
 
 
 def open_head(step: str, x: int, y: int) -> None:
-    clicked = plots.cell_at(figure, x, y)
+    clicked = heatmap.cell_at(figure, x, y)
     if clicked:
         inputs.choose(clicked)
         st.session_state["heads_opened"] = True
@@ -45,7 +48,7 @@ if st.session_state.pop("heads_opened", False):
 step = page.cell.step
 heads = range(page.layer.n_heads) if find_step(step).per_head else range(1)
 show.long_table(
-    lambda start, stop: frames.long(page.trace, [step], page.index, heads, start, stop),
+    lambda start, stop: tables.long(page.trace, [step], page.index, heads, start, stop),
     len(heads) * page.layer.matrix(step, page.cell.head).numel(),
     f"{step}-L{page.index}-heads.csv",
 )

@@ -7,10 +7,12 @@ from typing import Any
 
 import streamlit as st
 
-from attention import Cell, plots
-from attention.drawing import Spec
-from pages.ui import controls, inputs, show
-from pages.ui.knobs import locked, peek
+from attention import Cell
+from attention.pictures import heatmap
+from attention.pictures.drawing import Spec
+from pages.ui import show
+from pages.ui.knobs import controls, inputs
+from pages.ui.knobs.widgets import locked, peek
 from pages.ui.start import start
 
 # What is clicked here does nothing where the mask is not a knob, or no knob may be turned.
@@ -20,7 +22,7 @@ page = start(
     "A mask decides which keys a query may look at." + " Click a cell of the mask to allow or to hide it." * clickable,
 )
 
-from attention import mask_lessons
+from attention.lessons import masks
 
 GRID_UP_TO = 128  # tokens; a grid of more takes longer to draw than to fill in
 
@@ -29,12 +31,12 @@ cell = page.cell
 
 def visible() -> Any:
     """Which cells may attend. Nothing large is a name of the page itself: its callbacks keep those as long as its tab is open."""
-    return mask_lessons.visible_cells(page.trace, page.index)
+    return masks.visible_cells(page.trace, page.index)
 
 
 def toggle(step: str, x: int, y: int) -> None:
     if step == "mask" and clickable:
-        inputs.choose_mask(mask_lessons.toggled(visible(), y, x))
+        inputs.choose_mask(masks.toggled(visible(), y, x))
     elif step != "mask":
         inputs.choose(Cell(step, cell.head, y, x))
 
@@ -42,8 +44,8 @@ def toggle(step: str, x: int, y: int) -> None:
 def maps() -> list[Spec]:
     shown = [step for step in ("masked_scores", "weights") if getattr(page.layer, step) is not None]
     return [
-        plots.mask_map(page.trace, page.index, cell),
-        *(plots.heatmap_json(page.trace, step, page.index, cell.head, cell, inputs.now("colors")) for step in shown),
+        heatmap.mask_map(page.trace, page.index, cell),
+        *(heatmap.heatmap_json(page.trace, step, page.index, cell.head, cell, inputs.now("colors")) for step in shown),
     ]
 
 
@@ -53,15 +55,15 @@ show.figures(maps(), "masks_maps", toggle, around, inputs.turn)
 
 if clickable:
     with st.container(horizontal=True):
-        hide = mask_lessons.hide_query(visible(), cell.row) if cell.row < len(page.trace.tokens) else ""
+        hide = masks.hide_query(visible(), cell.row) if cell.row < len(page.trace.tokens) else ""
         st.button(f"Hide every key from query {cell.row}", on_click=inputs.choose_mask, args=(hide,), disabled=not hide)
         st.button("Allow everything", on_click=inputs.choose_mask, args=("",))
     with st.expander("The mask as a grid, for the keyboard"):
         if max(visible().shape) <= GRID_UP_TO:
             show.grid(
-                mask_lessons.grid(page.trace, page.index),
+                masks.grid(page.trace, page.index),
                 "masks_grid",
-                lambda ticks: inputs.choose_mask(mask_lessons.cells_of(ticks)),
+                lambda ticks: inputs.choose_mask(masks.cells_of(ticks)),
             )
         else:
             st.caption(f"The grid is there for up to {GRID_UP_TO} tokens: shorten the text to use it.")
@@ -71,7 +73,7 @@ elif not locked():
     )
 
 show.long_table(
-    lambda start, stop: mask_lessons.table(page.trace, page.index, cell.head, start, stop),
+    lambda start, stop: masks.table(page.trace, page.index, cell.head, start, stop),
     visible().numel(),
     f"mask-L{page.index}-H{cell.head}.csv",
 )
@@ -82,7 +84,7 @@ st.markdown(
     "the honest answer is a row of zeros. This is what code in the wild makes of such a row, worked out now "
     f"from the scores of query {min(cell.row, len(page.trace.tokens) - 1)}:"
 )
-show.lines(mask_lessons.hidden_row_table(mask_lessons.scores_of(page.layer, cell)))
+show.lines(masks.hidden_row_table(masks.scores_of(page.layer, cell)))
 
 st.markdown("## The averaging trick: why a mask and a softmax")
 st.markdown(
@@ -93,8 +95,8 @@ st.markdown(
 
 
 def averages() -> None:
-    average, ways = mask_lessons.averaging_traces(page.trace, page.index)
-    show.figures([plots.way(way, name) for name, way in ways.items()], "masks_averages", lambda *_: None)
+    average, ways = masks.averaging_traces(page.trace, page.index)
+    show.figures([heatmap.way(way, name) for name, way in ways.items()], "masks_averages", lambda *_: None)
     st.markdown(f"**All three are equal:** largest difference {average.difference:.2g}.")
 
 

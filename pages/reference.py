@@ -7,9 +7,11 @@ from contextlib import suppress
 import streamlit as st
 from streamlit.errors import StreamlitPageNotFoundError
 
-from attention import PARAMETERS, STEPS, Step, glossary
-from pages.ui import inputs, show
-from pages.ui.knobs import Knobs
+from attention import PARAMETERS, STEPS, Step
+from attention.numbers import glossary
+from pages.ui import show
+from pages.ui.knobs import inputs
+from pages.ui.knobs.widgets import Knobs
 from pages.ui.start import start
 
 page = start(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import streamlit as st
 
-from attention import AttentionError, NumbersError, TypedText, charts, lessons
-from pages.ui import inputs, show
-from pages.ui.knobs import Knobs
+from attention import AttentionError, NumbersError, TypedText
+from attention.lessons import charts, softmax
+from pages.ui import show
+from pages.ui.knobs import inputs
+from pages.ui.knobs.widgets import Knobs
+from pages.ui.server.traces import scaling_of
 from pages.ui.start import start
-from pages.ui.traces import scaling_of
 
 page = start("Softmax", "Why attention uses a softmax, and why it divides by √d_k.", maps=False)
 
@@ -16,27 +18,27 @@ page = start("Softmax", "Why attention uses a softmax, and why it divides by √
 st.markdown("## From scores to shares")
 picture, words = st.columns([3, 2], vertical_alignment="center")
 with picture:
-    curve = lessons.curve()
+    curve = softmax.curve()
     show.figures([charts.softmax_curve(curve)], "softmax_curve")
 with words:
     st.latex(r"\text{softmax}(x)_i = \frac{e^{x_i}}{\sum_j e^{x_j}}")
-    st.markdown(lessons.WHY_SOFTMAX)
+    st.markdown(softmax.WHY_SOFTMAX)
 show.twin(curve.frame(), "softmax_curve")
 
 st.markdown("## Your numbers, cold and hot")
 knobs = Knobs(page.notes, {"softmax_row": "0.1, -0.2, -0.3, 0.5", "softmax_factor": 200})
 typed = knobs.text(
     "A row of numbers", "softmax_row", 1000, st.text_input,
-    help=f"2 to {lessons.MOST_NUMBERS} numbers with commas between. Think of them as the scores of one query.",
+    help=f"2 to {softmax.MOST_NUMBERS} numbers with commas between. Think of them as the scores of one query.",
 )  # fmt: skip
-row: lessons.Row = ()
+row: softmax.Row = ()
 try:
-    row = lessons.parse_row(typed)
+    row = softmax.parse_row(typed)
 except NumbersError as error:
     show.problem(str(error))
 if row:
     show.shares(row, "softmax_live")
-    spread = lessons.spread(row)
+    spread = softmax.spread(row)
     show.figures([charts.shares_by_temperature(spread)], "softmax_shares")
     show.figures([charts.variance_by_temperature(spread), charts.entropy_by_temperature(spread)], "softmax_spread")
     show.twin(spread.frame(), "softmax_temperatures")
@@ -47,8 +49,8 @@ if text is page.source:
     show.controls(page.around(only=("temperature", "mask", "d_model", "seed")))
 picture, words = st.columns([3, 2])
 with words:
-    st.markdown(lessons.WHY_SCALE)
-    st.markdown("\n".join(f"- **{init}**: {looks}" for init, looks in lessons.LOOKS.items()))
+    st.markdown(softmax.WHY_SCALE)
+    st.markdown("\n".join(f"- **{init}**: {looks}" for init, looks in softmax.LOOKS.items()))
 try:
     scaling = scaling_of(text)
 except AttentionError as error:  # the source's own init may be the only one that is small enough
@@ -66,9 +68,9 @@ if row:
     factor = knobs.steps(
         "Multiply your numbers by",
         "softmax_factor",
-        lessons.FACTORS,
+        softmax.FACTORS,
         help="The same as dividing the temperature by it.",
     )
-    overflow = lessons.overflow(row, factor)
+    overflow = softmax.overflow(row, factor)
     (st.warning if overflow.failed else st.success)(overflow.words)
     st.dataframe(overflow.frame(), hide_index=True)

@@ -1,4 +1,5 @@
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,36 +12,15 @@ ROOT = Path(__file__).parents[1]
 BACKEND = sorted((ROOT / "attention").rglob("*.py"))
 PAGES = [ROOT / "app.py", *sorted((ROOT / "pages").rglob("*.py"))]
 
-# A module of attention/ may import the modules of the groups before its own, and of its own.
-ORDER = (
-    ("errors", "seeds", "tokens", "literals", "matrix", "matrix_npy", "matrix_text"),
-    ("config", "cost", "masks", "trace"),
-    ("attend",),
-    # What looks at a trace …
-    (
-        "printed",
-        "arithmetic",
-        "explain",
-        "metrics",
-        "frames",
-        "numbers",
-        "live",
-        "pooling",
-        "scales",
-        "drawing",
-        "screen",
-        "mosaic",
-        "plots",
-        "factors",
-        "paper",
-        "glossary",
-    ),
-    ("sources",),  # … knows nothing of where traces come from, nor the other way round
-    ("lessons", "mask_lessons", "charts"),  # what single pages teach
-    ("code", "given"),  # what a source writes down of itself, and the formula after it; a source made from another
-    ("__init__",),
+# A room of attention/ may import from the floors below its own; rooms on one floor do not know each other.
+FLOORS = (
+    {"errors", "tokens"},
+    {"formula"},  # what attention is
+    {"numbers"},  # what one reads off a trace
+    {"sources", "pictures"},  # where a trace comes from, and what one sees of it
+    {"export", "lessons"},  # what one takes along, and what single pages teach
+    {"__init__"},
 )
-NOT_OF_EACH_OTHER = ORDER[3], ORDER[4]
 
 
 def parsed(path):
@@ -63,7 +43,7 @@ def tops(path):
 
 
 def part(path):
-    """The module of attention/ a file belongs to: "plots", or "sources" for all of them."""
+    """The room of attention/ that a file belongs to, such as "formula"; a module outside of all is its own."""
     return path.relative_to(ROOT / "attention").with_suffix("").parts[0]
 
 
@@ -73,9 +53,9 @@ def own_imports(path):
     return {piece[1] for piece in pieces if piece[0] == "attention" and len(piece) > 1 and piece[1] in known}
 
 
-def rank(name):
-    found = [i for i, group in enumerate(ORDER) if name in group]
-    assert found, f"attention/{name}.py is new: say in ORDER where it stands"
+def floor(name):
+    found = [i for i, rooms in enumerate(FLOORS) if name in rooms]
+    assert found, f"attention/{name} is new: say in FLOORS where it stands"
     return found[0]
 
 
@@ -90,23 +70,20 @@ def test_the_backend_never_imports_streamlit_or_a_page(path):
 
 @pytest.mark.parametrize("path", BACKEND, ids=titles)
 def test_the_backend_imports_downwards_only(path):
-    above = {name for name in own_imports(path) if rank(name) > rank(part(path))}
-    assert not above
-
-
-@pytest.mark.parametrize("path", BACKEND, ids=titles)
-def test_views_do_not_know_sources_and_sources_do_not_know_views(path):
-    views, sources = NOT_OF_EACH_OTHER
-    if part(path) in views:
-        assert own_imports(path).isdisjoint(sources)
-    if part(path) in sources:
-        assert own_imports(path).isdisjoint(views)
+    here = part(path)
+    assert all(floor(room) < floor(here) for room in own_imports(path) - {here})
 
 
 def test_no_two_modules_import_each_other():
-    graph = {}
-    for path in BACKEND:
-        graph.setdefault(part(path), set()).update(own_imports(path) - {part(path)})
+    """Within a room too."""
+    modules = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in BACKEND
+    }
+    # A module inside a room names the room in front of its neighbours, and imports nothing of it.
+    graph = {
+        name: {found for found in imports(path) if found in modules and not name.startswith(found)}
+        for name, path in modules.items()
+    }
     while leaves := [name for name, needed in graph.items() if not needed & set(graph)]:
         for name in leaves:
             del graph[name]
@@ -116,7 +93,7 @@ def test_no_two_modules_import_each_other():
 @pytest.mark.parametrize("path", PAGES, ids=titles)
 def test_a_page_does_no_maths(path):
     assert tops(path).isdisjoint({"torch", "numpy", "scipy", "math", "cmath", "statistics"})
-    assert own_imports(path).isdisjoint({"attend", "masks", "seeds"})
+    assert not [name for name in imports(path) if re.match(r"attention\.formula\.(attend|masks|seeds)\b", name)]
     calls = {
         node.func.attr
         for node in ast.walk(parsed(path))

@@ -7,8 +7,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from attention import ShapeError, masks
-from attention.attend import attend, dot_scores, project, project_output, scale_scores, sinusoidal, softmax_weights
+from attention import ShapeError
+from attention.formula import masks
+from attention.formula.attend import (
+    attend,
+    dot_scores,
+    project,
+    project_output,
+    scale_scores,
+    sinusoidal,
+    softmax_weights,
+)
 
 HIDDEN = -math.inf
 quick = settings(max_examples=60)

@@ -13,7 +13,7 @@ from playwright.sync_api import Page, expect
 from test_browser import Open
 
 from attention import AttentionConfig, TypedText
-from attention.plots import COLORS
+from attention.pictures.heatmap import COLORS
 
 pytestmark = pytest.mark.browser
 TEXT = "the cat sat on the mat"

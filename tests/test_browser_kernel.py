@@ -11,12 +11,13 @@ import pytest
 import torch
 from playwright.sync_api import Page
 
-from attention import AttentionConfig, TypedText, masks
-from attention.attend import attend
-from attention.live import live as sent_live
-from attention.live import rule_of
-from pages.ui import served
+from attention import AttentionConfig, TypedText
+from attention.formula import masks
+from attention.formula.attend import attend
+from attention.formula.masks import rule_of
+from attention.pictures.live import live as sent_live
 from pages.ui.figure import Around, pack
+from pages.ui.server import served
 
 pytestmark = pytest.mark.browser
 MASKS = {
@@ -172,7 +173,7 @@ def test_the_scores_in_the_page_are_the_backends_to_the_bit(kernel: Page) -> Non
 
 @pytest.mark.parametrize("block", [1, 2, 3, 8])
 def test_a_block_is_the_number_of_largest_size_as_the_backend_pools(kernel: Page, block: int) -> None:
-    from attention.pooling import pooled
+    from attention.pictures.pooling import pooled
 
     matrix = torch.randn(20, 20, generator=torch.Generator().manual_seed(1))
     rows = kernel.evaluate(

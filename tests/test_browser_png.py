@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pages.ui import served
+from pages.ui.server import served
 
 pytestmark = pytest.mark.browser
 

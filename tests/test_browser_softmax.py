@@ -11,8 +11,9 @@ import torch
 from conftest import acted, cell_of, painted, settled, turned, watch_runs
 from playwright.sync_api import Page, expect
 
-from attention import STEPS, AttentionConfig, TypedText, find_step, lessons
-from attention.attend import softmax_weights
+from attention import STEPS, AttentionConfig, TypedText, find_step
+from attention.formula.attend import softmax_weights
+from attention.lessons import softmax
 
 pytestmark = pytest.mark.browser
 
@@ -30,13 +31,13 @@ def painted_y(page: Page, figure: int, trace: int) -> list[float]:
 def test_the_painted_lines_bars_and_maps_are_the_backends(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/softmax?{urlencode({'softmax_row': '1, 2, 2.5', 'text': 'a b c', 'mask': 'causal'})}")
     expect(page.locator(".js-plotly-plot")).to_have_count(5)
-    spread = lessons.spread((1, 2, 2.5))
-    assert painted_y(page, 0, 0) == lessons.curve().share.tolist()
+    spread = softmax.spread((1, 2, 2.5))
+    assert painted_y(page, 0, 0) == softmax.curve().share.tolist()
     for i, shares in enumerate(spread.shares.values()):
         assert painted_y(page, 1, i) == shares.tolist()
     assert painted_y(page, 2, 0) == spread.variance.tolist()
     assert painted_y(page, 3, 0) == spread.entropy.tolist()
-    scaling = lessons.scaling(TypedText("a b c", AttentionConfig(mask="causal")))
+    scaling = softmax.scaling(TypedText("a b c", AttentionConfig(mask="causal")))
     np.testing.assert_array_equal(painted(page, 4)[:3, :3], scaling.weights[0, 0])
     heights = page.evaluate(
         "[...document.querySelectorAll('.js-plotly-plot')[1].querySelectorAll('.bars .point path')].map((bar) => bar.getBBox().height)"

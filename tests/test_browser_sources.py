@@ -12,7 +12,8 @@ from conftest import acted, click_cell, painted, settled
 from playwright.sync_api import Locator, Page, expect
 from test_browser import query
 
-from attention import AttentionConfig, Matrices, TypedText, masks
+from attention import AttentionConfig, Matrices, TypedText
+from attention.formula import masks
 
 pytestmark = pytest.mark.browser
 

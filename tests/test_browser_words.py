@@ -11,7 +11,7 @@ from playwright.sync_api import Page
 from test_browser import Open
 
 from attention import AttentionConfig, TypedText
-from attention.paper.cells import contrast
+from attention.export.paper.cells import contrast
 
 pytestmark = pytest.mark.browser
 

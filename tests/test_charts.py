@@ -3,13 +3,14 @@ import plotly.graph_objects as go
 import plotly.io as pio
 import pytest
 
-from attention import AttentionConfig, TypedText, charts, lessons
-from attention.lessons import DIVISORS, TEMPERATURES
+from attention import AttentionConfig, TypedText
+from attention.lessons import charts, softmax
+from attention.lessons.softmax import DIVISORS, TEMPERATURES
 
-SPREAD = lessons.spread((0.1, -0.2, -0.3, 0.5))
-SCALING = lessons.scaling(TypedText("the owl <b>asked</b> the owl", AttentionConfig(mask="causal")))
+SPREAD = softmax.spread((0.1, -0.2, -0.3, 0.5))
+SCALING = softmax.scaling(TypedText("the owl <b>asked</b> the owl", AttentionConfig(mask="causal")))
 FIGURES = {
-    "curve": charts.softmax_curve(lessons.curve()),
+    "curve": charts.softmax_curve(softmax.curve()),
     "shares": charts.shares_by_temperature(SPREAD),
     "variance": charts.variance_by_temperature(SPREAD),
     "entropy": charts.entropy_by_temperature(SPREAD),
@@ -46,7 +47,7 @@ def test_the_bars_are_the_shares_one_colour_per_temperature() -> None:
 
 
 def test_equal_numbers_are_bars_of_their_own() -> None:
-    figure = charts.shares_by_temperature(lessons.spread((1, 1, 1)))
+    figure = charts.shares_by_temperature(softmax.spread((1, 1, 1)))
     assert list(figure.data[0].x) == [0, 1, 2]
 
 

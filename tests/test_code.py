@@ -19,24 +19,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attention import (
-    NOTEBOOKS,
-    AttentionConfig,
-    Cell,
-    Layer,
-    Matrices,
-    Notebook,
-    Source,
-    TextError,
-    Trace,
-    TypedText,
-    code,
-    literals,
-    masks,
-)
-from attention.attend import dot_scores, mask_scores, mix_values, scale_scores, softmax_weights
-from attention.config import INITS, MASKS
-from attention.sources import Snippet, snippets
+from attention import NOTEBOOKS, AttentionConfig, Cell, Layer, Matrices, Notebook, Source, TextError, Trace, TypedText
+from attention.export.program import ipynb, python
+from attention.formula import masks
+from attention.formula.attend import dot_scores, mask_scores, mix_values, scale_scores, softmax_weights
+from attention.formula.config import INITS, MASKS
+from attention.sources import Snippet, literals, snippets
 from attention.tokens import labels
 
 CAT = "the cat sat on the mat"
@@ -113,8 +101,8 @@ def assert_same(made: dict[str, Any], trace: Trace) -> None:
 def check(source: Source) -> str:
     """The source's program, once it has been run and has given the source's trace."""
     trace = source.trace()
-    program = code.python(source, trace)
-    assert program == code.python(source)
+    program = python(source, trace)
+    assert program == python(source)
     assert program.isascii()
     assert "\r" not in program
     assert_same(run(program), trace)
@@ -148,7 +136,7 @@ def test_the_program_ends_by_printing_the_chosen_cell_beside_its_expected_value(
     layer = source.trace().layers[0]
     for step, tensor in layer:
         head, row, column = (tensor.shape[0] - 1 if step.per_head else 0), tensor.shape[-2] - 1, tensor.shape[-1] - 1
-        program = code.python(source, cell=Cell(step.name, head, row, column))
+        program = python(source, cell=Cell(step.name, head, row, column))
         run(program)
         [line] = capsys.readouterr().out.splitlines()
         said, _, values = line.partition(": ")
@@ -160,17 +148,17 @@ def test_the_program_ends_by_printing_the_chosen_cell_beside_its_expected_value(
 
 
 def test_a_hidden_cell_is_expected_to_be_minus_infinity(capsys: pytest.CaptureFixture[str]) -> None:
-    run(code.python(TypedText(CAT, AttentionConfig(mask="causal")), cell=Cell("masked_scores", 1, 0, 4)))
+    run(python(TypedText(CAT, AttentionConfig(mask="causal")), cell=Cell("masked_scores", 1, 0, 4)))
     assert capsys.readouterr().out == "masked_scores, head 1, query 0, key 4: -inf expected -inf\n"
 
 
 def test_a_cell_that_the_trace_does_not_have_is_not_printed() -> None:
     source = Notebook("averaging-trick")
-    assert code.python(source, cell=Cell("query", 0, 0, 0)) == code.python(source)
+    assert python(source, cell=Cell("query", 0, 0, 0)) == python(source)
 
 
 def test_the_first_cell_of_the_notebook_prints_it_too(capsys: pytest.CaptureFixture[str]) -> None:
-    notebook = json.loads(code.ipynb(TypedText(CAT), cell=Cell("weights", 0, 3, 2)))
+    notebook = json.loads(ipynb(TypedText(CAT), cell=Cell("weights", 0, 3, 2)))
     run("".join(notebook["cells"][1]["source"]))
     assert capsys.readouterr().out.startswith("weights, head 0, query 3, key 2: 0.")
 
@@ -348,8 +336,8 @@ def test_where_the_numbers_begin_to_be_too_many() -> None:
     rows = numbers(25, 16)
     fits = Matrices(query=numbers(50, 16), key=rows, value=rows + rows[:0], w_o=())
     assert sum(len(m) * len(m[0]) for m in (fits.query, fits.key, fits.value)) <= snippets.MOST_NUMBERS
-    assert "np.load" not in code.python(fits)
-    assert "np.load" in code.python(Matrices(query=numbers(76, 16), key=rows, value=rows))
+    assert "np.load" not in python(fits)
+    assert "np.load" in python(Matrices(query=numbers(76, 16), key=rows, value=rows))
 
 
 EVIL = (
@@ -372,7 +360,7 @@ def test_nothing_a_person_has_typed_is_run(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     source = direct(len(EVIL), len(EVIL), tokens=EVIL, key_tokens=EVIL[::-1])
     program = check(source)
-    for cell in json.loads(code.ipynb(source))["cells"]:
+    for cell in json.loads(ipynb(source))["cells"]:
         if cell["cell_type"] == "code":
             program += "".join(cell["source"]) + "\n"
     run(program)
@@ -499,7 +487,7 @@ def test_it_runs_where_there_is_nothing_of_ours(tmp_path: Path) -> None:
     source = TypedText("the “cat” → \ud800 世界", AttentionConfig(mask="causal", positions="sinusoidal", dropout=0.2))
     trace = source.trace()
     names = [step.name for step, _ in trace.layers[0]]
-    program = code.python(source, trace) + "\n".join(
+    program = python(source, trace) + "\n".join(
         [
             "import sys",
             "assert not [name for name in sys.modules if name.startswith('attention')]",
@@ -530,7 +518,7 @@ NOTEBOOK_FILES = [
 
 @pytest.mark.parametrize("source", NOTEBOOK_FILES, ids=lambda source: type(source).__name__)
 def test_the_notebook_file_is_valid_and_runs(source: Source) -> None:
-    trace, text = source.trace(), code.ipynb(source)
+    trace, text = source.trace(), ipynb(source)
     assert text.isascii()
     book = nbformat.reads(text, as_version=4)
     nbformat.validate(book, relax_add_props=False)
@@ -538,7 +526,7 @@ def test_the_notebook_file_is_valid_and_runs(source: Source) -> None:
     assert [cell.cell_type for cell in book.cells] == ["markdown", "code", "code"]
     assert all(cell.outputs == [] and cell.execution_count is None for cell in book.cells[1:])
     assert "made by Attention Lab" in book.cells[0].source
-    assert book.cells[1].source in code.python(source)
+    assert book.cells[1].source in python(source)
 
     made = run("\n".join(cell.source for cell in book.cells[1:]))
     assert_same(made, trace)
@@ -554,4 +542,4 @@ def test_the_notebook_file_is_valid_and_runs(source: Source) -> None:
 
 
 def test_a_second_notebook_is_the_same_to_the_byte() -> None:
-    assert code.ipynb(TypedText(CAT)) == code.ipynb(TypedText(CAT))
+    assert ipynb(TypedText(CAT)) == ipynb(TypedText(CAT))

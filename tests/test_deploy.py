@@ -15,10 +15,10 @@ import yaml
 from conftest import ROOT
 from plotly.offline import get_plotlyjs_version
 
-from attention.paper import page
-from pages.ui import served
-from pages.ui.first_paint import index_page
-from pages.ui.headers import HEADERS
+from attention.export.paper import page
+from pages.ui.server import served
+from pages.ui.server.first_paint import index_page
+from pages.ui.server.headers import HEADERS
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 NGINX = (ROOT / "deploy" / "nginx.conf").read_text()
@@ -188,7 +188,9 @@ def test_the_policy_knows_the_inline_script_of_streamlits_page() -> None:
 
 
 def test_an_operators_limits_reach_the_replicas() -> None:
-    limits = set(re.findall(r'_(?:limit|origins)\("(\w+)"', (ROOT / "pages" / "ui" / "limits.py").read_text()))
+    limits = set(
+        re.findall(r'_(?:limit|origins)\("(\w+)"', (ROOT / "pages" / "ui" / "server" / "limits.py").read_text())
+    )
     for lab in LABS.values():
         passed_on = {name.removeprefix("LAB_") for name, value in lab["environment"].items() if value is None}
         assert limits == passed_on - {"STREAMLIT_SERVER_COOKIE_SECRET"}

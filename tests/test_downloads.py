@@ -24,8 +24,8 @@ from test_harm import finished
 from attention import FileError
 from benchmarks.downloads import CSV
 from benchmarks.session import Session
-from pages.ui import downloads, process
-from pages.ui.limits import EXPORTS_WAITING
+from pages.ui.server import downloads, process
+from pages.ui.server.limits import EXPORTS_WAITING
 
 assert process  # it has wrapped Streamlit
 

@@ -23,9 +23,9 @@ from attention import (
     TypedText,
     explain,
     find_step,
-    masks,
 )
-from attention.printed import number, shown
+from attention.formula import masks
+from attention.numbers.printed import number, shown
 
 CAT = "the cat sat on the mat"
 LONG = " ".join(f"w{i}" for i in range(40))

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from attention import STEPS, AttentionConfig, Cell, Layer, MissingError, Trace, TypedText, frames
+from attention import STEPS, AttentionConfig, Cell, Layer, MissingError, Trace, TypedText
+from attention.numbers import tables
 
 CAT = "the cat sat on the mat"
 
@@ -18,7 +19,7 @@ def trace(text=CAT, text2="", **knobs):
 
 
 def frames_csv(*which, **more):
-    return "".join(frames.csv(*which, **more))
+    return "".join(tables.csv(*which, **more))
 
 
 def parsed(text):
@@ -29,40 +30,40 @@ def parsed(text):
 def test_every_step_is_a_table_of_its_numbers(step):
     made = trace(text2="a dog ran off", positions="sinusoidal", mask="causal", dropout=0.2)
     matrix = made.layers[0].matrix(step, 1).numpy()
-    table = frames.frame(made, step, head=1).drop(columns="Σ row", errors="ignore")
+    table = tables.frame(made, step, head=1).drop(columns="Σ row", errors="ignore")
     np.testing.assert_array_equal(table.to_numpy(), matrix)
 
 
 def test_positions_keep_repeated_words_apart():
-    table = frames.frame(trace(), "scores")
+    table = tables.frame(trace(), "scores")
     assert list(table.index) == list(table.columns) == ["0 the", "1 cat", "2 sat", "3 on", "4 the", "5 mat"]
     assert table.index.name == "query_pos"
 
 
 def test_rows_are_queries_and_columns_are_keys():
-    table = frames.frame(trace("the cat", text2="a dog ran"), "scores")
+    table = tables.frame(trace("the cat", text2="a dog ran"), "scores")
     assert list(table.index) == ["0 the", "1 cat"]
     assert list(table.columns) == ["0 a", "1 dog", "2 ran"]
 
 
 def test_an_axis_without_tokens_is_numbered():
-    assert list(frames.frame(trace(), "query").columns) == [str(i) for i in range(16)]
+    assert list(tables.frame(trace(), "query").columns) == [str(i) for i in range(16)]
 
 
 def test_weights_get_the_sum_of_each_row_and_nothing_else_does():
     made = trace("a b c d e", text2="x y", mask="window", window=1)
-    assert frames.frame(made, "weights")["Σ row"].tolist() == pytest.approx([1, 1, 1, 0, 0])
-    assert "Σ row" not in frames.frame(made, "masked_scores")
+    assert tables.frame(made, "weights")["Σ row"].tolist() == pytest.approx([1, 1, 1, 0, 0])
+    assert "Σ row" not in tables.frame(made, "masked_scores")
 
 
 def test_a_hidden_score_is_minus_infinity_in_the_table_too():
-    table = frames.frame(trace(mask="causal"), "masked_scores")
+    table = tables.frame(trace(mask="causal"), "masked_scores")
     assert table.loc["0 the", "1 cat"] == -math.inf
 
 
 def test_tokens_stand_in_tables_as_they_are_but_never_invisible():
     made = Trace(("<s>", "", "a,b", '"', "\n"), (Layer(weights=torch.eye(5)[None]),))
-    assert list(frames.frame(made, "weights").index) == ["0 <s>", "1 ∅", "2 a,b", '3 "', "4 ⏎"]
+    assert list(tables.frame(made, "weights").index) == ["0 <s>", "1 ∅", "2 a,b", '3 "', "4 ⏎"]
     assert [row[0] for row in parsed(frames_csv(made, "weights"))] == [
         "query_pos",
         "0 <s>",
@@ -89,7 +90,7 @@ def test_a_formula_in_a_text_is_no_formula_in_a_spreadsheet():
 def test_writing_into_a_table_leaves_the_trace_alone():
     made = trace()
     before = made.layers[0].weights.clone()
-    table = frames.frame(made, "weights")
+    table = tables.frame(made, "weights")
     table.iloc[:, :] = 9
     assert torch.equal(made.layers[0].weights, before)
 
@@ -98,13 +99,13 @@ def test_a_head_step_or_layer_that_is_not_there_is_refused():
     made = trace()
     for wrong in ({"head": 4}, {"layer": 1}):
         with pytest.raises(MissingError):
-            frames.frame(made, "weights", **wrong)
+            tables.frame(made, "weights", **wrong)
     with pytest.raises(MissingError, match="this source has no memory"):
-        frames.frame(made, "memory")
+        tables.frame(made, "memory")
 
 
 def test_the_same_word_five_times_still_gives_unique_columns():
-    assert frames.frame(trace("the " * 5), "weights").columns.is_unique
+    assert tables.frame(trace("the " * 5), "weights").columns.is_unique
 
 
 @pytest.mark.parametrize(
@@ -118,17 +119,17 @@ def test_the_same_word_five_times_still_gives_unique_columns():
     ],
 )
 def test_row_sums_are_told_as_they_are(rows, said):
-    assert frames.row_sums(torch.tensor([rows])) == said
+    assert tables.row_sums(torch.tensor([rows])) == said
 
 
 def test_a_cell_is_called_by_its_tokens_and_positions():
-    assert frames.names(trace(), Cell("weights", 0, 4, 1)) == (("query", "the"), ("key", "cat"))
-    assert frames.names(trace(), Cell("query", 0, 2, 3)) == (("query", "sat"), ("d_k", ""))
+    assert tables.names(trace(), Cell("weights", 0, 4, 1)) == (("query", "the"), ("key", "cat"))
+    assert tables.names(trace(), Cell("query", 0, 2, 3)) == (("query", "sat"), ("d_k", ""))
 
 
 def test_a_long_table_has_every_number_once_beside_its_head_query_and_key() -> None:
     trace = TypedText("the cat sat", AttentionConfig(n_heads=2, d_model=8)).trace()
-    table = frames.long(trace, ["weights"], heads=range(2))
+    table = tables.long(trace, ["weights"], heads=range(2))
     assert list(table) == ["head", "query", "key", "weights"]
     assert len(table) == 2 * 3 * 3
     weights = trace.layers[0].weights
@@ -143,16 +144,16 @@ def test_a_long_table_has_every_number_once_beside_its_head_query_and_key() -> N
     for most in (1, 4, 9, 10, 17, 18, 100):
         for start in (0, 1, 8, 9, 17):
             if start < most:
-                piece = frames.long(trace, ["weights"], heads=range(2), start=start, stop=most)
+                piece = tables.long(trace, ["weights"], heads=range(2), start=start, stop=most)
                 assert piece.equals(table[start:most].reset_index(drop=True))
-    both = frames.long(trace, ["masked_scores", "weights"], heads=[1])
+    both = tables.long(trace, ["masked_scores", "weights"], heads=[1])
     assert list(both) == ["head", "query", "key", "masked_scores", "weights"]
-    assert list(frames.long(trace, ["output"])) == ["query", "d_model", "output"]
+    assert list(tables.long(trace, ["output"])) == ["query", "d_model", "output"]
 
 
 def test_a_long_table_of_a_long_text_makes_the_heads_that_are_not_kept() -> None:
     config = AttentionConfig(n_heads=2, d_model=8)
     whole, one = TypedText("a b c d", config).trace(), TypedText("a b c d", config, only=1).trace()
     assert one.layers[0].only == 1
-    made = [frames.long(trace, ["weights"], heads=range(2)) for trace in (whole, one)]
+    made = [tables.long(trace, ["weights"], heads=range(2)) for trace in (whole, one)]
     np.testing.assert_allclose(made[0]["weights"], made[1]["weights"], atol=1e-7)

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from attention import NOTEBOOKS, AttentionConfig, AttentionError, Matrices, Notebook, TypedText
-from attention.given import Carried, carried, fitted, said
-from attention.matrix_text import parse, write
+from attention.sources.given import Carried, carried, fitted, said
+from attention.sources.reading.text import parse, write
 
 CARRIED_STEPS = ("query", "key", "value", "scores", "scaled_scores", "masked_scores", "weights", "head_output")
 

@@ -1,7 +1,8 @@
 import pytest
 
-from attention import AXES, PARAMETERS, STEPS, TypedText, find_step, glossary
-from attention.trace import Layer
+from attention import AXES, PARAMETERS, STEPS, TypedText, find_step
+from attention.formula.trace import Layer
+from attention.numbers import glossary
 
 LAYER = TypedText("one two three").trace().layers[0]
 

@@ -15,8 +15,8 @@ import pytest
 from conftest import FRAMED_BY, PATIENCE, ROOT, watched
 from playwright.sync_api import Browser, Page, expect
 
-from pages.ui import served
-from pages.ui.headers import HEADERS
+from pages.ui.server import served
+from pages.ui.server.headers import HEADERS
 
 HOST = "window.heard = []; onmessage = ({data}) => heard.push(data.type);"
 

@@ -7,9 +7,10 @@ import pytest
 import torch
 from conftest import ROOT
 
-from attention import AttentionConfig, NumbersError, TypedText, lessons
-from attention.attend import attend
-from attention.config import INITS
+from attention import AttentionConfig, NumbersError, TypedText
+from attention.formula.attend import attend
+from attention.formula.config import INITS
+from attention.lessons import softmax
 
 ROW = (0.1, -0.2, -0.3, 0.5)
 TEXT = "the owl asked the moon and the moon blinked"
@@ -18,14 +19,14 @@ TEXT = "the owl asked the moon and the moon blinked"
 def test_the_curve_is_notebook_1s() -> None:
     x = np.arange(-5, 5, 0.1)
     powers = np.exp(x - np.max(x))
-    curve = lessons.curve()
+    curve = softmax.curve()
     np.testing.assert_array_equal(curve.x, x)
     np.testing.assert_allclose(curve.share, powers / powers.sum(axis=0), rtol=1e-14)
     assert curve.share.sum() == pytest.approx(1)
 
 
 def test_the_shares_and_variances_are_notebook_2s() -> None:
-    spread = lessons.spread(ROW)
+    spread = softmax.spread(ROW)
     np.testing.assert_allclose(spread.shares[1.0], [0.2562, 0.1898, 0.1717, 0.3822], atol=5e-5)
     np.testing.assert_allclose(spread.shares[0.125], [0.0390, 0.0035, 0.0016, 0.9559], atol=5e-5)
     table = spread.frame().set_index("temperature")
@@ -34,7 +35,7 @@ def test_the_shares_and_variances_are_notebook_2s() -> None:
 
 
 def test_variance_is_torchs_and_entropy_runs_from_0_to_ln_n() -> None:
-    spread = lessons.spread(ROW)
+    spread = softmax.spread(ROW)
     for temperature, variance, entropy in zip(spread.temperatures, spread.variance, spread.entropy, strict=True):
         shares = torch.softmax(torch.tensor(ROW, dtype=torch.float64) / temperature, dim=0)
         assert variance == pytest.approx(float(shares.var()), rel=1e-9, abs=1e-15)
@@ -47,7 +48,7 @@ def test_variance_is_torchs_and_entropy_runs_from_0_to_ln_n() -> None:
     "text", ["0.1, -0.2, -0.3, 0.5", "0.1 -0.2 -0.3 0.5", "[0.1, −0.2,\n -0.3; .5]", "0.1,-0.2,-0.3,5e-1"]
 )
 def test_a_row_is_read_as_people_write_it(text: str) -> None:
-    assert lessons.parse_row(text) == ROW
+    assert softmax.parse_row(text) == ROW
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,7 @@ def test_a_row_is_read_as_people_write_it(text: str) -> None:
 )
 def test_a_bad_row_says_what_came(text: str, came: str) -> None:
     with pytest.raises(NumbersError) as error:
-        lessons.parse_row(text)
+        softmax.parse_row(text)
     assert came in str(error.value)
     assert "2 to 32 numbers" in str(error.value)
     assert "0.1, -0.2, -0.3, 0.5" in str(error.value)
@@ -74,7 +75,7 @@ def test_a_bad_row_says_what_came(text: str, came: str) -> None:
 
 @pytest.mark.parametrize("mask", ["none", "causal"])
 def test_the_maps_of_scaling_are_attends_own(mask: str) -> None:
-    scaling = lessons.scaling(TypedText(TEXT, AttentionConfig(mask=mask, temperature=0.5, init="linear")))
+    scaling = softmax.scaling(TypedText(TEXT, AttentionConfig(mask=mask, temperature=0.5, init="linear")))
     assert scaling.inits == INITS
     for i, init in enumerate(INITS):
         for scaled, j in ((True, 0), (False, 2)):
@@ -86,7 +87,7 @@ def test_the_maps_of_scaling_are_attends_own(mask: str) -> None:
 
 
 def test_the_middle_column_divides_by_the_root_of_d_model() -> None:
-    scaling = lessons.scaling(TypedText(TEXT, AttentionConfig(d_model=64, n_heads=4)))
+    scaling = softmax.scaling(TypedText(TEXT, AttentionConfig(d_model=64, n_heads=4)))
     layer = TypedText(TEXT, AttentionConfig(d_model=64, n_heads=4)).trace().layers[0]
     twice_as_hot = attend(layer.query, layer.key, layer.value, temperature=2.0)  # √64 is 2 · √16
     np.testing.assert_allclose(scaling.weights[0, 1], twice_as_hot.weights[0].numpy(), rtol=1e-6)
@@ -95,7 +96,7 @@ def test_the_middle_column_divides_by_the_root_of_d_model() -> None:
 
 
 def test_the_inits_fail_as_the_words_say() -> None:
-    entropy = dict(zip(INITS, lessons.scaling(TypedText(TEXT)).entropy, strict=True))
+    entropy = dict(zip(INITS, softmax.scaling(TypedText(TEXT)).entropy, strict=True))
     most = math.log(9)
     assert 0.5 * most < entropy["scaled normal"][0] < entropy["scaled normal"][1] < most
     assert entropy["uniform"].max() < 0.1
@@ -105,20 +106,20 @@ def test_the_inits_fail_as_the_words_say() -> None:
 
 
 def test_a_long_text_is_cut_and_said() -> None:
-    scaling = lessons.scaling(TypedText("word " * 600))
+    scaling = softmax.scaling(TypedText("word " * 600))
     assert scaling.weights.shape == (5, 3, 32, 32)
     assert "600 tokens" in scaling.notes[0]
 
 
 def test_a_row_that_sees_no_key_does_not_spoil_the_mean() -> None:
     config = AttentionConfig(mask="window", window=0)
-    scaling = lessons.scaling(TypedText("one two three four", config, text2="a b"))
+    scaling = softmax.scaling(TypedText("one two three four", config, text2="a b"))
     assert not scaling.weights[:, :, 2:].any()
     np.testing.assert_array_equal(scaling.entropy, 0)
 
 
 def test_exp_overflows_and_the_stable_softmax_does_not() -> None:
-    lesson = lessons.overflow(ROW, 200)
+    lesson = softmax.overflow(ROW, 200)
     assert lesson.failed
     assert math.isinf(lesson.powers[3])
     assert math.isnan(lesson.naive[3])
@@ -129,7 +130,7 @@ def test_exp_overflows_and_the_stable_softmax_does_not() -> None:
 
 
 def test_small_numbers_agree_with_torch_both_ways() -> None:
-    lesson = lessons.overflow(ROW, 8)
+    lesson = softmax.overflow(ROW, 8)
     assert not lesson.failed
     assert "agree" in lesson.words
     expected = torch.softmax(torch.tensor(ROW) * 8, dim=0).tolist()
@@ -138,11 +139,11 @@ def test_small_numbers_agree_with_torch_both_ways() -> None:
 
 
 def test_a_sum_that_overflows_and_a_sum_that_vanishes_are_told_apart() -> None:
-    total = lessons.overflow((88.5, 88.6), 1)
+    total = softmax.overflow((88.5, 88.6), 1)
     assert total.failed
     assert total.naive == (0, 0)
     assert "their sum" in total.words
-    nothing = lessons.overflow((-200, -201), 1)
+    nothing = softmax.overflow((-200, -201), 1)
     assert nothing.failed
     assert all(map(math.isnan, nothing.naive))
     assert "underflows" in nothing.words
@@ -150,5 +151,5 @@ def test_a_sum_that_overflows_and_a_sum_that_vanishes_are_told_apart() -> None:
 
 
 def test_importing_the_lessons_and_charts_does_not_import_torch() -> None:
-    code = "import sys; import attention.lessons, attention.charts, attention.glossary; assert 'torch' not in sys.modules; assert 'streamlit' not in sys.modules"
+    code = "import sys; import attention.lessons.softmax, attention.lessons.charts, attention.numbers.glossary; assert 'torch' not in sys.modules; assert 'streamlit' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

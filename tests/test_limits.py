@@ -14,7 +14,8 @@ from conftest import ROOT, turn
 from test_pages import PAGES, drawn, opened, said
 
 from attention import AttentionConfig, ConfigError, Matrices, Trace, TypedText
-from pages.ui import limits, sidebar, traces
+from pages.ui.knobs import sidebar
+from pages.ui.server import limits, traces
 
 
 def starts(**environment: str) -> subprocess.CompletedProcess[str]:
@@ -23,7 +24,7 @@ def starts(**environment: str) -> subprocess.CompletedProcess[str]:
         "-W",
         "ignore",
         "-c",
-        "from pages.ui import limits; print(limits.MAX_TOKENS, limits.CACHE_MB)",
+        "from pages.ui.server import limits; print(limits.MAX_TOKENS, limits.CACHE_MB)",
     ]
     return subprocess.run(
         command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=600, check=False

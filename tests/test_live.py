@@ -2,8 +2,10 @@ import numpy as np
 import pytest
 import torch
 
-from attention import AttentionConfig, Layer, Notebook, TypedText, masks
-from attention.live import MOST_BYTES, live, rule_of
+from attention import AttentionConfig, Layer, Notebook, TypedText
+from attention.formula import masks
+from attention.formula.masks import rule_of
+from attention.pictures.live import MOST_BYTES, live
 
 
 def layer(text="the owl asked the moon and the moon blinked", **knobs):

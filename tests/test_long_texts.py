@@ -7,14 +7,16 @@ import numpy as np
 import pytest
 import torch
 
-from attention import AttentionConfig, Cell, Matrices, MissingError, Notebook, TypedText, numbers, plots
-from attention.attend import head_alone
-from attention.mosaic import heads_json
-from attention.screen import SENT_NUMBERS, on_screen
+from attention import AttentionConfig, Cell, Matrices, MissingError, Notebook, TypedText
+from attention.export import arrays
+from attention.formula.attend import head_alone
+from attention.formula.trace import MAP_AXES
+from attention.pictures import heatmap
+from attention.pictures.mosaic import heads_json
+from attention.pictures.screen import SENT_NUMBERS, on_screen
 from attention.sources import Turnable
 from attention.sources.typed_text import WHOLE_UP_TO
-from attention.trace import MAP_AXES
-from pages.ui.traces import trace_of
+from pages.ui.server.traces import trace_of
 
 WORDS = " ".join(f"w{i % 190}" for i in range(300))
 KNOBS = [
@@ -57,13 +59,13 @@ def test_colours_are_the_same_for_every_head_kept_or_not(knobs):
             assert kept.layers[0].ends(step.name) == pytest.approx(whole.layers[0].ends(step.name), rel=1e-4), step
             if step.axes == MAP_AXES:
                 assert kept.layers[0].ends(step.name) == whole.layers[0].ends(step.name)
-                assert plots.color_range(kept, step.name) == plots.color_range(whole, step.name)
+                assert heatmap.color_range(kept, step.name) == heatmap.color_range(whole, step.name)
 
 
 def test_the_exported_numbers_of_one_head_say_which_it_is():
     source = long_text(mask="causal")
-    kept = np.load(io.BytesIO(numbers.npz(replace(source, only=1).trace())))
-    whole = np.load(io.BytesIO(numbers.npz(source.trace())))
+    kept = np.load(io.BytesIO(arrays.npz(replace(source, only=1).trace())))
+    whole = np.load(io.BytesIO(arrays.npz(source.trace())))
     for name in MAPS:
         assert f"L0.{name}" not in kept
         np.testing.assert_array_equal(kept[f"L0.H1.{name}"], whole[f"L0.{name}"][1])
@@ -120,7 +122,7 @@ def map_of(rows, columns, hidden=False):
         config=AttentionConfig(mask="causal" if hidden else "none"),
     )
     trace = matrices.trace()
-    return plots.heatmap_json(trace, "masked_scores"), trace.layers[0].matrix("masked_scores").numpy()
+    return heatmap.heatmap_json(trace, "masked_scores"), trace.layers[0].matrix("masked_scores").numpy()
 
 
 def places_of(spec):
@@ -187,7 +189,7 @@ def test_a_click_on_a_block_of_a_mosaic_is_its_largest_number():
     z, panel = figure["data"][0]["z"], figure["layout"]["meta"]["panels"][2]
     assert z.size <= 1.3 * 256 * 256
     assert panel["block"] > 1
-    cell = plots.cell_at(figure, panel["x"] + 5, panel["y"] + 7)
+    cell = heatmap.cell_at(figure, panel["x"] + 5, panel["y"] + 7)
     assert cell.head == panel["head"]
     assert trace.layers[0].weights[cell.head, cell.row, cell.column] == z[panel["y"] + 7, panel["x"] + 5]
     names = figure["layout"]["meta"]["columns"]["labelalias"]

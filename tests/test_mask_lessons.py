@@ -3,13 +3,15 @@ import math
 import pytest
 import torch
 
-from attention import AttentionConfig, ConfigError, Notebook, TypedText, mask_lessons, masks
+from attention import AttentionConfig, ConfigError, Notebook, TypedText
+from attention.formula import masks
+from attention.lessons import masks as lessons
 
 SCORES = torch.tensor([0.3, -1.2, 2.0, 0.1])
 
 
 def test_what_each_way_of_hiding_makes_of_a_row_without_a_key() -> None:
-    table = mask_lessons.hidden_row_table(SCORES).set_index("hidden by")
+    table = lessons.hidden_row_table(SCORES).set_index("hidden by")
     assert table.loc["softmax of −∞, as written down", "outcome"].startswith("NaN")
     assert table.loc["−1e10 instead of −∞ (notebook 4)", "weights of the row"] == "  ".join(["0.2500"] * 4)
     assert table.loc["−10000 added (older BERT code)", "outcome"].startswith("as if nothing were hidden")
@@ -19,17 +21,17 @@ def test_what_each_way_of_hiding_makes_of_a_row_without_a_key() -> None:
 def test_the_torch_rows_are_torchs_own() -> None:
     nothing_hidden = torch.ones(4, dtype=torch.bool)
     expected = torch.softmax(SCORES, dim=-1)
-    torch.testing.assert_close(mask_lessons._sdpa(SCORES, nothing_hidden), expected)
-    torch.testing.assert_close(mask_lessons._multihead(SCORES, nothing_hidden), expected)
+    torch.testing.assert_close(lessons._sdpa(SCORES, nothing_hidden), expected)
+    torch.testing.assert_close(lessons._multihead(SCORES, nothing_hidden), expected)
     one_hidden = torch.tensor([True, False, True, True])
     masked = torch.softmax(SCORES.masked_fill(~one_hidden, -math.inf), dim=-1)
-    torch.testing.assert_close(mask_lessons._sdpa(SCORES, one_hidden), masked)
-    torch.testing.assert_close(mask_lessons._multihead(SCORES, one_hidden), masked)
+    torch.testing.assert_close(lessons._sdpa(SCORES, one_hidden), masked)
+    torch.testing.assert_close(lessons._multihead(SCORES, one_hidden), masked)
 
 
 def test_the_three_ways_to_average_are_equal_and_are_the_notebooks() -> None:
     trace = Notebook("averaging-trick").trace()
-    average, ways = mask_lessons.averaging_traces(trace)
+    average, ways = lessons.averaging_traces(trace)
     assert 0 <= average.difference < 1e-6
     torch.testing.assert_close(average.softmax, trace.layers[0].head_output[0])
     torch.testing.assert_close(average.weights[2], torch.tensor([1 / 3] * 3 + [0.0] * 5))
@@ -38,17 +40,17 @@ def test_the_three_ways_to_average_are_equal_and_are_the_notebooks() -> None:
 
 def test_one_click_turns_one_cell_round_and_back() -> None:
     visible = masks.causal(5, 7)
-    changed = masks.custom(5, 7, mask_lessons.toggled(visible, 2, 6))
+    changed = masks.custom(5, 7, lessons.toggled(visible, 2, 6))
     assert (changed != visible).nonzero().tolist() == [[2, 6]]
-    again = masks.custom(5, 7, mask_lessons.toggled(changed, 2, 6))
+    again = masks.custom(5, 7, lessons.toggled(changed, 2, 6))
     assert torch.equal(again, visible)
 
 
 def test_a_grid_is_the_mask_and_back() -> None:
     trace = TypedText("the the the", AttentionConfig(mask="causal")).trace()
-    grid = mask_lessons.grid(trace)
+    grid = lessons.grid(trace)
     assert list(grid.columns) == ["0 the", "1 the", "2 the"]
-    assert torch.equal(masks.custom(3, 3, mask_lessons.cells_of(grid)), masks.causal(3, 3))
+    assert torch.equal(masks.custom(3, 3, lessons.cells_of(grid)), masks.causal(3, 3))
 
 
 @pytest.mark.parametrize("size", [(1, 1), (3, 5), (64, 64), (200, 130)])

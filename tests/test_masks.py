@@ -3,7 +3,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attention import AttentionConfig, masks
+from attention import AttentionConfig
+from attention.formula import masks
 
 lengths = st.integers(1, 9)
 

@@ -5,10 +5,12 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attention import AttentionConfig, Matrices, MatrixError, ShapeError, explain, find_step, frames, plots
-from attention.config import MASKS
-from attention.matrix import Matrix
-from attention.matrix_text import parse
+from attention import AttentionConfig, Matrices, MatrixError, ShapeError, explain, find_step
+from attention.formula.config import MASKS
+from attention.numbers import tables
+from attention.pictures import heatmap
+from attention.sources.reading.matrix import Matrix
+from attention.sources.reading.text import parse
 
 # The NumPy notebook: four words, three projections drawn with np.random.seed(42).
 X = parse("[[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 1]]")
@@ -68,7 +70,7 @@ def test_typed_numbers_stay_what_they_are() -> None:
     trace = Matrices(query=rows, key=rows, value=rows).trace()
     assert all(tensor.dtype == torch.float64 for _, tensor in trace.layers[0])
     assert tuple(map(tuple, trace.layers[0].matrix("value").tolist())) == rows
-    assert "0.1,16777217.0" in "".join(frames.csv(trace, "value"))
+    assert "0.1,16777217.0" in "".join(tables.csv(trace, "value"))
 
 
 def test_the_source_can_be_the_key_of_a_cache() -> None:
@@ -140,10 +142,10 @@ def test_every_number_is_explained_drawn_and_tabled(source: Matrices) -> None:
             assert told.value == float(matrix[q, k])
             size = sum(abs(term.value) for term in told.terms) if told.operation == "sum" else abs(told.value)
             assert told.result == told.value or abs(told.result - told.value) <= 1e-12 * size
-        table = frames.frame(trace, step.name).to_numpy()[:, : matrix.shape[1]]
+        table = tables.frame(trace, step.name).to_numpy()[:, : matrix.shape[1]]
         np.testing.assert_array_equal(table, matrix)
         finite = np.where(np.isfinite(matrix), matrix, np.nan).astype(np.float32)
-        for figure in (plots.heatmap(trace, step.name), plots.heads(trace, step.name, colors="log")):
+        for figure in (heatmap.heatmap(trace, step.name), heatmap.heads(trace, step.name, colors="log")):
             np.testing.assert_array_equal(figure.data[0].z.astype(np.float32), finite)
         assert tensor.dtype == torch.float64
 

@@ -11,8 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.lib import format as npy
 
-from attention import AttentionError, MatrixError, matrix_text
-from attention.matrix_text import parse, read, write
+from attention import AttentionError, MatrixError
+from attention.sources.reading import text as reader
+from attention.sources.reading.text import parse, read, write
 
 SQUARE = ((1.0, 0.0), (0.0, 1.0))
 ONE_ROW = ((1.0, 2.0, 3.0),)
@@ -333,14 +334,14 @@ def test_a_matrix_may_be_as_large_as_we_say_and_no_larger() -> None:
 
 
 def test_importing_the_package_does_not_import_torch() -> None:
-    code = "import attention, attention.matrix_text, sys; sys.exit('torch' in sys.modules)"
+    code = "import attention, attention.sources.reading.text, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_a_text_is_read_once_and_what_it_said_is_bounded_by_bytes(monkeypatch):
     text = write([[i + j / 7 for j in range(40)] for i in range(50)])
     first = parse(text, "X")
-    monkeypatch.setattr(matrix_text, "_numbers", lambda *_: pytest.fail("the text was read again"))
+    monkeypatch.setattr(reader, "_numbers", lambda *_: pytest.fail("the text was read again"))
     assert parse(text, "Y") == first
-    assert matrix_text._PARSED.currsize <= matrix_text._PARSED.maxsize == 2**26
-    assert {len(key) for key in matrix_text._PARSED} == {16}
+    assert reader._PARSED.currsize <= reader._PARSED.maxsize == 2**26
+    assert {len(key) for key in reader._PARSED} == {16}

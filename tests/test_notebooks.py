@@ -14,8 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from attention import NOTEBOOKS, STEPS, ConfigError, Layer, Notebook, Trace, explain, frames, plots
-from attention.sources.notebook_recipes import OCEANIC, RECIPES, SENTENCES
+from attention import NOTEBOOKS, STEPS, ConfigError, Layer, Notebook, Trace, explain
+from attention.numbers import tables
+from attention.pictures import heatmap
+from attention.sources.notebooks.recipes import OCEANIC, RECIPES, SENTENCES
 
 PINNED = Path(__file__).parent / "data" / "notebooks.json"
 EVERY = [(name, sequence) for name in NOTEBOOKS for sequence in range(Notebook(name).n_sequences)]
@@ -486,7 +488,7 @@ def test_every_step_is_drawn(name: str) -> None:
     layer = trace.layers[0]
     for step, tensor in layer:
         last = layer.n_heads - 1
-        figure = plots.heatmap(trace, step.name, head=last)
+        figure = heatmap.heatmap(trace, step.name, head=last)
         drawn_z = np.asarray(figure.data[0].z)
         matrix = layer.matrix(step.name, last).numpy()
         assert drawn_z.shape == matrix.shape
@@ -497,8 +499,8 @@ def test_every_step_is_drawn(name: str) -> None:
             assert all(
                 full.startswith(text.rstrip("…")) for full, text in zip(labels, shown, strict=True)
             )  # long words end in …
-        assert len(plots.heads(trace, step.name).layout.meta["panels"]) == (len(tensor) if step.per_head else 1)
-        table = frames.frame(trace, step.name, head=last)
+        assert len(heatmap.heads(trace, step.name).layout.meta["panels"]) == (len(tensor) if step.per_head else 1)
+        table = tables.frame(trace, step.name, head=last)
         assert table.shape == (matrix.shape[0], matrix.shape[1] + (step.kind == "probability"))
 
 

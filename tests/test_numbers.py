@@ -9,18 +9,8 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load
 
-from attention import (
-    NOTEBOOKS,
-    PARAMETERS,
-    STEPS,
-    AttentionConfig,
-    Layer,
-    Matrices,
-    Notebook,
-    Trace,
-    TypedText,
-    numbers,
-)
+from attention import NOTEBOOKS, PARAMETERS, STEPS, AttentionConfig, Layer, Matrices, Notebook, Trace, TypedText
+from attention.export.arrays import npz, safetensors
 
 CAT = "the cat sat on the mat"
 SQUARE = ((0.5, 1.0), (-1.0, 2.0))
@@ -89,7 +79,7 @@ def bits(array):
 
 @pytest.mark.parametrize("trace", TRACES.values(), ids=TRACES)
 def test_an_npz_file_holds_every_tensor_bit_for_bit_in_the_order_of_the_formula(trace):
-    read, wanted = read_npz(numbers.npz(trace)), expected(trace)
+    read, wanted = read_npz(npz(trace)), expected(trace)
     assert list(read) == ["tokens", "key_tokens", *wanted, *settings(trace)]
     for name, tensor in wanted.items():
         assert bits(read[name]) == bits(tensor.numpy())
@@ -97,7 +87,7 @@ def test_an_npz_file_holds_every_tensor_bit_for_bit_in_the_order_of_the_formula(
 
 @pytest.mark.parametrize("trace", TRACES.values(), ids=TRACES)
 def test_a_safetensors_file_holds_every_tensor_bit_for_bit(trace):
-    read, wanted = load(numbers.safetensors(trace)), expected(trace)
+    read, wanted = load(safetensors(trace)), expected(trace)
     assert set(read) == set(wanted)
     for name, tensor in wanted.items():
         assert bits(read[name].numpy()) == bits(tensor.numpy())
@@ -105,7 +95,7 @@ def test_a_safetensors_file_holds_every_tensor_bit_for_bit(trace):
 
 @pytest.mark.parametrize("trace", TRACES.values(), ids=TRACES)
 def test_both_files_hold_the_tokens_and_what_the_scores_were_divided_by(trace, tmp_path):
-    arrays, metadata = read_npz(numbers.npz(trace)), read_metadata(numbers.safetensors(trace), tmp_path)
+    arrays, metadata = read_npz(npz(trace)), read_metadata(safetensors(trace), tmp_path)
     assert tuple(arrays["tokens"].tolist()) == tuple(metadata["tokens"]) == trace.tokens
     assert tuple(arrays["key_tokens"].tolist()) == tuple(metadata["key_tokens"]) == trace.key_tokens
     assert set(metadata) == {"tokens", "key_tokens", *settings(trace)}
@@ -116,7 +106,7 @@ def test_both_files_hold_the_tokens_and_what_the_scores_were_divided_by(trace, t
 
 def test_what_every_step_is_made_from_is_in_the_file():
     trace = TRACES["every step"]
-    read = read_npz(numbers.npz(trace))
+    read = read_npz(npz(trace))
     assert {name.removeprefix("L0.") for name in read} >= {step.name for step in STEPS} | {p.name for p in PARAMETERS}
     assert float(read["L0.temperature"]) == 0.3
     assert float(read["L0.dropout"]) == 0.3
@@ -137,35 +127,35 @@ def test_what_every_step_is_made_from_is_in_the_file():
 )
 def test_odd_tokens_are_read_back_as_they_are(tokens, tmp_path):
     trace = Trace(tokens, ())
-    assert tuple(read_npz(numbers.npz(trace))["tokens"].tolist()) == tokens
-    assert tuple(read_metadata(numbers.safetensors(trace), tmp_path)["tokens"]) == tokens
+    assert tuple(read_npz(npz(trace))["tokens"].tolist()) == tokens
+    assert tuple(read_metadata(safetensors(trace), tmp_path)["tokens"]) == tokens
 
 
 def test_a_nul_is_not_lost(tmp_path):
     trace = Trace(("\0", "a\0", "\0b"), ())
-    assert read_npz(numbers.npz(trace))["tokens"].tolist() == ["U+0000", "aU+0000", "U+0000b"]
-    assert read_metadata(numbers.safetensors(trace), tmp_path)["tokens"] == list(trace.tokens)
+    assert read_npz(npz(trace))["tokens"].tolist() == ["U+0000", "aU+0000", "U+0000b"]
+    assert read_metadata(safetensors(trace), tmp_path)["tokens"] == list(trace.tokens)
 
 
 def test_bfloat16_is_kept_or_widened_to_the_same_numbers():
     weights = torch.rand(2, 3, 3).bfloat16()
     trace = Trace(("a", "b", "c"), (Layer(weights=weights),))
-    widened = read_npz(numbers.npz(trace))["L0.weights"]
+    widened = read_npz(npz(trace))["L0.weights"]
     assert widened.dtype == np.float32
     np.testing.assert_array_equal(widened, weights.float().numpy())
-    kept = load(numbers.safetensors(trace))["L0.weights"]
+    kept = load(safetensors(trace))["L0.weights"]
     assert kept.dtype == torch.bfloat16
     assert torch.equal(kept, weights)
 
 
 def test_metadata_are_json_that_any_reader_takes(tmp_path):
     path = tmp_path / "trace.safetensors"
-    path.write_bytes(numbers.safetensors(TRACES["two layers"]))
+    path.write_bytes(safetensors(TRACES["two layers"]))
     with safe_open(path, "pt") as opened:
         json.loads(opened.metadata()["trace"], parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
 
 
-@pytest.mark.parametrize("write", [numbers.npz, numbers.safetensors])
+@pytest.mark.parametrize("write", [npz, safetensors])
 def test_the_same_trace_gives_the_same_bytes(write):
     assert len({write(TypedText(CAT).trace()) for _ in range(5)}) == 1
 
@@ -173,8 +163,8 @@ def test_the_same_trace_gives_the_same_bytes(write):
 def test_writing_leaves_the_trace_alone_and_nothing_is_an_object(tmp_path):
     trace = TypedText(CAT).trace()
     before = {name: tensor.clone() for name, tensor in expected(trace).items()}
-    archive = zipfile.ZipFile(io.BytesIO(numbers.npz(trace)))
-    numbers.safetensors(trace)
+    archive = zipfile.ZipFile(io.BytesIO(npz(trace)))
+    safetensors(trace)
     assert all(torch.equal(before[name], tensor) for name, tensor in expected(trace).items())
     assert archive.testzip() is None
     assert not [name for name in archive.namelist() if b"|O" in archive.read(name)[:128]]
@@ -183,7 +173,7 @@ def test_writing_leaves_the_trace_alone_and_nothing_is_an_object(tmp_path):
 @pytest.mark.parametrize("name", ["every step", "matrices"])
 def test_a_file_of_one_head_has_its_part_of_every_step(name):
     trace, head = TRACES[name], min(1, TRACES[name].layers[0].n_heads - 1)
-    both = read_npz(numbers.npz(trace, head)), load(numbers.safetensors(trace, head))
+    both = read_npz(npz(trace, head)), load(safetensors(trace, head))
     axes = {step.name: step.axes for step in STEPS}
     wanted = {}
     for whole, tensor in expected(trace).items():

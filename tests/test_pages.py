@@ -9,7 +9,9 @@ from streamlit.testing.v1 import AppTest
 
 from attention import STEPS, AttentionConfig, TypedText, find_step
 from benchmarks import texts
-from pages.ui import inputs, share, show
+from pages.ui import show
+from pages.ui.knobs import inputs
+from pages.ui.share import bar
 
 PAGES = [
     "app.py",
@@ -339,7 +341,7 @@ def test_a_table_of_more_than_512_times_512_numbers_is_a_file_only(monkeypatch: 
 
 def test_files_of_many_heads_say_that_they_hold_the_shown_one(monkeypatch: pytest.MonkeyPatch) -> None:
     for limit in (1, 0):
-        monkeypatch.setattr(share, "EXPORT_MB", limit)
+        monkeypatch.setattr(bar, "EXPORT_MB", limit)
         app = opened("app.py", head="2")
         app.session_state["share"] = True
         app.run()

@@ -17,25 +17,15 @@ import pytest
 import torch
 from PIL import Image
 
-from attention import (
-    AttentionConfig,
-    AttentionError,
-    Cell,
-    Layer,
-    PictureError,
-    Trace,
-    TypedText,
-    charts,
-    lessons,
-    mask_lessons,
-    plots,
-)
-from attention.drawing import ALLOWED, HIDDEN, unmarked
-from attention.drawing import CHOSEN as CROSS
-from attention.paper import KINDS, picture
-from attention.paper.cells import MOST_CELLS, MOST_IN_ALL, block, colors_of, contrast, ink_on, visible
-from attention.pooling import pooled
-from attention.scales import PROBABILITY, SIGNED, over_powers
+from attention import AttentionConfig, AttentionError, Cell, Layer, PictureError, Trace, TypedText
+from attention.export.paper import KINDS, picture
+from attention.export.paper.cells import MOST_CELLS, MOST_IN_ALL, block, colors_of, contrast, ink_on, visible
+from attention.lessons import charts, masks, softmax
+from attention.pictures import heatmap
+from attention.pictures.drawing import ALLOWED, HIDDEN, unmarked
+from attention.pictures.drawing import CHOSEN as CROSS
+from attention.pictures.pooling import pooled
+from attention.pictures.scales import PROBABILITY, SIGNED, over_powers
 
 CAT = "the cat sat on the mat"
 ODD = ("<b>", "</b>", "&amp;", "$x$", "$\\frac{1}{2}$", "</text>", "]]>", "<svg onload=x>", '"', "日本", "🦉", "👩‍👩‍👧", "", " ", "\n", "é")  # fmt: skip
@@ -71,35 +61,35 @@ def noise(*shape):
 
 @cache
 def spread():
-    return lessons.spread((0.1, -0.2, -0.3, 0.5))
+    return softmax.spread((0.1, -0.2, -0.3, 0.5))
 
 
 FIGURES = {
-    "weights": lambda: plots.heatmap(trace(mask="causal"), "weights", head=1, chosen=CHOSEN),
-    "scores": lambda: plots.heatmap(trace(), "scores", chosen=CHOSEN),
-    "masked_scores": lambda: plots.heatmap(trace(mask="causal"), "masked_scores"),
-    "masked_scores, rows without a key": lambda: plots.heatmap(blind(), "masked_scores"),
-    "weights, rows without a key": lambda: plots.heatmap(blind(), "weights"),
-    "stretched": lambda: plots.heatmap(trace(), "weights", chosen=CHOSEN, colors="stretched"),
-    "over powers of ten": lambda: plots.heatmap(trace(mask="causal"), "weights", chosen=CHOSEN, colors="log"),
-    "4 heads over powers of ten": lambda: plots.heads(trace(temperature=0.05), "weights", colors="log"),
-    "output": lambda: plots.heatmap(trace(), "output", chosen=CHOSEN),
-    "cross": lambda: plots.heatmap(trace(text2="a dog ran off to sleep in self-contradictory ways"), "weights"),
-    "one token": lambda: plots.heatmap(trace("cat"), "weights"),
-    "odd tokens": lambda: plots.heatmap(given(ODD, weights=torch.full((1, 16, 16), 1 / 16)), "weights"),
-    "24 tokens": lambda: plots.heatmap(given(words(24), weights=torch.full((1, 24, 24), 1 / 24)), "weights"),
-    "300 tokens": lambda: plots.heatmap(given(words(300), scores=noise(1, 300, 300)), "scores"),
-    "4 heads": lambda: plots.heads(trace(mask="causal"), "weights", chosen=CHOSEN),
-    "12 heads": lambda: plots.heads(trace(n_heads=12, d_model=96, mask="causal"), "masked_scores"),
-    "mask": lambda: plots.mask_map(trace(mask="causal"), chosen=CHOSEN),
-    "way": lambda: plots.way(mask_lessons.averaging_traces(trace(mask="causal"), 0)[1]["loop"], "loop"),
-    "curve": lambda: charts.softmax_curve(lessons.curve()),
+    "weights": lambda: heatmap.heatmap(trace(mask="causal"), "weights", head=1, chosen=CHOSEN),
+    "scores": lambda: heatmap.heatmap(trace(), "scores", chosen=CHOSEN),
+    "masked_scores": lambda: heatmap.heatmap(trace(mask="causal"), "masked_scores"),
+    "masked_scores, rows without a key": lambda: heatmap.heatmap(blind(), "masked_scores"),
+    "weights, rows without a key": lambda: heatmap.heatmap(blind(), "weights"),
+    "stretched": lambda: heatmap.heatmap(trace(), "weights", chosen=CHOSEN, colors="stretched"),
+    "over powers of ten": lambda: heatmap.heatmap(trace(mask="causal"), "weights", chosen=CHOSEN, colors="log"),
+    "4 heads over powers of ten": lambda: heatmap.heads(trace(temperature=0.05), "weights", colors="log"),
+    "output": lambda: heatmap.heatmap(trace(), "output", chosen=CHOSEN),
+    "cross": lambda: heatmap.heatmap(trace(text2="a dog ran off to sleep in self-contradictory ways"), "weights"),
+    "one token": lambda: heatmap.heatmap(trace("cat"), "weights"),
+    "odd tokens": lambda: heatmap.heatmap(given(ODD, weights=torch.full((1, 16, 16), 1 / 16)), "weights"),
+    "24 tokens": lambda: heatmap.heatmap(given(words(24), weights=torch.full((1, 24, 24), 1 / 24)), "weights"),
+    "300 tokens": lambda: heatmap.heatmap(given(words(300), scores=noise(1, 300, 300)), "scores"),
+    "4 heads": lambda: heatmap.heads(trace(mask="causal"), "weights", chosen=CHOSEN),
+    "12 heads": lambda: heatmap.heads(trace(n_heads=12, d_model=96, mask="causal"), "masked_scores"),
+    "mask": lambda: heatmap.mask_map(trace(mask="causal"), chosen=CHOSEN),
+    "way": lambda: heatmap.way(masks.averaging_traces(trace(mask="causal"), 0)[1]["loop"], "loop"),
+    "curve": lambda: charts.softmax_curve(softmax.curve()),
     "shares": lambda: charts.shares_by_temperature(spread()),
     "variance": lambda: charts.variance_by_temperature(spread()),
     "entropy": lambda: charts.entropy_by_temperature(spread()),
-    "scaling": lambda: charts.scaling_maps(lessons.scaling(TypedText(CAT, AttentionConfig(mask="causal")))),
+    "scaling": lambda: charts.scaling_maps(softmax.scaling(TypedText(CAT, AttentionConfig(mask="causal")))),
 }
-MAKERS = {**FIGURES, "12 heads of odd tokens": lambda: plots.heads(given(ODD, scores=noise(12, 16, 16)), "scores")}
+MAKERS = {**FIGURES, "12 heads of odd tokens": lambda: heatmap.heads(given(ODD, scores=noise(12, 16, 16)), "scores")}
 MAPS = [name for name in FIGURES if name not in ("curve", "shares", "variance", "entropy")]
 
 
@@ -273,7 +263,7 @@ def test_without_its_cross_a_picture_has_no_outline_and_a_shorter_name():
     assert CROSS.encode() in picture(figure, "svg")
     assert CROSS.encode() not in picture(bare, "svg")
     assert len(figure.layout.shapes) == 3
-    assert picture(bare, "svg") == picture(plots.heatmap(trace(mask="causal"), "weights", head=1), "svg")
+    assert picture(bare, "svg") == picture(heatmap.heatmap(trace(mask="causal"), "weights", head=1), "svg")
 
 
 @pytest.mark.parametrize(
@@ -341,7 +331,7 @@ def test_no_character_raises_or_warns(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_character_raises_or_warns_where_only_one_font_is_installed(kind, monkeypatch):
-    from attention.paper import page
+    from attention.export.paper import page
 
     monkeypatch.setattr(page, "_fonts", lambda: ["DejaVu Sans"])
     made = picture(FIGURES["odd tokens"](), kind)
@@ -479,7 +469,7 @@ def test_the_colours_are_those_that_plotly_gives_the_numbers(name):
 
 def test_the_ends_of_the_scale_are_exactly_its_colours():
     weights = torch.tensor([[[0.0, 1.0], [0.5, 0.5]]])
-    root = ET.fromstring(picture(plots.heatmap(given("ab", weights=weights), "weights"), "svg"))
+    root = ET.fromstring(picture(heatmap.heatmap(given("ab", weights=weights), "weights"), "svg"))
     scale = PROBABILITY
     places = cell_colors(root, 2, 2)
     assert places[0, 0] == scale[0][1].lower()
@@ -488,7 +478,7 @@ def test_the_ends_of_the_scale_are_exactly_its_colours():
 
 def test_rows_run_downwards_and_columns_to_the_right():
     numbers = torch.tensor([[[0.0, 0.25, 0.75], [1.0, 0, 0]]])
-    root = ET.fromstring(picture(plots.heatmap(given("ab", "xyz", weights=numbers), "weights"), "svg"))
+    root = ET.fromstring(picture(heatmap.heatmap(given("ab", "xyz", weights=numbers), "weights"), "svg"))
     found = {text: box for text, box in boxes_of_texts(root) if text in "abxyz"}
     assert found["a"][1] < found["b"][1]
     assert found["x"][0] < found["y"][0] < found["z"][0]
@@ -525,7 +515,7 @@ def test_rows_without_a_key_are_ground_and_say_so():
 
 def test_a_matrix_all_hidden_is_drawn():
     mask = torch.zeros(2, 2, dtype=torch.bool)
-    figure = plots.heatmap(given("ab", masked_scores=torch.full((1, 2, 2), -torch.inf), mask=mask), "masked_scores")
+    figure = heatmap.heatmap(given("ab", masked_scores=torch.full((1, 2, 2), -torch.inf), mask=mask), "masked_scores")
     root = ET.fromstring(picture(figure, "svg"))
     assert set(cell_colors(root, 2, 2).values()) == {HIDDEN}
 
@@ -549,7 +539,7 @@ def test_numbers_are_left_out_where_a_cell_is_too_small_for_them():
 
 
 def test_a_small_negative_number_is_written_without_a_sign():
-    figure = plots.heatmap(given("ab", scores=torch.tensor([[[-0.001, 1], [-1, 0.001]]])), "scores")
+    figure = heatmap.heatmap(given("ab", scores=torch.tensor([[[-0.001, 1], [-1, 0.001]]])), "scores")
     assert [text for text in texts(ET.fromstring(picture(figure, "svg"))) if re.fullmatch(r"-?\d\.\d\d", text)] == [
         "0.00",
         "1.00",
@@ -610,7 +600,7 @@ def test_a_picture_never_has_more_cells_than_a_reader_opens(rows, columns, heads
 def test_blocks_at_the_edge_are_smaller_and_gaps_are_gaps_only_where_all_is():
     numbers = torch.arange(301.0 * 301).reshape(1, 301, 301)
     mask = torch.ones(301, 301, dtype=torch.bool).tril()
-    figure = plots.heatmap(
+    figure = heatmap.heatmap(
         given(words(301), masked_scores=numbers.masked_fill(~mask, -torch.inf), mask=mask), "masked_scores"
     )
     [cells, ground], by = visible(figure)
@@ -623,7 +613,7 @@ def test_blocks_at_the_edge_are_smaller_and_gaps_are_gaps_only_where_all_is():
 
 
 def test_a_pooled_mosaic_says_how_many_numbers_a_cell_stands_for_in_all():
-    figure = plots.heads(given(words(700), scores=noise(8, 700, 700)), "scores")
+    figure = heatmap.heads(given(words(700), scores=noise(8, 700, 700)), "scores")
     before = figure.layout.meta["panels"][0]["block"]
     _, (down, across) = visible(figure)
     assert before > 1
@@ -731,11 +721,12 @@ def test_threads_do_not_disturb_each_other_nor_the_settings():
 def test_matplotlib_is_imported_when_the_first_picture_is_made_and_never_pyplot():
     code = """
         import sys
-        from attention import paper, plots
+        from attention.export import paper
+        from attention.pictures import heatmap
         print("matplotlib" in sys.modules)
         import torch
         from attention import Layer, Trace
-        paper.picture(plots.heatmap(Trace(("a",), (Layer(weights=torch.ones(1, 1, 1)),)), "weights"), "pdf")
+        paper.picture(heatmap.heatmap(Trace(("a",), (Layer(weights=torch.ones(1, 1, 1)),)), "weights"), "pdf")
         print("matplotlib" in sys.modules, "matplotlib.pyplot" in sys.modules)
     """
     command = [sys.executable, "-W", "error", "-c", "\n".join(line.strip() for line in code.splitlines())]

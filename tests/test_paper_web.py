@@ -14,8 +14,10 @@ import pytest
 import torch
 from playwright.sync_api import Browser, Page, Request, expect
 
-from attention import AttentionConfig, Cell, Layer, Trace, TypedText, charts, lessons, plots
-from attention.paper import html
+from attention import AttentionConfig, Cell, Layer, Trace, TypedText
+from attention.export.paper import html
+from attention.lessons import charts, softmax
+from attention.pictures import heatmap
 
 CAT = "the cat sat on the mat"
 EVIL = ("</script><script>window.taken = 1</script>", "<img src=x onerror='window.taken = 1'>", "</title>", "$x$", "&amp;", "<!--<script>")  # fmt: skip
@@ -24,19 +26,21 @@ Open = Callable[..., Page]
 
 def weights() -> go.Figure:
     trace = TypedText(CAT, AttentionConfig(mask="causal")).trace()
-    return plots.heatmap(trace, "weights", head=1, chosen=Cell("weights", 1, 4, 2))
+    return heatmap.heatmap(trace, "weights", head=1, chosen=Cell("weights", 1, 4, 2))
 
 
 def evil() -> go.Figure:
-    return plots.heatmap(Trace(EVIL, (Layer(scores=torch.arange(36.0).reshape(1, 6, 6)),)), "scores")
+    return heatmap.heatmap(Trace(EVIL, (Layer(scores=torch.arange(36.0).reshape(1, 6, 6)),)), "scores")
 
 
 def heads() -> go.Figure:
-    return plots.heads(TypedText(CAT, AttentionConfig(n_heads=12, d_model=96, mask="causal")).trace(), "masked_scores")
+    return heatmap.heads(
+        TypedText(CAT, AttentionConfig(n_heads=12, d_model=96, mask="causal")).trace(), "masked_scores"
+    )
 
 
 def shares() -> go.Figure:
-    return charts.shares_by_temperature(lessons.spread((0.1, -0.2, -0.3, 0.5)))
+    return charts.shares_by_temperature(softmax.spread((0.1, -0.2, -0.3, 0.5)))
 
 
 class Tags(HTMLParser):
@@ -185,7 +189,7 @@ def test_the_painted_numbers_are_those_of_the_figure(open_file: Open, make: Call
 @pytest.mark.browser
 def test_several_figures_stand_in_one_page_side_by_side(open_file: Open) -> None:
     trace = TypedText(CAT, AttentionConfig(mask="causal")).trace()
-    figures = [plots.heatmap(trace, step) for step in ("scores", "weights", "output")]
+    figures = [heatmap.heatmap(trace, step) for step in ("scores", "weights", "output")]
     page = open_file(figures)
     for i, figure in enumerate(figures):
         rows = page.evaluate(

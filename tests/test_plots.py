@@ -10,10 +10,11 @@ import pytest
 import torch
 from playwright.sync_api import expect
 
-from attention import STEPS, AttentionConfig, Cell, ConfigError, Layer, MissingError, Trace, TypedText, plots
-from attention.paper.cells import colors_of
-from attention.printed import shown
-from attention.scales import FLOOR, PROBABILITY, ZERO
+from attention import STEPS, AttentionConfig, Cell, ConfigError, Layer, MissingError, Trace, TypedText
+from attention.export.paper.cells import colors_of
+from attention.numbers.printed import shown
+from attention.pictures import heatmap
+from attention.pictures.scales import FLOOR, PROBABILITY, ZERO
 
 CAT = "the cat sat on the mat"
 NAMES = [step.name for step in STEPS]
@@ -67,13 +68,13 @@ def panels(figure):
 def test_a_map_shows_the_tensor_s_own_numbers(step, head):
     made = trace(text2="a dog ran off to", positions="sinusoidal", dropout=0.2, mask="causal", d_v=5)
     matrix = made.layers[0].matrix(step, head).numpy()
-    np.testing.assert_array_equal(z(plots.heatmap(made, step, head=head)), np.where(np.isinf(matrix), np.nan, matrix))
+    np.testing.assert_array_equal(z(heatmap.heatmap(made, step, head=head)), np.where(np.isinf(matrix), np.nan, matrix))
 
 
 @pytest.mark.parametrize("step", NAMES)
 def test_all_heads_stand_where_the_panels_say(step):
     made = trace(text2="a dog ran off to", positions="sinusoidal", dropout=0.2, mask="causal", d_v=5)
-    figure = plots.heads(made, step)
+    figure = heatmap.heads(made, step)
     n_heads = 4 if step in {s.name for s in STEPS if s.per_head} else 1
     assert [head for head, _ in panels(figure)] == list(range(n_heads))
     for head, drawn in panels(figure):
@@ -84,46 +85,46 @@ def test_all_heads_stand_where_the_panels_say(step):
 @pytest.mark.parametrize("shape", [(1, 6, 6), (5, 3, 9), (7, 9, 2), (12, 4, 4), (16, 1, 1)])
 def test_panels_do_not_overlap_and_the_rest_is_gap(shape):
     made = given(words(shape[1]), words(shape[2]), weights=uniform(*shape))
-    figure = plots.heads(made, "weights")
+    figure = heatmap.heads(made, "weights")
     assert np.isfinite(z(figure)).sum() == math.prod(shape)
     assert all(np.isfinite(drawn).all() for _, drawn in panels(figure))
     assert len({(panel["x"], panel["y"]) for panel in figure.layout.meta["panels"]}) == shape[0]
 
 
 def test_every_place_knows_its_head():
-    figure = plots.heads(trace(), "weights")
+    figure = heatmap.heads(trace(), "weights")
     heads = np.asarray(figure.data[0].customdata)
     for panel in figure.layout.meta["panels"]:
         assert (
             heads[panel["y"] : panel["y"] + panel["rows"], panel["x"] : panel["x"] + panel["columns"]] == panel["head"]
         ).all()
-    assert "weights L0 H2<br>" in plots.heatmap(trace(), "weights", head=2).data[0].hovertemplate
+    assert "weights L0 H2<br>" in heatmap.heatmap(trace(), "weights", head=2).data[0].hovertemplate
 
 
 def test_more_than_255_heads_can_be_drawn():
-    figure = plots.heads(given("ab", weights=uniform(300, 2, 2)), "weights")
+    figure = heatmap.heads(given("ab", weights=uniform(300, 2, 2)), "weights")
     assert np.asarray(figure.data[0].customdata).max() == 299
 
 
 def test_heads_are_never_averaged_behind_ones_back():
     made = trace()
     average = made.layers[0].weights.mean(dim=0).numpy()
-    assert all(not np.allclose(z(plots.heatmap(made, "weights", head=head)), average) for head in range(4))
+    assert all(not np.allclose(z(heatmap.heatmap(made, "weights", head=head)), average) for head in range(4))
     with pytest.raises(MissingError):
-        plots.heatmap(made, "weights", head=4)
+        heatmap.heatmap(made, "weights", head=4)
 
 
 def test_one_token_and_unequal_lengths_are_drawn():
-    assert z(plots.heatmap(trace("cat"), "weights")).tolist() == [[1]]
-    assert z(plots.heatmap(trace("the cat", text2="a dog ran off"), "weights")).shape == (2, 4)
-    assert z(plots.heatmap(trace("a dog ran off", text2="the cat"), "weights")).shape == (4, 2)
+    assert z(heatmap.heatmap(trace("cat"), "weights")).tolist() == [[1]]
+    assert z(heatmap.heatmap(trace("the cat", text2="a dog ran off"), "weights")).shape == (2, 4)
+    assert z(heatmap.heatmap(trace("a dog ran off", text2="the cat"), "weights")).shape == (4, 2)
 
 
 # -- axes: repeated words, markup, numbers ------------------------------------------------------
 
 
 def test_the_cat_sat_on_the_mat_is_six_by_six_and_shows_no_causal_leak():
-    figure = plots.heatmap(trace(mask="causal"), "weights")
+    figure = heatmap.heatmap(trace(mask="causal"), "weights")
     for axis in (figure.layout.xaxis, figure.layout.yaxis):
         assert list(axis.tickvals) == pytest.approx(range(6))
         assert list(axis.ticktext) == ["the", "cat", "sat", "on", "the", "mat"]
@@ -132,7 +133,7 @@ def test_the_cat_sat_on_the_mat_is_six_by_six_and_shows_no_causal_leak():
 
 
 @pytest.mark.parametrize("step", NAMES)
-@pytest.mark.parametrize("draw", [plots.heatmap, plots.heads])
+@pytest.mark.parametrize("draw", [heatmap.heatmap, heatmap.heads])
 def test_axes_are_numbers_never_strings(draw, step):
     figure = draw(trace("2024 2024-01-15 3 <s>", text2="1 1 2", positions="sinusoidal", dropout=0.2), step)
     for data in figure.data:
@@ -147,12 +148,12 @@ def test_axes_are_numbers_never_strings(draw, step):
 
 
 def test_labels_stand_in_the_order_of_the_sentence_not_of_the_alphabet():
-    axis = plots.heatmap(trace("zebras eat apples"), "scores").layout.yaxis
+    axis = heatmap.heatmap(trace("zebras eat apples"), "scores").layout.yaxis
     assert list(axis.ticktext) == ["zebras", "eat", "apples"]
 
 
 def test_rows_are_queries_from_top_to_bottom_and_columns_are_keys():
-    figure = plots.heatmap(trace("the cat", text2="a dog ran"), "scores")
+    figure = heatmap.heatmap(trace("the cat", text2="a dog ran"), "scores")
     assert list(figure.layout.yaxis.ticktext) == ["the", "cat"]
     assert list(figure.layout.xaxis.ticktext) == ["a", "dog", "ran"]
     assert (figure.layout.yaxis.title.text, figure.layout.xaxis.title.text) == (
@@ -164,14 +165,14 @@ def test_rows_are_queries_from_top_to_bottom_and_columns_are_keys():
 
 
 def test_the_rows_of_keys_and_values_are_called_by_the_key_tokens():
-    figure = plots.heatmap(trace("the cat", text2="a dog ran"), "value")
+    figure = heatmap.heatmap(trace("the cat", text2="a dog ran"), "value")
     assert list(figure.layout.yaxis.ticktext) == ["a", "dog", "ran"]
     assert figure.layout.yaxis.title.text == "key (attends to)"
     assert "d_v" in figure.layout.xaxis.title.text
 
 
 @pytest.mark.parametrize("token", ["<s>", "</s>", "<unk>", "<b>", "&lt;"])
-@pytest.mark.parametrize("draw", [plots.heatmap, plots.heads])
+@pytest.mark.parametrize("draw", [heatmap.heatmap, heatmap.heads])
 def test_a_token_that_looks_like_markup_is_escaped_in_ticks_and_hover(token, draw):
     escaped = token.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     axis = draw(given([token, "a"], weights=uniform(1, 2, 2)), "weights").layout.yaxis
@@ -181,11 +182,11 @@ def test_a_token_that_looks_like_markup_is_escaped_in_ticks_and_hover(token, dra
 
 
 def test_invisible_tokens_get_a_sign():
-    axis = plots.heatmap(given(["", " ", "\n", "\u200b"], weights=uniform(1, 4, 4)), "weights").layout.yaxis
+    axis = heatmap.heatmap(given(["", " ", "\n", "\u200b"], weights=uniform(1, 4, 4)), "weights").layout.yaxis
     assert list(axis.ticktext) == ["∅", "·", "⏎", "U+200B"]
 
 
-@pytest.mark.parametrize("draw", [plots.heatmap, plots.heads])
+@pytest.mark.parametrize("draw", [heatmap.heatmap, heatmap.heads])
 def test_hover_knows_position_and_token_of_every_row_also_between_the_ticks(draw):
     made = given(words(100), weights=uniform(1, 100, 100))
     figure = draw(made, "weights")
@@ -196,24 +197,26 @@ def test_hover_knows_position_and_token_of_every_row_also_between_the_ticks(draw
 
 
 def test_hover_in_a_mosaic_counts_positions_from_zero_in_every_panel():
-    figure = plots.heads(trace(), "weights")
+    figure = heatmap.heads(trace(), "weights")
     for panel in figure.layout.meta["panels"]:
         assert re.fullmatch(r"4\W+the", figure.layout.xaxis.labelalias[str(panel["x"] + 4)])
         assert re.fullmatch(r"5\W+mat", figure.layout.yaxis.labelalias[str(panel["y"] + 5)])
 
 
 def test_hover_gives_the_value_to_full_precision():
-    assert "%{z:.9g}" in plots.heatmap(trace(), "weights").data[0].hovertemplate  # 9 digits tell any two float32 apart
+    assert (
+        "%{z:.9g}" in heatmap.heatmap(trace(), "weights").data[0].hovertemplate
+    )  # 9 digits tell any two float32 apart
 
 
 def test_long_tokens_are_shortened_on_the_axis():
-    ticks = plots.heatmap(trace("a" * 10_000), "weights").layout.xaxis.ticktext
+    ticks = heatmap.heatmap(trace("a" * 10_000), "weights").layout.xaxis.ticktext
     assert len(ticks[0]) <= 20
     assert ticks[0].endswith("…")
 
 
 def test_many_tokens_get_few_ticks_that_say_their_position():
-    axis = plots.heatmap(given(words(100), weights=uniform(1, 100, 100)), "weights").layout.xaxis
+    axis = heatmap.heatmap(given(words(100), weights=uniform(1, 100, 100)), "weights").layout.xaxis
     assert len(axis.tickvals) <= 32
     assert all(text == f"{place:.0f} w{place:.0f}" for place, text in zip(axis.tickvals, axis.ticktext, strict=True))
 
@@ -221,7 +224,7 @@ def test_many_tokens_get_few_ticks_that_say_their_position():
 @pytest.mark.parametrize("n_heads", [1, 4, 300])
 def test_the_ticks_of_a_mosaic_name_the_rows_beside_them(n_heads):
     tokens = words(60)
-    figure = plots.heads(given(tokens, weights=uniform(n_heads, 60, 60)), "weights")
+    figure = heatmap.heads(given(tokens, weights=uniform(n_heads, 60, 60)), "weights")
     rows = {
         panel["y"] + i: tokens[i * panel["block"]]
         for panel in figure.layout.meta["panels"]
@@ -237,7 +240,7 @@ def test_the_ticks_of_a_mosaic_name_the_rows_beside_them(n_heads):
 VIRIDIS = [color for _, color in plotly.colors.get_colorscale("Viridis")]
 
 
-@pytest.mark.parametrize("draw", [plots.heatmap, plots.heads])
+@pytest.mark.parametrize("draw", [heatmap.heatmap, heatmap.heads])
 def test_a_probability_is_viridis_from_zero_to_one(draw):
     for made in (trace(), trace(temperature=0.05), trace(init="linear")):
         data = draw(made, "weights").data[0]
@@ -247,7 +250,7 @@ def test_a_probability_is_viridis_from_zero_to_one(draw):
 
 
 @pytest.mark.parametrize("step", [step.name for step in STEPS if step.kind == "signed"])
-@pytest.mark.parametrize("draw", [plots.heatmap, plots.heads])
+@pytest.mark.parametrize("draw", [heatmap.heatmap, heatmap.heads])
 def test_signed_numbers_are_symmetric_about_a_neutral_zero(draw, step):
     made = trace(text2="a dog", positions="sinusoidal", mask="causal", init="uniform")
     tensor = made.layers[0][step]
@@ -265,15 +268,15 @@ def test_colours_mean_the_same_in_every_head(step):
     ranges = {
         (data.zmin, data.zmax)
         for data in (
-            *(plots.heatmap(made, step, head=head).data[0] for head in range(4)),
-            plots.heads(made, step).data[0],
+            *(heatmap.heatmap(made, step, head=head).data[0] for head in range(4)),
+            heatmap.heads(made, step).data[0],
         )
     }
-    assert ranges == {plots.color_range(made, step)}
+    assert ranges == {heatmap.color_range(made, step)}
 
 
 def test_a_map_of_zeros_has_colours_too():
-    low, high = plots.color_range(given("ab", scores=torch.zeros(1, 2, 2)), "scores")
+    low, high = heatmap.color_range(given("ab", scores=torch.zeros(1, 2, 2)), "scores")
     assert low < 0 < high
 
 
@@ -281,7 +284,7 @@ def beside_the_bar(figure):
     return [note.text for note in figure.layout.annotations if note.name == "colors"]
 
 
-@pytest.mark.parametrize("draw", [plots.heatmap, plots.heads])
+@pytest.mark.parametrize("draw", [heatmap.heatmap, heatmap.heads])
 def test_stretched_colours_end_at_the_layer_s_largest_and_the_figure_says_so(draw):
     made = trace(init="linear")
     largest = float(made.layers[0].weights.max())
@@ -294,7 +297,7 @@ def test_stretched_colours_end_at_the_layer_s_largest_and_the_figure_says_so(dra
     assert "colours" not in draw(made, "weights").layout.meta["alt"]
 
 
-@pytest.mark.parametrize("draw", [plots.heatmap, plots.heads])
+@pytest.mark.parametrize("draw", [heatmap.heatmap, heatmap.heads])
 @pytest.mark.parametrize("knobs", [{}, {"dropout": 0.5}])  # which lifts weights over 1
 def test_logarithmic_colours_are_viridis_over_powers_of_ten_and_the_numbers_stay_what_they_are(draw, knobs):
     made, step = trace(temperature=0.3, **knobs), "dropped_weights" if knobs else "weights"
@@ -330,21 +333,21 @@ def test_logarithmic_colours_are_viridis_over_powers_of_ten_and_the_numbers_stay
     assert "colours logarithmic from 0.0001 to 1" in figure.layout.meta["alt"]
 
 
-@pytest.mark.parametrize("colors", plots.COLORS)
+@pytest.mark.parametrize("colors", heatmap.COLORS)
 def test_what_colours_run_over_is_a_choice_for_probabilities_alone(colors):
-    assert plots.color_range(trace(), "scores", colors=colors) == plots.color_range(trace(), "scores")
-    assert plots.heatmap(trace(), "scores", colors=colors) == plots.heatmap(trace(), "scores")
+    assert heatmap.color_range(trace(), "scores", colors=colors) == heatmap.color_range(trace(), "scores")
+    assert heatmap.heatmap(trace(), "scores", colors=colors) == heatmap.heatmap(trace(), "scores")
 
 
 def test_other_colours_are_refused_in_a_sentence():
     with pytest.raises(ConfigError, match=r"Colours are fixed, stretched or log; got 'loud': choose one of these\."):
-        plots.heatmap(trace(), "weights", colors="loud")
+        heatmap.heatmap(trace(), "weights", colors="loud")
 
 
 # -- hidden cells -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("draw", [plots.heatmap, plots.heads])
+@pytest.mark.parametrize("draw", [heatmap.heatmap, heatmap.heads])
 def test_masked_scores_are_gaps_never_huge_numbers(draw):
     made = trace(mask="causal")
     figure = draw(made, "masked_scores")
@@ -354,7 +357,7 @@ def test_masked_scores_are_gaps_never_huge_numbers(draw):
     assert figure.data[0].zmin > -100
 
 
-@pytest.mark.parametrize("draw", [plots.heatmap, plots.heads])
+@pytest.mark.parametrize("draw", [heatmap.heatmap, heatmap.heads])
 @pytest.mark.parametrize("step", ["masked_scores", "weights"])
 def test_hidden_cells_lie_on_a_neutral_ground_that_is_in_neither_scale(draw, step):
     made = trace(mask="causal")
@@ -375,17 +378,17 @@ def test_hidden_cells_lie_on_a_neutral_ground_that_is_in_neither_scale(draw, ste
 
 @pytest.mark.parametrize("step", ["scores", "scaled_scores", "head_output"])
 def test_the_steps_before_and_after_the_mask_hide_nothing(step):
-    figure = plots.heatmap(trace(mask="causal"), step)
+    figure = heatmap.heatmap(trace(mask="causal"), step)
     assert len(figure.data) == 1
     assert np.isfinite(z(figure)).all()
 
 
 def test_a_mask_that_hides_nothing_draws_no_ground():
-    assert len(plots.heatmap(trace(), "masked_scores").data) == 1
+    assert len(heatmap.heatmap(trace(), "masked_scores").data) == 1
 
 
 def test_a_fully_masked_row_is_zeros_and_labelled_no_key():
-    figure = plots.heatmap(trace("a b c d e", text2="x y", mask="window", window=1), "weights")
+    figure = heatmap.heatmap(trace("a b c d e", text2="x y", mask="window", window=1), "weights")
     assert (z(figure)[3:] == 0).all()
     beside = {note.y: note.text for note in figure.layout.annotations}
     assert [beside[row] for row in range(5)] == ["1.00", "1.00", "1.00", "no key", "no key"]
@@ -396,14 +399,14 @@ def test_a_fully_masked_row_is_zeros_and_labelled_no_key():
 
 def test_a_map_with_every_score_hidden_is_drawn():
     hidden = given("ab", masked_scores=torch.full((1, 2, 2), -math.inf), mask=torch.zeros(2, 2, dtype=torch.bool))
-    figure = plots.heatmap(hidden, "masked_scores")
+    figure = heatmap.heatmap(hidden, "masked_scores")
     assert np.isnan(z(figure)).all()
     assert "every number hidden" in figure.layout.meta["alt"]
 
 
 def test_rows_that_do_not_sum_to_one_are_told():
     lost = given("ab", weights=torch.tensor([[[0.5, 0.2], [1.0, 0.0]]]))
-    figure = plots.heatmap(lost, "weights")
+    figure = heatmap.heatmap(lost, "weights")
     assert {note.y: note.text for note in figure.layout.annotations}[0] == "0.70"
     assert "every row sums to 1" not in figure.layout.meta["alt"]
 
@@ -413,22 +416,24 @@ def test_rows_that_do_not_sum_to_one_are_told():
 
 @pytest.mark.parametrize(("n_tokens", "written"), [(1, True), (24, True), (25, False)])
 def test_numbers_are_written_in_the_cells_up_to_24_tokens(n_tokens, written):
-    figure = plots.heatmap(given(words(n_tokens), weights=uniform(1, n_tokens, n_tokens)), "weights")
+    figure = heatmap.heatmap(given(words(n_tokens), weights=uniform(1, n_tokens, n_tokens)), "weights")
     assert bool(figure.data[0].texttemplate) == written
 
 
 def test_either_side_above_24_is_too_many_for_numbers():
     for n_queries, n_keys in ((2, 25), (25, 2)):
         assert (
-            not plots.heatmap(given(words(n_queries), words(n_keys), weights=uniform(1, n_queries, n_keys)), "weights")
+            not heatmap.heatmap(
+                given(words(n_queries), words(n_keys), weights=uniform(1, n_queries, n_keys)), "weights"
+            )
             .data[0]
             .texttemplate
         )
-    assert not plots.heads(trace(), "weights").data[0].texttemplate
+    assert not heatmap.heads(trace(), "weights").data[0].texttemplate
 
 
 @pytest.mark.parametrize("step", NAMES)
-@pytest.mark.parametrize("draw", [plots.heatmap, plots.heads])
+@pytest.mark.parametrize("draw", [heatmap.heatmap, heatmap.heads])
 def test_a_map_is_titled_with_its_own_step_and_formula(draw, step):
     declared = next(s for s in STEPS if s.name == step)
     shown = trace(text2="a dog", positions="sinusoidal", dropout=0.2)
@@ -440,14 +445,14 @@ def test_a_map_is_titled_with_its_own_step_and_formula(draw, step):
 
 
 def test_a_map_says_layer_head_and_shape_counted_from_zero():
-    assert "L0 H2" in said(plots.heatmap(trace(), "query", head=2))
-    assert "6 × 16" in said(plots.heatmap(trace(), "query", head=2))
-    assert "H0" not in said(plots.heatmap(trace(), "input"))
-    mosaic = [note.text for note in plots.heads(trace(), "weights").layout.annotations]
+    assert "L0 H2" in said(heatmap.heatmap(trace(), "query", head=2))
+    assert "6 × 16" in said(heatmap.heatmap(trace(), "query", head=2))
+    assert "H0" not in said(heatmap.heatmap(trace(), "input"))
+    mosaic = [note.text for note in heatmap.heads(trace(), "weights").layout.annotations]
     assert mosaic == ["L0 H0", "L0 H1", "L0 H2", "L0 H3"]
 
 
-@pytest.mark.parametrize("draw", [plots.heatmap, plots.heads])
+@pytest.mark.parametrize("draw", [heatmap.heatmap, heatmap.heads])
 def test_the_alt_text_says_what_is_shown(draw):
     alt = draw(trace(text2="a dog ran"), "weights").layout.meta["alt"]
     for part in (
@@ -462,7 +467,7 @@ def test_the_alt_text_says_what_is_shown(draw):
         assert part in alt
     assert "table" not in alt  # there is none on some pages
     scores = trace().layers[0].scores
-    if draw is plots.heads:
+    if draw is heatmap.heads:
         assert (
             f"from {shown(float(scores.min()))} to {shown(float(scores.max()))}"
             in draw(trace(), "scores").layout.meta["alt"]
@@ -479,7 +484,7 @@ def boxes(figure):
 
 
 def test_the_chosen_cell_its_row_and_its_column_are_outlined():
-    assert boxes(plots.heatmap(trace(), "weights", chosen=Cell("weights", 0, 2, 4))) == {
+    assert boxes(heatmap.heatmap(trace(), "weights", chosen=Cell("weights", 0, 2, 4))) == {
         (4, 2, 1, 1),
         (0, 2, 6, 1),
         (4, 0, 1, 6),
@@ -488,38 +493,38 @@ def test_the_chosen_cell_its_row_and_its_column_are_outlined():
 
 def test_in_another_map_the_same_query_and_key_are_marked():
     chosen = Cell("weights", 0, 2, 4)
-    assert boxes(plots.heatmap(trace(), "scores", chosen=chosen)) == {(4, 2, 1, 1), (0, 2, 6, 1), (4, 0, 1, 6)}
-    assert boxes(plots.heatmap(trace(), "query", chosen=chosen)) == {(0, 2, 16, 1)}
-    assert boxes(plots.heatmap(trace(), "value", chosen=chosen)) == {(0, 4, 16, 1)}
-    assert boxes(plots.heatmap(trace(), "weights", chosen=Cell("query", 0, 2, 4))) == {(0, 2, 6, 1)}
-    assert boxes(plots.heatmap(trace(), "output", chosen=Cell("embedding", 0, 2, 4))) == {(0, 2, 64, 1)}
+    assert boxes(heatmap.heatmap(trace(), "scores", chosen=chosen)) == {(4, 2, 1, 1), (0, 2, 6, 1), (4, 0, 1, 6)}
+    assert boxes(heatmap.heatmap(trace(), "query", chosen=chosen)) == {(0, 2, 16, 1)}
+    assert boxes(heatmap.heatmap(trace(), "value", chosen=chosen)) == {(0, 4, 16, 1)}
+    assert boxes(heatmap.heatmap(trace(), "weights", chosen=Cell("query", 0, 2, 4))) == {(0, 2, 6, 1)}
+    assert boxes(heatmap.heatmap(trace(), "output", chosen=Cell("embedding", 0, 2, 4))) == {(0, 2, 64, 1)}
 
 
 def test_without_a_chosen_cell_nothing_is_outlined():
-    assert boxes(plots.heatmap(trace(), "weights")) == boxes(plots.heads(trace(), "weights")) == set()
+    assert boxes(heatmap.heatmap(trace(), "weights")) == boxes(heatmap.heads(trace(), "weights")) == set()
 
 
 def test_a_mosaic_outlines_the_chosen_head_and_the_cell_in_every_head():
-    figure = plots.heads(trace(), "weights", chosen=Cell("weights", 2, 1, 3))
+    figure = heatmap.heads(trace(), "weights", chosen=Cell("weights", 2, 1, 3))
     corners = [(panel["x"], panel["y"]) for panel in figure.layout.meta["panels"]]
     assert boxes(figure) == {(*corners[2], 6, 6), *((x + 3, y + 1, 1, 1) for x, y in corners)}
 
 
 def test_a_place_on_a_map_is_the_cell_drawn_there():
     made = trace(text2="a dog ran")
-    assert plots.cell_at(plots.heatmap(made, "weights", head=3), 2, 5) == Cell("weights", 3, 5, 2)
-    figure = plots.heads(made, "weights")
+    assert heatmap.cell_at(heatmap.heatmap(made, "weights", head=3), 2, 5) == Cell("weights", 3, 5, 2)
+    figure = heatmap.heads(made, "weights")
     for panel in figure.layout.meta["panels"]:
         x, y = panel["x"] + 2, panel["y"] + 5
-        assert plots.cell_at(figure, x, y) == Cell("weights", panel["head"], 5, 2)
+        assert heatmap.cell_at(figure, x, y) == Cell("weights", panel["head"], 5, 2)
         assert z(figure)[y, x] == made.layers[0].weights[panel["head"], 5, 2]
 
 
 def test_between_the_panels_there_is_no_cell_and_nothing_to_tell():
-    figure = plots.heads(trace(), "weights")
+    figure = heatmap.heads(trace(), "weights")
     gutters = np.argwhere(np.isnan(z(figure)))
     assert len(gutters)
-    assert all(plots.cell_at(figure, int(x), int(y)) is None for y, x in gutters)
+    assert all(heatmap.cell_at(figure, int(x), int(y)) is None for y, x in gutters)
     assert not any(data.hoverongaps for data in figure.data if data.hoverongaps is not None)
     assert figure.data[0].hoverongaps is False
 
@@ -533,7 +538,7 @@ def large():
 
 
 def test_a_million_numbers_are_drawn_as_the_largest_of_each_block_and_said_so(large):
-    figure = plots.heads(large, "scores")
+    figure = heatmap.heads(large, "scores")
     assert "each cell the largest of 2 × 2" in said(figure)
     for head, drawn in panels(figure):
         blocks = large.layers[0].scores[head].unflatten(0, (256, 2)).unflatten(2, (256, 2)).transpose(1, 2).flatten(2)
@@ -541,14 +546,14 @@ def test_a_million_numbers_are_drawn_as_the_largest_of_each_block_and_said_so(la
 
 
 def test_a_block_with_every_score_hidden_is_a_gap_and_a_half_hidden_one_is_not(large):
-    figure = plots.heads(large, "masked_scores")
+    figure = heatmap.heads(large, "masked_scores")
     hidden = np.triu(np.ones((256, 256), dtype=bool), 1)
     assert np.array_equal(np.isnan(panels(figure)[0][1]), hidden)
     assert np.array_equal(np.isfinite(figure.data[1].z[:256, :256]), hidden)
 
 
 def test_a_block_says_in_the_hover_which_positions_it_stands_for(large):
-    axis = plots.heads(large, "scores").layout.yaxis
+    axis = heatmap.heads(large, "scores").layout.yaxis
     assert axis.labelalias["3"] == "6…7 w6"
 
 
@@ -556,7 +561,7 @@ def test_blocks_at_an_odd_edge_keep_their_numbers_and_their_gaps():
     mask = torch.zeros(1001, 1001, dtype=torch.bool)
     mask[1000, 1000] = True
     tensor = torch.where(mask, -5.0, -math.inf)[None]
-    drawn = panels(plots.heads(given(words(1001), masked_scores=tensor, mask=mask), "masked_scores"))[0][1]
+    drawn = panels(heatmap.heads(given(words(1001), masked_scores=tensor, mask=mask), "masked_scores"))[0][1]
     assert drawn.shape == (501, 501)
     assert drawn[-1, -1] == -5
     assert np.isnan(drawn).sum() == 501 * 501 - 1
@@ -565,7 +570,7 @@ def test_blocks_at_an_odd_edge_keep_their_numbers_and_their_gaps():
 def test_144_heads_are_one_map_and_quick():
     made = given(words(64), weights=uniform(144, 64, 64))
     start = time.thread_time()  # of the processor, which others may be using too
-    figure = plots.heads(made, "weights", chosen=Cell("weights", 0, 1, 2))
+    figure = heatmap.heads(made, "weights", chosen=Cell("weights", 0, 1, 2))
     assert time.thread_time() - start < 10  # a tenth of a second here
     assert len(figure.data) == 1
 
@@ -575,9 +580,9 @@ def test_plotly_accepts_every_key_of_every_figure(step):
     trace = TypedText("a b c", AttentionConfig(positions="sinusoidal", mask="causal", dropout=0.5), "d e").trace()
     chosen = Cell(step, 0, 0, 0)
     for figure in (
-        plots.heatmap(trace, step, chosen=chosen),
-        plots.heads(trace, step, chosen=chosen),
-        plots.mask_map(trace, chosen=chosen),
+        heatmap.heatmap(trace, step, chosen=chosen),
+        heatmap.heads(trace, step, chosen=chosen),
+        heatmap.mask_map(trace, chosen=chosen),
     ):
         go.Figure(figure.to_dict())  # raises on a key or a value that is not Plotly's
 
@@ -586,8 +591,8 @@ def test_drawing_leaves_the_trace_alone():
     made = trace(mask="causal")
     before = [tensor.clone() for _, tensor in made.layers[0]]
     for step, _ in made.layers[0]:
-        plots.heatmap(made, step.name).data[0].z[:] = 9
-        plots.heads(made, step.name).data[0].z[:] = 9
+        heatmap.heatmap(made, step.name).data[0].z[:] = 9
+        heatmap.heads(made, step.name).data[0].z[:] = 9
     assert all(torch.equal(old, tensor) for old, (_, tensor) in zip(before, made.layers[0], strict=True))
 
 
@@ -618,14 +623,14 @@ def test_plotly_paints_tokens_as_text_and_says_nothing_between_the_panels(tmp_pa
         page.goto((tmp_path / "map.html").as_uri())
         page.wait_for_selector("#map .nsewdrag")
 
-    show(plots.heatmap(made, "weights").update_layout(width=900))
+    show(heatmap.heatmap(made, "weights").update_layout(width=900))
     assert page.locator("#map .xtick text").all_text_contents() == list(made.tokens)
     assert page.locator("#map .ytick text").all_text_contents() == list(made.tokens)
     hover(0, 4)
     expect(said).to_contain_text("0.166666672")
     hover(4, 0)
     expect(said).to_contain_text("hidden")
-    figure = plots.heads(made, "weights").update_layout(width=900)
+    figure = heatmap.heads(made, "weights").update_layout(width=900)
     show(figure)
     second = figure.layout.meta["panels"][1]
     hover(second["x"], second["y"] + 2)
@@ -637,4 +642,4 @@ def test_plotly_paints_tokens_as_text_and_says_nothing_between_the_panels(tmp_pa
 
 def test_what_is_minus_zero_in_the_machine_is_zero_in_words():
     cold = TypedText("the cat sat", AttentionConfig(temperature=math.inf)).trace()
-    assert "numbers from 0 to 0." in plots.heatmap(cold, "scaled_scores").layout.meta["alt"]
+    assert "numbers from 0 to 0." in heatmap.heatmap(cold, "scaled_scores").layout.meta["alt"]

@@ -6,7 +6,8 @@ from conftest import around
 from streamlit.testing.v1 import AppTest
 from test_pages import PAGES, drawn, opened, said
 
-from attention import NOTEBOOKS, AttentionConfig, Matrices, Notebook, TypedText, masks
+from attention import NOTEBOOKS, AttentionConfig, Matrices, Notebook, TypedText
+from attention.formula import masks
 
 LINES = "the cat sat on the mat\na dog\nbirds sing at dawn"
 

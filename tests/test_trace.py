@@ -3,7 +3,8 @@ from dataclasses import FrozenInstanceError, fields
 import pytest
 import torch
 
-from attention import STEPS, AttentionConfig, Layer, MissingError, ShapeError, Trace, TypedText, find_step, plots
+from attention import STEPS, AttentionConfig, Layer, MissingError, ShapeError, Trace, TypedText, find_step
+from attention.pictures import heatmap
 
 NAMES = (
     "embedding",
@@ -176,6 +177,6 @@ def test_a_formula_names_the_factors_that_are_there():
     assert plain.formula(find_step("head_output")) == "A V"
     assert plain.formula(find_step("output")) == "concat(Z) W_O"
     trace = TypedText("a b c", config).trace()
-    drawn = plots.heatmap(trace, "head_output")
+    drawn = heatmap.heatmap(trace, "head_output")
     assert drawn.layout.title.subtitle.text.startswith("D V")
     assert "= D V" in drawn.layout.meta["alt"]

@@ -12,8 +12,8 @@ from cachetools import LRUCache
 from test_turns import in_threads
 
 from attention import AttentionConfig, ConfigError, Matrices, Source, TextError, Trace, TypedText
-from pages.ui import traces, turns
-from pages.ui.traces import trace_of
+from pages.ui.server import traces, turns
+from pages.ui.server.traces import trace_of
 
 MANY = 30
 

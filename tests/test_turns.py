@@ -10,7 +10,7 @@ import pytest
 from conftest import ROOT
 from streamlit.testing.v1 import AppTest
 
-from pages.ui import process, turns
+from pages.ui.server import process, turns
 
 
 @pytest.fixture(autouse=True)
@@ -120,7 +120,7 @@ def in_a_script() -> None:
 
     import streamlit as st
 
-    from pages.ui import process, turns  # noqa: F401  # what the first run of a server imports
+    from pages.ui.server import process, turns  # noqa: F401  # what the first run of a server imports
 
     def another() -> None:
         with turns.turn():

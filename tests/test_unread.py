@@ -14,7 +14,7 @@ from test_harm import finished
 from websockets.exceptions import ConnectionClosedError
 
 from benchmarks.session import Session
-from pages.ui import process, unread
+from pages.ui.server import process, unread
 
 assert process  # it has wrapped Streamlit
 LARGE = ForwardMsg(script_finished=ForwardMsg.FINISHED_SUCCESSFULLY, hash="x" * 100_000)

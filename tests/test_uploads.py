@@ -17,8 +17,8 @@ from test_harm import finished
 
 from benchmarks.session import Session
 from benchmarks.wire import http, multipart
-from pages.ui import process, uploads
-from pages.ui.limits import UPLOADS_AT_ONCE
+from pages.ui.server import process, uploads
+from pages.ui.server.limits import UPLOADS_AT_ONCE
 
 assert process  # it has wrapped Streamlit
 MATRIX = b"1,0,0\n0,1,0\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from attention.trace import Trace
+    from attention.formula.trace import Trace
 
 
 class Snippet(NamedTuple):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from attention.config import AttentionConfig, HeadSizes
-from attention.cost import Cost
 from attention.errors import MatrixError, ShapeError
-from attention.matrix import Matrix, checked
-from attention.trace import Layer, Trace
+from attention.formula.config import AttentionConfig, HeadSizes
+from attention.formula.cost import Cost
+from attention.formula.trace import Layer, Trace
+from attention.sources.reading.matrix import Matrix, checked
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -100,7 +100,7 @@ class Matrices:
             ConfigError: the steps would take more than `max_bytes`.
         """
         # Imported at first use: torch takes more than a second, and a page opens before that.
-        from attention.attend import project, scores_layer
+        from attention.formula.attend import project, scores_layer
 
         given = self._tensors()
         n_queries, n_keys = (
@@ -129,8 +129,8 @@ class Matrices:
             MatrixError: as for `scores`, or numbers so large that no picture can hold a step.
             ShapeError, ConfigError: as for `scores`.
         """
-        from attention import masks
-        from attention.attend import finish
+        from attention.formula import masks
+        from attention.formula.attend import finish
 
         before, config = scores or self.scores(), self.config
         shape = len(before.tokens), len(before.key_tokens)

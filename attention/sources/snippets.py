@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attention import literals
-from attention.config import AttentionConfig
-from attention.sources import Snippet
+from attention.formula.config import AttentionConfig
+from attention.sources import Snippet, literals
 
 if TYPE_CHECKING:
-    from attention.matrix import Matrix
-    from attention.trace import Trace
+    from attention.formula.trace import Trace
+    from attention.sources.reading.matrix import Matrix
 
 MOST_NUMBERS = 2000
 """More numbers than this are not written into the code; it reads them from the exported file."""

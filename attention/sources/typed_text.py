@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from attention.config import AttentionConfig
-from attention.cost import Cost
 from attention.errors import ConfigError, TextError
+from attention.formula.config import AttentionConfig
+from attention.formula.cost import Cost
+from attention.formula.trace import Trace
 from attention.tokens import tokenize
-from attention.trace import Trace
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -109,7 +109,7 @@ class TypedText:
             ConfigError: the steps would take more than `max_bytes`, or there is no head `only`.
         """
         # Imported at first use: torch takes more than a second, and a page opens before that.
-        from attention.attend import project, scores_layer
+        from attention.formula.attend import project, scores_layer
 
         notes: list[str] = []
         tokens = self._tokens(self.text, "text", notes)
@@ -152,9 +152,9 @@ class TypedText:
         """
         import torch
 
-        from attention import masks
-        from attention.attend import finish
-        from attention.seeds import generator
+        from attention.formula import masks
+        from attention.formula.attend import finish
+        from attention.formula.seeds import generator
 
         config, before = self.config, scores or self.scores()
         tokens, key_tokens = before.tokens, before.key_tokens
@@ -238,8 +238,8 @@ class TypedText:
         """Embedding, position (None without positions) and their sum, each [query_pos d_model]."""
         import torch
 
-        from attention.attend import sinusoidal
-        from attention.seeds import generator
+        from attention.formula.attend import sinusoidal
+        from attention.formula.seeds import generator
 
         d_model, seed = self.config.d_model, self.config.seed
         rows = {
@@ -265,7 +265,7 @@ class TypedText:
         """A random matrix [rows columns] as `init` asks, from a generator of its own."""
         import torch
 
-        from attention.seeds import generator
+        from attention.formula.seeds import generator
 
         own = generator(self.config.seed, name)
         if self.config.init in ("scaled normal", "normal"):

@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import streamlit as st
 
-from attention import Explanation, Step, glossary
-from attention.printed import DIGITS
-from attention.trace import Parameter
-from pages.ui import figure, inputs
-from pages.ui.downloads import in_pieces
+from attention import Explanation, Step
+from attention.formula.trace import Parameter
+from attention.numbers import glossary
+from attention.numbers.printed import DIGITS
+from pages.ui import figure
 from pages.ui.figure import Around, Figure
 from pages.ui.figure import shares as shares_figure
-from pages.ui.first_paint import NO_SIDEBAR, STYLES
-from pages.ui.knobs import locked
-from pages.ui.limits import MOST_CELLS
+from pages.ui.knobs import inputs
+from pages.ui.knobs.widgets import locked
 from pages.ui.notes import plain
-from pages.ui.takeaway import takeaway
+from pages.ui.server.downloads import in_pieces
+from pages.ui.server.first_paint import NO_SIDEBAR, STYLES
+from pages.ui.server.limits import MOST_CELLS
+from pages.ui.share.takeaway import takeaway
 
 if TYPE_CHECKING:
     import pandas as pd

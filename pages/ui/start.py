@@ -11,11 +11,14 @@ from streamlit.delta_generator import DeltaGenerator
 from streamlit.errors import StreamlitAPIException, StreamlitPageNotFoundError
 
 from attention import AttentionConfig, AttentionError, Cell, Layer, Source, Trace, TypedText
-from attention.live import live
-from pages.ui import controls, figure, inputs, link, paused, process, share, show, sidebar, state_file
-from pages.ui.knobs import locked, presented, standing
+from attention.pictures.live import live
+from pages.ui import figure, show
+from pages.ui.knobs import controls, inputs, sidebar
+from pages.ui.knobs.widgets import locked, presented, standing
 from pages.ui.notes import Notes
-from pages.ui.traces import trace_of
+from pages.ui.server import paused, process
+from pages.ui.server.traces import trace_of
+from pages.ui.share import bar, link, state_file
 
 MENU = {
     "app.py": "Lab",
@@ -151,7 +154,7 @@ def start(title: str, intro: str, maps: bool = True) -> Page:
         if embedded or locked():
             link.buttons("open", key="copy_link", page=title)
         else:
-            share.bar(title, source, index, cell)
+            bar.bar(title, source, index, cell)
     return Page(source, index, cell, notes, ref(trace))
 
 

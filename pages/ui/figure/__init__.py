@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 
 import plotly.graph_objects as go
 
-from attention.drawing import Spec, enlarged
-from attention.screen import SENT_NUMBERS, on_screen
-from pages.ui import served
+from attention.pictures.drawing import Spec, enlarged
+from attention.pictures.screen import SENT_NUMBERS, on_screen
+from pages.ui.server import served
 
 _HTML = "<div class='strip'></div><div class='hand'></div><div class='figures'></div><div class='answer'></div>"
 _STYLE = (Path(__file__).parent / "figure.css").read_text()

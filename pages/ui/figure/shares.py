@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from pages.ui import served
+from pages.ui.server import served
 
 _HTML = """
 <div class="shares">

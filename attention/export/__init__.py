@@ -1,0 +1,1 @@
+"""What one takes along: the numbers, the program, pictures for a paper."""

@@ -1,0 +1,217 @@
+"""A page to draw on: text, boxes and lines, saved as PNG, SVG or PDF. The only place that uses matplotlib.
+
+Lengths are pixels of the screen (1/96 inch), from the upper left corner downwards. A page is laid out 7 to 30 cm
+wide (a page of several parts so many times that); a smaller or larger one is the same, scaled as a whole, so that its
+text shrinks or grows with it.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import math
+import warnings
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, fontManager
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path
+from matplotlib.text import Text
+from matplotlib.textpath import TextToPath
+from matplotlib.transforms import Affine2D
+
+from attention.export.paper.markup import color as parsed
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Align = Literal["left", "center", "right"]
+
+INK = "#222222"
+DPI = 300
+MOST_DOTS = 25_000_000  # of a PNG: 100 MB of memory while it is made
+
+_NARROWEST, _WIDEST = 7 / 2.54 * 96, 30 / 2.54 * 96
+_POINTS = 0.75  # in a pixel of the screen
+_SEAM = 0.27  # pixels: how wide a cell's edge is in its own colour, so that no hairline shows between cells
+
+# DejaVu Sans comes with matplotlib. The others, where they are installed, have what it lacks; the image has the next two.
+_FONTS = (
+    "DejaVu Sans", "WenQuanYi Micro Hei", "FreeSerif", "Noto Sans CJK JP", "Noto Sans CJK SC", "Droid Sans Fallback", "WenQuanYi Zen Hei", "Hiragino Sans",
+    "Yu Gothic", "Microsoft YaHei", "Malgun Gothic", "Noto Sans Devanagari", "Noto Sans Bengali", "Noto Sans Tamil",
+    "Noto Sans Thai", "Noto Sans Ethiopic", "Noto Emoji", "Segoe UI Emoji",
+)  # fmt: skip
+
+SETTINGS: Any = {
+    "svg.fonttype": "none",  # text stays text
+    "pdf.fonttype": 42,
+    "svg.hashsalt": "attention",
+    "font.sans-serif": ["DejaVu Sans"],
+    "text.hinting": "no_hinting",  # so that what is measured is what is drawn
+    "text.usetex": False,
+    "path.simplify": False,
+}
+
+
+@cache
+def _fonts() -> list[str]:
+    installed = {font.name for font in fontManager.ttflist}
+    return [name for name in _FONTS if name in installed]
+
+
+class Page:
+    """A white page `width` centimetres wide, whose `height` in pixels is set when everything has its place.
+
+    It has `parts` of one width side by side, each to be drawn on as a page of its own.
+    """
+
+    def __init__(self, width: float, kind: str, parts: int = 1) -> None:
+        # In every font, a character may be missing; it is drawn as a box (in SVG it is text all the same).
+        warnings.filterwarnings("ignore", r"Glyph \d+ .*missing from font", UserWarning)
+        asked = width / 2.54 * 96
+        self.width = min(max(asked, parts * _NARROWEST), parts * _WIDEST)
+        self.height = 0.0
+        self._points = asked / self.width * _POINTS
+        self._kind = kind
+        self._inches = width / 2.54
+        # In SVG the reader's own fonts fill in; naming what happens to be installed here would not help.
+        self._family = ["DejaVu Sans", "sans-serif"] if kind == "svg" else _fonts()
+        self._figure = Figure(facecolor="white", edgecolor="none")
+        self._down = Affine2D()
+        self._place = self._down + self._figure.dpi_scale_trans
+        self._measured: dict[tuple[str, bool], float] = {}
+        self._name = ""
+        self.parts = [self._part(i, self.width / parts) for i in range(parts)]
+
+    def _part(self, i: int, width: float) -> Page:
+        part = copy.copy(self)
+        part.width = width
+        part._place = Affine2D().translate(round(i * width * self._points, 2), 0) + self._place
+        part._name = f"part-{i}-" if i else ""  # names are there once in a file
+        return part
+
+    def width_of(self, text: str, size: float, bold: bool = False) -> float:
+        """How wide a text of this size is."""
+        key = (text, bold)
+        if key not in self._measured:
+            font = FontProperties(family=_fonts(), size=100, weight="bold" if bold else "normal")
+            self._measured[key] = TextToPath().get_text_width_height_descent(text, font, ismath=False)[0]
+        return self._measured[key] * size / 100
+
+    def write(
+        self, x: float, y: float, text: str, size: float, align: Align = "left", bold: bool = False, upright: bool = False,
+        color: str = INK,
+    ) -> None:  # fmt: skip
+        """Writes a text whose baseline lies at `y` (an upright one is read upwards, and its baseline lies at `x`).
+
+        Below one point, which no font can be drawn at, there is none.
+        """
+        if size * self._points < 1:
+            return
+        self._figure.add_artist(
+            Text(
+                x=self._scaled(x),
+                y=self._scaled(y),
+                text=text,
+                fontproperties=FontProperties(
+                    family=self._family, size=round(size * self._points, 3), weight="bold" if bold else "normal"
+                ),
+                color=color,
+                horizontalalignment=align,
+                verticalalignment="baseline",
+                rotation=90 if upright else 0,
+                rotation_mode="anchor",
+                parse_math=False,  # a $ is a $
+                transform=self._place,
+            )
+        )
+
+    def boxes(
+        self, boxes: NDArray[np.float64], colors: Sequence[str] | NDArray[np.str_], name: str, seam: bool
+    ) -> None:
+        """Fills boxes [box 4] (x0 y0 x1 y1), all of one colour as one shape; with `seam` they touch without a gap."""
+        corners = self._scaled(boxes[:, [0, 1, 2, 1, 2, 3, 0, 3, 0, 1]].reshape(-1, 5, 2))
+        codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY]
+        edge = _SEAM * self._points if seam and self._kind != "png" else 0
+        for i, (color, own) in enumerate(_by_color(colors)):
+            path = Path(corners[own].reshape(-1, 2), codes * len(own))
+            self._shape(path, f"{name}-{i}", fill=color, edge=color if edge else "none", points=edge)
+
+    def outline(self, x0: float, y0: float, x1: float, y1: float, color: str, width: float) -> None:
+        """Draws a frame."""
+        self.line([x0, x1, x1, x0, x0], [y0, y0, y1, y1, y0], color, width, closed=True)
+
+    def line(
+        self, x: Iterable[float], y: Iterable[float], color: str, width: float, dash: str | None = None,
+        closed: bool = False, within: tuple[float, float, float, float] | None = None,
+    ) -> None:  # fmt: skip
+        """Draws a line through points; nothing of it outside the box `within`."""
+        path = Path(self._scaled(np.stack([np.asarray(list(x)), np.asarray(list(y))], axis=1)), closed=closed)
+        dashes = {"dot": (0, (1, 1.6)), "dash": (0, (4, 2.5))}.get(dash or "", "solid")
+        drawn = self._shape(path, None, edge=color, points=width * self._points, linestyle=dashes)
+        drawn.set_capstyle("butt" if dash else "round")
+        drawn.set_joinstyle("miter" if closed else "round")
+        if within is not None:
+            left, top, right, bottom = within
+            box = self._scaled(((left, top), (right, top), (right, bottom), (left, bottom), (left, top)))
+            drawn.set_clip_path(Path(box, closed=True), self._place)
+
+    def dot(self, x: float, y: float, color: str, size: float, edge: str, width: float) -> None:
+        """Draws a filled circle, `size` across."""
+        path = Path.circle(self._scaled((x, y)), size / 2 * self._points)
+        self._shape(path, None, fill=color, edge=edge, points=width * self._points)
+
+    def saved(self, title: str, alt: str) -> bytes:
+        """The page as a file, with its title and what it shows in its metadata, and nothing about when or where."""
+        height = round(self.height * self._points, 2) / 72
+        dpi = min(DPI, math.floor(math.sqrt(MOST_DOTS / (self._inches * height)))) if self._kind == "png" else 72
+        # Whole dots, so that a PNG is as wide as asked to half a dot.
+        wide, high = (
+            (round(self._inches * dpi) / dpi, math.ceil(height * dpi) / dpi)
+            if self._kind == "png"
+            else (self._inches, height)
+        )
+        self._figure.set_size_inches(wide + 1e-9, high + 1e-9)
+        self._down.clear().scale(1 / 72, -1 / 72).translate(0, high)
+        metadata: dict[str, Any] = {
+            "png": {"Title": title, "Description": alt, "Software": None},
+            "svg": {"Title": title, "Description": alt, "Creator": "Attention Lab", "Date": None},
+            "pdf": {"Title": title, "Subject": alt, "Creator": "Attention Lab", "Producer": None, "CreationDate": None},
+        }[self._kind]
+        file = io.BytesIO()
+        self._figure.savefig(file, format=self._kind, dpi=dpi, metadata=metadata)
+        return file.getvalue()
+
+    def _scaled(self, pixels: Any) -> Any:
+        """Pixels as points, to a hundredth, so that neighbours share their edges and files stay small."""
+        return np.round(np.asarray(pixels, dtype=float) * self._points, 2)
+
+    def _shape(
+        self, path: Path, name: str | None, fill: str = "none", edge: str = "none", points: float = 0, linestyle: Any = "solid"
+    ) -> PathPatch:  # fmt: skip
+        (fill, fill_alpha), (edge, edge_alpha) = parsed(fill), parsed(edge)
+        patch = PathPatch(
+            path,
+            facecolor=fill if fill == "none" else mpl.colors.to_rgba(fill, fill_alpha),
+            edgecolor=edge if edge == "none" else mpl.colors.to_rgba(edge, edge_alpha),
+            linewidth=points,
+            linestyle=linestyle,
+            transform=self._place,
+            snap=fill != "none" and name is not None,  # in a PNG, cells end on whole dots
+            gid=name and self._name + name,
+        )
+        self._figure.add_artist(patch)
+        return patch
+
+
+def _by_color(colors: Sequence[str] | NDArray[np.str_]) -> Iterable[tuple[str, NDArray[np.intp]]]:
+    """Each colour with the places that have it."""
+    found, which = np.unique(np.asarray(colors, dtype="<U32"), return_inverse=True)
+    order = np.argsort(which, kind="stable")
+    for color, own in zip(found, np.split(order, np.cumsum(np.bincount(which))[:-1]), strict=True):
+        yield str(color), own

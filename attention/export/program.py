@@ -1,0 +1,250 @@
+"""A trace as code: about twenty lines of plain torch that compute every step again, without us.
+
+    from attention import TypedText, code
+    print(code.python(TypedText("the cat sat on the mat")))
+
+How the numbers come about is the source's own (`Source.snippet`); from Q, K and V on the lines are
+the same for all, and only what this trace needs is written. Whatever a person typed stands in it as
+an ASCII literal, so that nothing of it is ever run. The variables are named after the steps and the
+parameters, but for `x` (`input`) and `x2` (`memory`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import symtable
+import textwrap
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from attention.errors import MissingError
+from attention.formula.trace import find_step
+from attention.sources import literals
+from attention.tokens import labels
+
+if TYPE_CHECKING:
+    from attention.formula.trace import Layer, Trace
+    from attention.numbers.arithmetic import Cell
+    from attention.sources import Snippet, Source
+
+_IMPORTS = {
+    "base64": "import base64",
+    "hashlib": "import hashlib",
+    "math": "import math",
+    "zlib": "import zlib",
+    "np": "import numpy as np",
+    "go": "import plotly.graph_objects as go",
+    "torch": "import torch",
+}
+_CALLED = {"input": "x", "memory": "x2"}
+_DOT = (
+    "",
+    "def dot(left, right):  # summed in double precision, so that equal words get equal scores",
+    "    return (left.double() @ right.double()).to(left.dtype)",
+    "",
+)
+
+
+def python(source: Source, trace: Trace | None = None, cell: Cell | None = None) -> str:
+    """A Python program, ASCII only, that computes every step of the source's trace again in plain torch.
+
+    Give the `trace` where there is one already: it must be the source's own. With a `cell` of its first layer the
+    program ends by printing that number beside the one it should be. Matrices of more than
+    2,000 numbers are read from the exported `attention.npz`, under names such as `L0.w_q`.
+    """
+    trace = trace or source.trace()
+    snippet = source.snippet(trace)
+    head = f"Attention from {snippet.about}, made by Attention Lab."
+    said = textwrap.wrap(head, 98, replace_whitespace=False, break_long_words=False, break_on_hyphens=False)
+    return "".join(f"# {line}\n" for line in said) + _steps(trace, snippet, cell)
+
+
+def ipynb(source: Source, trace: Trace | None = None, cell: Cell | None = None) -> str:
+    """The same as the JSON of a Jupyter notebook: what it is, the steps, and a heatmap of the weights."""
+    trace = trace or source.trace()
+    snippet = source.snippet(trace)
+    about = (
+        f"# Attention, step by step\n\nFrom {snippet.about}, made by Attention Lab. The first cell computes every step "
+        "in plain torch; the second draws one head with Plotly. Run them from top to bottom."
+    )
+    cells = [
+        _cell("markdown", 0, about),
+        _cell("code", 1, _steps(trace, snippet, cell)),
+        _cell("code", 2, _drawing(trace)),
+    ]
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    metadata = {"kernelspec": kernel, "language_info": {"name": "python"}}
+    return json.dumps({"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}, indent=1) + "\n"
+
+
+def _cell(kind: str, number: int, text: str) -> dict[str, object]:
+    shared = {"cell_type": kind, "id": f"cell-{number}", "metadata": {}, "source": text.rstrip("\n").splitlines(True)}
+    return shared | ({"execution_count": None, "outputs": []} if kind == "code" else {})
+
+
+def _steps(trace: Trace, snippet: Snippet, cell: Cell | None) -> str:
+    """The program: imports, tokens, what the source begins with, the formula, and the number to compare."""
+    layer = trace.layers[0]
+    lines = literals.texts("tokens", trace.tokens)
+    keys = "tokens"
+    if trace.key_tokens != trace.tokens or layer.memory is not None:
+        keys = "key_tokens"
+        lines += literals.texts(keys, trace.key_tokens)
+    lines += [*snippet.lines, *_projections(layer), *_formula(layer, snippet.mask, keys)]
+    return _program(lines + ([] if cell is None else _comparison(layer, cell)))
+
+
+def _comparison(layer: Layer, cell: Cell) -> list[str]:
+    """Lines that print one number of a step, and what it is in the trace; none where the trace does not have it."""
+    step = find_step(cell.step)
+    try:
+        expected = float(layer.matrix(cell.step, cell.head)[cell.row, cell.column])
+    except MissingError:  # a source without this step, or a long text of which another head is kept
+        return []
+    at = [("head", cell.head)] * step.per_head + [(step.row_axis, cell.row), (step.column_axis, cell.column)]
+    said = ", ".join([step.name, *(f"{axis.removesuffix('_pos')} {i}" for axis, i in at)])
+    number = f"{_CALLED.get(step.name, step.name)}[{', '.join(str(i) for _, i in at)}]"
+    literal = repr(expected) if math.isfinite(expected) else f'float("{expected}")'
+    return ["", "# the chosen cell", f'print("{said}:", float({number}), "expected", {literal})']
+
+
+def _projections(layer: Layer) -> list[str]:
+    """Lines from x to Q, K and V; they round as the trace has rounded."""
+    lines = list(_DOT) if _rounds(layer) and layer.key is not None and layer.query is not None else []
+    if layer.w_q is not None:
+        x2 = "x" if layer.memory is None else "x2"
+        q, k, v = (_product(layer, *pair) for pair in (("x", "w_q"), (x2, "w_k"), (x2, "w_v")))
+        lines += [f"query, key, value = {q}, {k}, {v}  # [head query_pos d_k] and so on"]
+    return lines
+
+
+def _formula(layer: Layer, rule: str, keys: str) -> list[str]:
+    """Lines from Q, K and V to the output: one for each step that the layer has and that others make.
+
+    A step before which there is nothing to make it from is the source's own.
+    """
+    lines: list[str] = []
+    last = "scores" if layer.scores is not None else ""
+    hidden = layer.mask is not None and not bool(layer.mask.all())
+    if layer.query is not None and layer.key is not None:
+        lines += [f"scores = {_product(layer, 'query', 'key.mT')}  # [head query_pos key_pos]"]
+    if last and layer.scaled_scores is not None:
+        same = layer.masked_scores is not None and not hidden
+        lines += _scaled(layer, "masked_scores = scaled_scores" if same else "scaled_scores")
+        last = "scaled_scores"
+    if last and layer.masked_scores is not None:
+        if hidden:
+            lines += [*_mask(layer, rule, keys), f"masked_scores = {last}.masked_fill(~mask, -math.inf)"]
+        last = "masked_scores"
+    if last and layer.weights is not None:
+        lines += _softmax(layer, last)
+    if layer.weights is not None:
+        last = "weights"
+    if layer.dropped_weights is not None:
+        lines += [
+            f'dropout, luck = {layer.dropout!r}, torch.rand(weights.shape, generator=generator("dropout"))',
+            "dropped_weights = torch.where(luck >= dropout, weights / (1 - dropout), 0)",
+        ]
+        last = "dropped_weights"
+    if last and layer.value is not None:
+        lines += [f"head_output = {last} @ value  # [head query_pos d_v]"]
+    if layer.output is not None:
+        lines += [
+            "# [query_pos d_model], the heads side by side",
+            "output = head_output.transpose(0, 1).flatten(1) @ w_o.flatten(0, 1)",
+        ]
+    return lines
+
+
+def _scaled(layer: Layer, names: str) -> list[str]:
+    """Lines that divide the scores by root of d_k and temperature, as far as they change anything."""
+    lines, factors = [], []
+    if layer.query is not None and layer.divisor == math.sqrt(layer.query.shape[-1]):
+        factors += ["math.sqrt(query.shape[-1])"]  # root of d_k
+    elif layer.divisor != 1:
+        factors += [repr(layer.divisor)]
+    if layer.temperature not in (0, 1):
+        lines += ["temperature = math.inf" if math.isinf(layer.temperature) else f"temperature = {layer.temperature!r}"]
+        factors += ["temperature"]
+    if not factors:
+        return [f"{names} = scores  # not scaled"]
+    divided = factors[0] if len(factors) == 1 else f"({' * '.join(factors)})"
+    return [*lines, f"{names} = scores / {divided}"]
+
+
+def _softmax(layer: Layer, scores: str) -> list[str]:
+    """Lines from scores to weights: the softmax, or its limit where the temperature is 0."""
+    lines, weights = [], f"torch.softmax({scores}, dim=-1)"
+    if layer.temperature == 0:
+        lines = [
+            "# temperature 0: the highest score takes all, equal ones share it",
+            f"shares = ({scores} == {scores}.amax(dim=-1, keepdim=True)).to({scores}.dtype)",
+        ]
+        weights = "shares / shares.sum(dim=-1, keepdim=True)"
+    if layer.mask is not None and not layer.mask.any(dim=-1).all():
+        return [*lines, "# a query that sees no key takes nothing", f"weights = ({weights}).masked_fill(~mask, 0)"]
+    return [*lines, f"weights = {weights}  # every row sums to 1"]
+
+
+def _mask(layer: Layer, rule: str, keys: str) -> list[str]:
+    """Lines that make the mask: by its rule, or cell by cell."""
+    if not rule:
+        return [] if layer.mask is None else literals.mask(layer.mask.numpy())
+    lines = [f"mask = {rule}  # [query_pos key_pos], True = may attend"]
+    if "_pos" in rule:
+        return [f"query_pos, key_pos = torch.arange(len(tokens))[:, None], torch.arange(len({keys}))", *lines]
+    return lines
+
+
+def _drawing(trace: Trace) -> str:
+    """The program of the second cell: one head's weights, or its scores where it has no weights."""
+    layer = trace.layers[0]
+    name, colours = ("weights", 'zmin=0, zmax=1, colorscale="Viridis"')
+    if layer.weights is None:
+        name, colours = "scores", 'zmid=0, colorscale="RdBu"'
+    lines, names = ["head = 0"], list[str]()
+    for tokens, variable in ((trace.tokens, "tokens"), (trace.key_tokens, "key_tokens")):
+        if variable == "key_tokens" and trace.key_tokens == trace.tokens:
+            names += names
+        elif labels(tokens) == tokens:
+            names += [variable]
+        else:  # what Plotly would read as HTML, or nobody would see
+            lines += literals.texts(variable.replace("tokens", "labels"), labels(tokens))
+            names += [variable.replace("tokens", "labels")]
+    rows, columns = names
+    lines += [
+        f"figure = go.Figure(go.Heatmap(z={name}[head].tolist(), {colours}))",
+        f'figure.update_layout(title=f"{name}, head {{head}}")',
+        f'figure.update_xaxes(title="key (attends to)", tickvals=list(range(len({columns}))), ticktext={columns})',
+        f'figure.update_yaxes(title="query (attends from)", tickvals=list(range(len({rows}))), ticktext={rows})',
+        'figure.update_yaxes(autorange="reversed")  # the first query on top',
+        "figure",
+    ]
+    return _program(lines)
+
+
+def _program(lines: list[str]) -> str:
+    """The lines with the imports that they need, and a blank line around every function."""
+    body = "\n".join(lines)
+    used = set(_names(symtable.symtable(body, "program", "exec")))
+    imports = [line for name, line in _IMPORTS.items() if name in used]
+    return "\n".join([*imports, "", *lines]) + "\n"
+
+
+def _names(scope: symtable.SymbolTable) -> Iterator[str]:
+    """All names in a scope and in those within; unlike ast.parse, two threads of Python 3.11.7 may ask at once (gh-106905)."""
+    yield from scope.get_identifiers()
+    for inner in scope.get_children():
+        yield from _names(inner)
+
+
+def _rounds(layer: Layer) -> bool:
+    """Whether the trace is in less than double precision, so that sums in double are rounded."""
+    import torch
+
+    return layer.value is not None and layer.value.dtype != torch.float64
+
+
+def _product(layer: Layer, left: str, right: str) -> str:
+    return f"dot({left}, {right})" if _rounds(layer) else f"{left} @ {right}"

@@ -1,0 +1,1 @@
+"""What attention is: its steps, its knobs, and the arithmetic between them."""

@@ -1,0 +1,176 @@
+"""Which keys a query may attend to: boolean [query_pos key_pos], True = may attend.
+
+This is the convention of torch's `scaled_dot_product_attention`. `nn.MultiheadAttention` uses the
+opposite (True = hidden): convert at the border.
+"""
+
+from __future__ import annotations
+
+import binascii
+import zlib
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attention.errors import ConfigError
+from attention.formula.config import AttentionConfig
+from attention.formula.trace import Layer
+
+MOST_POSITIONS = 4096  # rows or columns of a custom mask
+
+
+def causal(n_queries: int, n_keys: int) -> Tensor:
+    """A query sees the keys up to its own position: key_pos ≤ query_pos.
+
+    With unequal lengths both sequences are aligned at their first token (top left), as
+    `scaled_dot_product_attention(is_causal=True)` does: query i sees keys 0 … i. Two texts here are
+    two sequences that both start at 0; the other alignment (bottom right) is for a cache of
+    earlier keys of the same sequence, which nothing here has.
+
+    Returns: boolean [query_pos key_pos].
+    """
+    query_pos, key_pos = _positions(n_queries, n_keys)
+    return key_pos <= query_pos
+
+
+def window(n_queries: int, n_keys: int, size: int) -> Tensor:
+    """A query sees the keys at most `size` positions away, on both sides: |query_pos − key_pos| ≤ size.
+
+    Returns: boolean [query_pos key_pos]. With many more queries than keys, late rows see nothing.
+    """
+    query_pos, key_pos = _positions(n_queries, n_keys)
+    # Not by their difference, which would be a number of 8 bytes for every cell.
+    return (key_pos >= query_pos - size) & (key_pos <= query_pos + size)
+
+
+def prefix(n_queries: int, n_keys: int, size: int) -> Tensor:
+    """Causal, and the first `size` keys are visible to every query: a prefix that is read both ways.
+
+    Returns: boolean [query_pos key_pos]. Source: Raffel et al. 2020, "T5", figure 4.
+    """
+    _, key_pos = _positions(n_queries, n_keys)
+    return causal(n_queries, n_keys) | (key_pos < size)
+
+
+def padding(n_queries: int, real: Tensor) -> Tensor:
+    """Every query sees the `real` keys (boolean [key_pos]) and none that is padding.
+
+    Returns: boolean [query_pos key_pos].
+    """
+    return real.expand(n_queries, -1)
+
+
+def custom(n_queries: int, n_keys: int, cells: str) -> Tensor:
+    """The person's own mask: all visible but the cells that `encode` wrote down.
+
+    Where the written mask is smaller than the map, the cells outside are visible.
+
+    Returns: boolean [query_pos key_pos].
+
+    Raises:
+        ConfigError: `cells` is not what `encode` writes.
+    """
+    visible = torch.ones(n_queries, n_keys, dtype=torch.bool)
+    if cells:
+        written = torch.from_numpy(_decode(cells))[:n_queries, :n_keys]
+        visible[: written.shape[0], : written.shape[1]] = ~written
+    return visible
+
+
+def encode(visible: Tensor) -> str:
+    """A mask [query_pos key_pos] as a short text for a link: its size, and the hidden cells, packed.
+
+    Nothing hidden is the empty text.
+    """
+    hidden = np.logical_not(visible.numpy())
+    if not hidden.any():
+        return ""
+    packed = urlsafe_b64encode(zlib.compress(np.packbits(hidden).tobytes(), 9)).decode().rstrip("=")
+    return f"{hidden.shape[0]}x{hidden.shape[1]}.{packed}"
+
+
+def build(config: AttentionConfig, n_queries: int, n_keys: int, real: Tensor | None = None) -> Tensor:
+    """The mask that `config` asks for, boolean [query_pos key_pos]; all True for "none".
+
+    Keys that are padding (`real`, boolean [key_pos], is False) are hidden under every mask.
+    """
+    visible = torch.ones(n_queries, n_keys, dtype=torch.bool)
+    if "causal" in config.mask:
+        visible = visible & causal(n_queries, n_keys)
+    if "window" in config.mask:
+        visible = visible & window(n_queries, n_keys, config.window)
+    if config.mask == "prefix":
+        visible = prefix(n_queries, n_keys, config.prefix)
+    if config.mask == "custom":
+        visible = custom(n_queries, n_keys, config.cells)
+    return visible if real is None else visible & padding(n_queries, real)
+
+
+def rule_of(layer: Layer) -> dict[str, Any]:
+    """The mask of a layer, [query_pos key_pos], as the rule that gives it: {kind, window, prefix, real, bits}.
+
+    `real` (by key_pos) is 0 for padding, which every mask hides; `bits` (by query_pos and key_pos) is there when no
+    rule says it.
+    """
+    rule: dict[str, Any] = {"kind": "none", "window": 0, "prefix": 0, "real": None, "bits": None}
+    if layer.mask is None or bool(layer.mask.all()):
+        return rule
+    visible = layer.mask.numpy()
+    rows, columns = visible.shape
+    real = np.ones(columns, dtype=bool) if layer.real is None else layer.real.numpy()
+    if not real.all():
+        rule["real"] = real.astype(np.uint8)
+    apart = np.arange(columns)[None, :] - np.arange(rows)[:, None]
+    # The cell farthest from the diagonal says how wide a window is, wherever padding or the map cut it off.
+    window = int(np.abs(apart[visible]).max(initial=0))
+    prefix = int((np.nonzero((visible & (apart > 0)).any(axis=0))[0] + 1).max(initial=0))
+    for kind, size, cells in (
+        ("none", 0, lambda: np.ones_like(visible)),
+        ("causal", 0, lambda: apart <= 0),
+        ("window", window, lambda: np.abs(apart) <= window),
+        ("causal window", window, lambda: (apart <= 0) & (apart >= -window)),
+        ("prefix", prefix, lambda: (apart <= 0) | (np.arange(columns) < prefix)),
+    ):
+        if np.array_equal(cells() & real, visible):
+            return rule | {"kind": kind, "prefix" if kind == "prefix" else "window": size}
+    return rule | {"kind": "custom", "bits": visible.astype(np.uint8)}
+
+
+def notes(config: AttentionConfig, n_queries: int, n_keys: int) -> tuple[str, ...]:
+    """What a page must say about the mask: that a custom one was made for another size."""
+    if config.mask != "custom" or not config.cells:
+        return ()
+    rows, columns = _decode(config.cells).shape
+    if (rows, columns) == (n_queries, n_keys):
+        return ()
+    return (
+        f"The custom mask was made for {rows} × {columns} cells, the map is {n_queries} × {n_keys}: cells outside it are visible.",
+    )
+
+
+def _decode(cells: str) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
+    """The hidden cells, boolean [query_pos key_pos], from what `encode` wrote."""
+    try:
+        size, _, packed = cells.partition(".")
+        rows, columns = (int(n) for n in size.split("x"))
+        if not (1 <= rows <= MOST_POSITIONS and 1 <= columns <= MOST_POSITIONS):
+            raise ValueError(size)
+        whole = -(-rows * columns // 8)
+        # No more than the size needs is ever unpacked, whatever the text claims.
+        raw = zlib.decompressobj().decompress(urlsafe_b64decode(packed + "=" * (-len(packed) % 4)), whole)
+        bits = np.unpackbits(np.frombuffer(raw, np.uint8), count=rows * columns)
+        if len(raw) != whole:
+            raise ValueError(len(raw))
+    except (ValueError, binascii.Error, zlib.error):
+        shown = cells if len(cells) <= 24 else cells[:24] + "…"
+        raise ConfigError(
+            f"cells holds a custom mask as the Masks page writes it, such as 2x2.eNpzAAAAQQBB; got {shown!r}: choose the mask anew there."
+        ) from None
+    return bits.reshape(rows, columns).astype(bool)
+
+
+def _positions(n_queries: int, n_keys: int) -> tuple[Tensor, Tensor]:
+    return torch.arange(n_queries)[:, None], torch.arange(n_keys)[None, :]

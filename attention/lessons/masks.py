@@ -1,0 +1,181 @@
+"""What the Masks page teaches: a row that sees no key, and averaging as a masked softmax. All computed live."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attention.formula import masks
+from attention.formula.attend import softmax_weights
+from attention.formula.trace import Layer
+from attention.numbers import tables
+from attention.numbers.arithmetic import Cell
+from attention.tokens import label
+
+if TYPE_CHECKING:
+    from attention.formula.trace import Trace
+
+
+def toggled(visible: Tensor, query_pos: int, key_pos: int) -> str:
+    """The mask with one cell turned round, as `attention.masks.encode` writes it."""
+    changed = visible.clone()
+    changed[query_pos, key_pos] = ~visible[query_pos, key_pos]
+    return masks.encode(changed)
+
+
+def hide_query(visible: Tensor, query_pos: int) -> str:
+    """The mask with every key hidden from one query, as `attention.masks.encode` writes it."""
+    changed = visible.clone()
+    changed[query_pos] = False
+    return masks.encode(changed)
+
+
+def visible_cells(trace: Trace, layer: int = 0) -> Tensor:
+    """Which cells may attend, boolean [query_pos key_pos]; all of them where the layer has no mask."""
+    mask = trace.layer(layer).mask
+    return torch.ones(len(trace.tokens), len(trace.key_tokens), dtype=torch.bool) if mask is None else mask
+
+
+def grid(trace: Trace, layer: int = 0) -> pd.DataFrame:
+    """The mask as a table of ticks, one row per query and one column per key, to edit by keyboard."""
+    query_names, key_names = (
+        [f"{position} {label(token, escape=False)}" for position, token in enumerate(tokens)]
+        for tokens in (trace.tokens, trace.key_tokens)
+    )
+    return pd.DataFrame(visible_cells(trace, layer).numpy(), index=query_names, columns=key_names)
+
+
+def table(trace: Trace, layer: int = 0, head: int = 0, start: int = 0, stop: int | None = None) -> pd.DataFrame:
+    """The mask with what it does in one head, a row for each cell: query, key, whether it may attend, score and weight.
+
+    Of these rows it has those from `start` to before `stop`.
+    """
+    shown = trace.layer(layer)
+    steps = [step for step in ("masked_scores", "weights") if getattr(shown, step) is not None]
+    rows = tables.long(trace, steps or ["scores"], layer, (head,), start, stop).drop(columns="head")
+    rows.insert(2, "may attend", visible_cells(trace, layer).flatten().numpy()[start:][: len(rows)])
+    return rows
+
+
+def cells_of(ticks: pd.DataFrame) -> str:
+    """The mask of a table of ticks, as `attention.masks.encode` writes it."""
+    return masks.encode(torch.tensor(ticks.to_numpy(dtype=bool)))
+
+
+def hidden_row_table(scores: Tensor) -> pd.DataFrame:
+    """What six ways of hiding make of one query that may see no key at all: the row of weights, its sum, the outcome.
+
+    Args:
+        scores: the scaled scores of that query [key_pos]; they should not all be equal.
+    """
+    n_keys = len(scores)
+    scores = scores.float()
+    nothing = torch.zeros(n_keys, dtype=torch.bool)
+    filled = {
+        "softmax of −∞, as written down": torch.softmax(torch.full_like(scores, -math.inf), dim=-1),
+        "−1e10 instead of −∞ (notebook 4)": torch.softmax(scores.masked_fill(~nothing, -1e10), dim=-1),
+        "−10000 added (older BERT code)": torch.softmax(scores - 10_000, dim=-1),
+        "torch scaled_dot_product_attention": _sdpa(scores, nothing),
+        "torch nn.MultiheadAttention": _multihead(scores, nothing),
+        "Attention Lab": softmax_weights(scores.masked_fill(~nothing, -math.inf)),
+    }
+    unmasked = torch.softmax(scores, dim=-1)
+    return pd.DataFrame(
+        [
+            {
+                "hidden by": how,
+                "outcome": _outcome(row, unmasked),
+                "weights of the row": "  ".join(f"{weight:.4f}" for weight in row.tolist()[:6])
+                + (" …" if n_keys > 6 else ""),
+                "sum": f"{float(row.sum()):.4f}",
+            }
+            for how, row in filled.items()
+        ]
+    )
+
+
+def _sdpa(scores: Tensor, visible: Tensor) -> Tensor:
+    """The weights torch's function gives: with the identity as values, its output is the weights."""
+    n_keys = len(scores)
+    query = torch.ones(1, 1, 1)
+    weights: Tensor = F.scaled_dot_product_attention(
+        query, scores.view(1, n_keys, 1), torch.eye(n_keys)[None], attn_mask=visible.view(1, 1, n_keys), scale=1.0
+    )
+    return weights[0, 0]
+
+
+def _multihead(scores: Tensor, visible: Tensor) -> Tensor:
+    """The weights that torch's module returns; its mask means the opposite, True = hidden."""
+    module = nn.MultiheadAttention(1, 1, bias=False)
+    with torch.no_grad():
+        module.in_proj_weight.fill_(1.0)
+        _, weights = module(torch.ones(1, 1), scores[:, None], scores[:, None], attn_mask=~visible[None])
+    row: Tensor = weights[0]
+    return row
+
+
+def _outcome(row: Tensor, unmasked: Tensor) -> str:
+    if row.isnan().any():
+        return "NaN, and so is everything computed from it"
+    if not row.any():
+        return "zeros: this query takes nothing, and its output is 0"
+    if torch.allclose(row, torch.full_like(row, 1 / len(row)), atol=1e-6):
+        return "silently uniform: it attends to every hidden key alike"
+    if torch.allclose(row, unmasked, atol=1e-3):
+        return "as if nothing were hidden: it attends to every hidden key"
+    return "something else: it attends to hidden keys"
+
+
+def scores_of(layer: Layer, cell: Cell) -> Tensor:
+    """The scaled scores of the query in the chosen cell [key_pos]: what a softmax would share out if nothing were hidden."""
+    name = "scaled_scores" if layer.scaled_scores is not None else "masked_scores" if layer.scores is None else "scores"
+    rows = layer.matrix(name, cell.head)
+    row: Tensor = rows[min(cell.row, len(rows) - 1)]
+    return row
+
+
+class Averages(NamedTuple):
+    """The running average of the rows of X, three ways [query_pos d_model], and the weights [query_pos key_pos]."""
+
+    loop: Tensor
+    triangle: Tensor
+    softmax: Tensor
+    weights: Tensor
+
+    @property
+    def difference(self) -> float:
+        """The largest difference between any two of the three."""
+        pairs = ((self.loop, self.triangle), (self.loop, self.softmax), (self.triangle, self.softmax))
+        return max(float((one - other).abs().max()) for one, other in pairs)
+
+
+def averages(x: Tensor) -> Averages:
+    """Each row of X [query_pos d_model] averaged with all rows before it: a loop, a triangular matrix, a masked softmax.
+
+    Source: A. Karpathy, "Let's build GPT: from scratch, in code, spelled out" (the averaging trick).
+    """
+    size = len(x)
+    loop = torch.stack([x[: position + 1].mean(dim=0) for position in range(size)])
+    ones = torch.ones(size, size, dtype=x.dtype).tril()
+    triangle = (ones / ones.sum(dim=1, keepdim=True)) @ x
+    zeros = torch.zeros(size, size, dtype=x.dtype)
+    weights = softmax_weights(zeros.masked_fill(~masks.causal(size, size), -math.inf))
+    return Averages(loop, triangle, weights @ x, weights)
+
+
+def averaging_traces(trace: Trace, layer: int = 0) -> tuple[Averages, dict[str, Trace]]:
+    """The averaging trick on the rows of a trace: the numbers, and a trace to draw for each of the three ways."""
+    chosen = trace.layer(layer)
+    x, tokens = (chosen.matrix("value"), trace.key_tokens) if chosen.input is None else (chosen.input, trace.tokens)
+    found = averages(x)
+    ways = {"loop": found.loop, "triangular matrix": found.triangle, "masked softmax": found.softmax}
+    return found, {
+        name: replace(trace, tokens=tokens, key_tokens=tokens, layers=(Layer(output=rows),))
+        for name, rows in ways.items()
+    }

@@ -1,0 +1,325 @@
+"""The numbers of the Softmax page: what a softmax does to a row, why scores are divided, how exp overflows.
+
+Every softmax here is the one of `attend`, except `Overflow.naive`, which is the mistake it shows.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import regex
+
+from attention.errors import NumbersError
+from attention.formula.config import INITS
+from attention.tokens import label
+
+if TYPE_CHECKING:  # torch takes more than a second to import; a page must open before that
+    from numpy.typing import NDArray
+
+    from attention.sources.typed_text import TypedText
+
+Row = tuple[float, ...]
+
+TEMPERATURES = (0.125, 0.5, 1.0, 2.0, 8.0)
+FACTORS = (1, 2, 5, 8, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
+MOST_NUMBERS = 32
+LARGEST_NUMBER = 10_000
+MOST_TOKENS = 32  # in a small map
+
+DIVISORS = ("√d_k", "√d_model", "nothing")
+WHY_SOFTMAX = """
+- Every share is **positive**, and all together they are **1**: so a query's output is an average of values.
+- The order stays, and only **differences** count: a number larger by 1 gets *e* ≈ 2.72 times the share; 5 added to all changes nothing.
+- It is **smooth**: unlike "the largest takes all", it can be learned by small steps.
+"""
+WHY_SCALE = r"""
+A score is a sum of $d_k$ products. If the numbers in $q$ and $k$ are independent, with mean 0 and variance 1, then
+$\text{Var}(q \cdot k) = d_k$: its typical size is $\sqrt{d_k}$, and a wide head would turn the softmax into "one takes all",
+where almost no gradient is left. Divided by $\sqrt{d_k}$ it is 1 again. The divisor belongs to the head: $\sqrt{d_{model}}$ is a common mistake.
+"""
+# What each init shows with the knobs at their defaults.
+LOOKS = {
+    "scaled normal": "the spread of the scores grows like √d_k. Divided by √d_k it is near 1, whatever d_k is: some "
+    "keys get more than others, none takes all. √d_model is too much: nearly flat. Nothing is too little.",
+    "uniform": "all of W is positive, so a query or a key is little more than the sum of its token's row: every query picks "
+    "the key with the largest sum or the one with the smallest. Stripes.",
+    "normal": "the spread grows like d_model · √d_k. No divisor here is large enough: each query picks one key at random.",
+    "linear": "the default of nn.Linear is small. Its scores, divided, hardly differ, and every key gets nearly the same.",
+    "identity": "X Xᵀ, no projections: a token matches itself best, and a repeated word its other self. One head as wide "
+    "as the model, so here √d_k is √d_model.",
+}
+
+
+def parse_row(text: str) -> Row:
+    """The numbers of a typed row, such as "0.1, -0.2" or "[0.1 -0.2]".
+
+    Raises:
+        NumbersError: a part is no number, or is not finite or too large, or there are too few or too many.
+    """
+    asked = f"A row is 2 to {MOST_NUMBERS} numbers from −{LARGEST_NUMBER:,} to {LARGEST_NUMBER:,}"
+    todo = "type them with commas between, such as 0.1, -0.2, -0.3, 0.5."
+    parts = [part for part in regex.split(r"[\s,;\[\]()]+", text.replace("−", "-")) if part]
+    if len(parts) > MOST_NUMBERS:
+        raise NumbersError(f"{asked}; got {len(parts):,}: {todo}")
+    numbers = []
+    for part in parts:
+        try:
+            number = float(part)
+        except ValueError:
+            number = math.nan
+        if not abs(number) <= LARGEST_NUMBER:  # nan is not, either
+            raise NumbersError(f"{asked}; got “{label(part, 40, escape=False)}”: {todo}")
+        numbers.append(number)
+    if len(numbers) < 2:
+        raise NumbersError(f"{asked}; got {f'only one, {parts[0]}' if parts else 'nothing'}: {todo}")
+    return tuple(numbers)
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """The softmax of evenly spaced numbers: it grows like e^x, and all of it together is 1."""
+
+    x: NDArray[np.float64]
+    share: NDArray[np.float64]
+
+    def frame(self) -> pd.DataFrame:
+        """The points of the curve."""
+        return pd.DataFrame({"number": self.x, "share": self.share})
+
+
+def curve() -> Curve:
+    """The softmax over np.arange(-5, 5, 0.1), in double precision."""
+    x = np.arange(-5, 5, 0.1)
+    return Curve(x, _softmax(x))
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """One row of numbers and its softmax at several temperatures.
+
+    Attributes:
+        row: the numbers.
+        shares: the softmax of row / temperature by temperature, for `TEMPERATURES`; each sums to 1.
+        temperatures: a fine scale for the next two, `TEMPERATURES` among them.
+        variance: of the shares at each of these, with n − 1 in the denominator as torch's ``var``.
+        entropy: of the shares at each of these, in nats: 0 where one number takes all, ln n where
+            all get the same.
+    """
+
+    row: Row
+    shares: dict[float, NDArray[np.float64]]
+    temperatures: NDArray[np.float64]
+    variance: NDArray[np.float64]
+    entropy: NDArray[np.float64]
+
+    def frame(self) -> pd.DataFrame:
+        """The shares of every number at each temperature, and their variance and entropy."""
+        at = [int(np.flatnonzero(self.temperatures == t)[0]) for t in TEMPERATURES]
+        names = [f"{i}: {number:g}" for i, number in enumerate(self.row)]
+        table = pd.DataFrame(list(self.shares.values()), columns=names)
+        table.insert(0, "temperature", TEMPERATURES)
+        table["variance"], table["entropy"] = self.variance[at], self.entropy[at]
+        return table
+
+
+def spread(row: Row) -> Spread:
+    """What temperature does to the softmax of a row, in double precision."""
+    x = np.array(row)
+    fine = np.unique(np.concatenate([np.geomspace(0.05, 10, 101), TEMPERATURES]))
+    shares = {t: _softmax(x / t) for t in fine.tolist()}
+    return Spread(
+        row,
+        {t: shares[t] for t in TEMPERATURES},
+        fine,
+        np.array([share.var(ddof=1) for share in shares.values()]),
+        np.array([float(_entropy(share)) for share in shares.values()]),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """Head 0's weights of one text for every init and every divisor of the scores.
+
+    Attributes:
+        tokens: the queries; `key_tokens` the keys.
+        inits: what the rows of `weights` are.
+        weights: [init divisor query_pos key_pos], float32; rows sum to 1.
+        entropy: mean over the rows that see a key, in nats, [init divisor].
+        spread: standard deviation of the scores after each division, [init divisor].
+        visible: boolean [query_pos key_pos], True = may attend.
+    """
+
+    tokens: tuple[str, ...]
+    key_tokens: tuple[str, ...]
+    inits: tuple[str, ...]
+    weights: NDArray[np.float32]
+    entropy: NDArray[np.float64]
+    spread: NDArray[np.float64]
+    visible: NDArray[np.bool_]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """The memory of its numbers, in bytes."""
+        return self.weights.nbytes + self.entropy.nbytes + self.spread.nbytes + self.visible.nbytes
+
+    def frame(self) -> pd.DataFrame:
+        """The mean entropy of a row and the spread of the scores, one line per init."""
+        table = pd.DataFrame({"random weights": self.inits})
+        for name, numbers in (("entropy", self.entropy), ("spread", self.spread)):
+            for i, divisor in enumerate(DIVISORS):
+                table[f"{name}, ÷ {divisor}"] = numbers[:, i]
+        return table
+
+
+def scaling(source: TypedText) -> Scaling:
+    """The same text under all five inits × three divisors; √d_model stands here because it is the mistake.
+
+    All other knobs are the source's. A long text is cut to `MOST_TOKENS`, so that every cell is seen.
+
+    Raises:
+        AttentionError: the source gives no trace.
+    """
+    from attention.formula.attend import mask_scores, scale_scores, softmax_weights
+
+    weights, entropies, spreads = [], [], []
+    short = replace(source, max_tokens=min(source.max_tokens, MOST_TOKENS), only=None)
+    for init in INITS:
+        sizes: dict[str, Any] = {"d_k": None, "d_v": None} if init == "identity" else {}
+        one = replace(short, config=replace(source.config, init=init, **sizes))
+        trace = one.trace(one.scores(first=True))
+        layer, temperature = trace.layers[0], source.config.temperature
+        scores, d_k, d_model = layer["scores"], layer["query"].shape[-1], source.config.d_model
+        divisors = (math.sqrt(d_k), math.sqrt(d_model), 1.0)
+        maps = []
+        for divisor in divisors:
+            masked = mask_scores(scale_scores(scores, divisor, temperature), layer.mask)
+            maps.append(softmax_weights(masked, argmax=temperature == 0)[0].numpy())
+        weights.append(maps)
+        entropies.append([_mean_entropy(one) for one in maps])
+        spreads.append([float(scores.double().std(correction=0)) / divisor for divisor in divisors])
+    visible = np.ones(weights[0][0].shape, dtype=bool) if layer.mask is None else layer.mask.numpy()
+    return Scaling(
+        trace.tokens,
+        trace.key_tokens,
+        INITS,
+        np.array(weights),
+        np.array(entropies),
+        np.array(spreads),
+        visible,
+        trace.notes,
+    )
+
+
+@dataclass(frozen=True)
+class Overflow:
+    """One row of large numbers through two softmaxes in single precision.
+
+    Attributes:
+        numbers: the row times the factor, as float32 holds it.
+        powers: exp(x).
+        naive: exp(x) / Σ exp(x); nan where that is no number.
+        shifted: exp(x − max).
+        stable: exp(x − max) / Σ exp(x − max).
+        failed: whether the naive shares are not what they should be.
+        words: what happened, in a sentence or two.
+    """
+
+    numbers: Row
+    powers: Row
+    naive: Row
+    shifted: Row
+    stable: Row
+    failed: bool
+    words: str
+
+    def frame(self) -> pd.DataFrame:
+        """The two ways side by side, with inf and nan in words."""
+        return pd.DataFrame(
+            {
+                "x": [_written(x) for x in self.numbers],
+                "exp(x)": [_written(x) for x in self.powers],
+                "naive share": [_written(x) for x in self.naive],
+                "exp(x − max)": [_written(x) for x in self.shifted],
+                "stable share": [_written(x) for x in self.stable],
+            }
+        )
+
+
+def overflow(row: Row, factor: float) -> Overflow:
+    """The naive softmax beside the stable one, for row · factor in float32."""
+    import torch
+
+    from attention.formula.attend import softmax_weights
+
+    x = torch.tensor(row, dtype=torch.float32) * factor
+    powers = torch.exp(x)
+    naive, stable = powers / powers.sum(), softmax_weights(x)
+    failed = not bool(torch.allclose(naive, stable, atol=1e-6))
+    return Overflow(
+        numbers=tuple(x.tolist()),
+        powers=tuple(powers.tolist()),
+        naive=tuple(naive.tolist()),
+        shifted=tuple(torch.exp(x - x.max()).tolist()),
+        stable=tuple(stable.tolist()),
+        failed=failed,
+        words=_why(float(x.max()), powers.tolist(), float(powers.sum()), naive.tolist()),
+    )
+
+
+def _why(highest: float, powers: list[float], total: float, naive: list[float]) -> str:
+    limit = "3.4 · 10³⁸, the largest number that float32 holds"
+    saved = "With the maximum subtracted first, the largest power is exp(0) = 1, and nothing can overflow."
+    if math.isinf(max(powers)):
+        lost = sum(map(math.isnan, naive))
+        return (
+            f"The naive softmax overflows: exp({highest:.4g}) is beyond {limit}, and becomes inf (infinity). The sum is inf too, "
+            f"and inf / inf is nan, not a number, in {lost} of {len(powers)} shares; every other number divided by inf is 0. {saved}"
+        )
+    if math.isinf(total):
+        return (
+            f"The naive softmax overflows: each exp(x) still fits, but their sum is beyond {limit}, and becomes inf (infinity). "
+            f"Every share is then a number divided by inf, which is 0. {saved}"
+        )
+    if total == 0:
+        return (
+            f"The naive softmax underflows: even exp({highest:.4g}) is too small for float32 and becomes 0. The sum is 0, and 0 / 0 is "
+            "nan, not a number. With the maximum subtracted first, the largest power is exp(0) = 1, and the sum cannot be 0."
+        )
+    return (
+        f"Both ways agree: the largest power is exp({highest:.4g}) = {_written(max(powers))}, which float32 holds. "
+        "It holds exp(x) up to x = 88.7; larger numbers or a larger factor go beyond."
+    )
+
+
+def _written(value: float) -> str:
+    if math.isnan(value):
+        return "nan (not a number)"
+    if math.isinf(value):
+        return "inf (infinity)" if value > 0 else "−inf (infinity)"
+    return f"{value:.4g}"
+
+
+def _softmax(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    import torch
+
+    from attention.formula.attend import softmax_weights
+
+    share: NDArray[np.float64] = softmax_weights(torch.from_numpy(x)).numpy()
+    return share
+
+
+def _entropy(shares: NDArray[Any]) -> NDArray[np.float64]:
+    """−Σ p ln p over the last axis, in nats; a share of 0 adds 0."""
+    p = shares.astype(np.float64)
+    return np.asarray(-(p * np.log(np.where(p > 0, p, 1))).sum(axis=-1) + 0.0)
+
+
+def _mean_entropy(weights: NDArray[Any]) -> float:
+    """The mean over the rows that see a key; 0 where none does."""
+    seeing = weights.sum(axis=-1) > 0
+    return float(_entropy(weights[seeing]).mean()) if seeing.any() else 0.0

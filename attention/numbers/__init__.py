@@ -1,0 +1,1 @@
+"""What one reads off a trace: the arithmetic of a cell, tables, the glossary."""

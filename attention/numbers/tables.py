@@ -1,0 +1,122 @@
+"""Trace to pandas: the table twin of a heatmap, and the CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from attention.formula.trace import Trace, find_step
+from attention.numbers.arithmetic import Cell
+from attention.tokens import label
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch import Tensor
+
+ROUNDING = 1e-4  # what single precision may leave of a sum of 4096 shares
+LONGEST_NAME = 40  # characters of a token; a long table repeats it in every row
+_PIECE = 2**14  # numbers of a CSV file that are written at a time
+
+
+def frame(trace: Trace, step: str, layer: int = 0, head: int = 0) -> pd.DataFrame:
+    """One matrix of a step as a table, one row per row of the heatmap, labelled "position token".
+
+    The position keeps repeated words apart. Weights get a last column, the sum of each row.
+
+    Raises:
+        MissingError: the trace has no such layer, step or head.
+    """
+    import pandas as pd  # half a second, which the first picture need not wait for
+
+    found = find_step(step)
+    matrix = trace.layer(layer).matrix(step, head)
+    table = pd.DataFrame(
+        matrix.numpy(),
+        index=pd.Index(_names(trace, found.row_axis, matrix.shape[0]), name=found.row_axis),
+        columns=_names(trace, found.column_axis, matrix.shape[1]),
+    )
+    if found.kind == "probability":
+        table["Σ row"] = matrix.sum(dim=-1).numpy()
+    return table
+
+
+def csv(trace: Trace, step: str, layer: int = 0, head: int = 0) -> Iterator[str]:
+    """The same table as CSV, every float to its full precision, in pieces of some rows."""
+    table = frame(trace, step, layer, head)
+    rows = max(1, _PIECE // max(1, table.shape[1]))
+    for start in range(0, len(table), rows):
+        yield table[start : start + rows].to_csv(header=start == 0)
+
+
+def long(
+    trace: Trace,
+    steps: Sequence[str],
+    layer: int = 0,
+    heads: Sequence[int] = (0,),
+    start: int = 0,
+    stop: int | None = None,
+) -> pd.DataFrame:
+    """Steps as one long table, a row for each number of a matrix: head, row, column, and its value in each of the steps.
+
+    The steps have the same axes; those without heads stand there once, without a head. Of its rows it has those from
+    `start` to before `stop`.
+
+    Raises:
+        MissingError: the trace has no such layer, step or head.
+    """
+    import numpy as np
+    import pandas as pd
+
+    from attention.formula.attend import of_head
+
+    found, shown = find_step(steps[0]), trace.layer(layer)
+    rows, columns = shown[steps[0]].shape[-2:]
+    size = rows * columns
+    heads = heads if found.per_head else (0,)
+    place = np.arange(start, min(len(heads) * size, stop or len(heads) * size))
+    which, cell = np.divmod(place, size)
+    first = int(which[0])
+    table = {"head": np.array(heads)[which]} if found.per_head else {}
+    for axis, length, at in (
+        (found.row_axis, rows, cell // columns),
+        (found.column_axis, columns, cell % columns),
+    ):
+        table[axis.removesuffix("_pos")] = np.array(_names(trace, axis, length), dtype=object)[at]
+    for step in steps:
+        parts = [of_head(shown, step, head).reshape(-1) for head in heads[first : int(which[-1]) + 1]]
+        table[step] = np.concatenate(parts)[start - first * size :][: len(place)]
+    return pd.DataFrame(table)
+
+
+def row_sums(weights: Tensor) -> str:
+    """What the rows of a probability sum to, in a few words: "Σ = 1 ✓", "Σ = 1, 0 in 3 rows", "Σ = 0.82 … 1"."""
+    sums = weights.sum(dim=-1).flatten()
+    empty = int((sums == 0).sum())
+    there = sums[sums != 0]
+    if not len(there):
+        return "Σ = 0"
+    low, high = float(there.min()), float(there.max())
+    whole = "Σ = 1" if abs(low - 1) < ROUNDING and abs(high - 1) < ROUNDING else f"Σ = {low:.2f} … {high:.2f}"
+    return (
+        f"{whole}, 0 in {empty} {'row' if empty == 1 else 'rows'}"
+        if empty
+        else f"{whole} ✓"
+        if whole == "Σ = 1"
+        else whole
+    )
+
+
+def names(trace: Trace, cell: Cell) -> tuple[tuple[str, str], tuple[str, str]]:
+    """What a cell's row and column are called, as axis and token: ("query", "sat"), ("d_k", "")."""
+    step = find_step(cell.step)
+    tokens = [trace.labels_of(axis) for axis in (step.row_axis, step.column_axis)]
+    row, column = (
+        "" if there is None else label(there[at], escape=False)
+        for there, at in zip(tokens, (cell.row, cell.column), strict=True)
+    )
+    return (step.row_axis.removesuffix("_pos"), row), (step.column_axis.removesuffix("_pos"), column)
+
+
+def _names(trace: Trace, axis: str, size: int) -> list[str]:
+    tokens = trace.labels_of(axis)
+    return [str(i) if tokens is None else f"{i} {label(tokens[i], LONGEST_NAME, escape=False)}" for i in range(size)]

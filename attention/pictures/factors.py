@@ -1,0 +1,98 @@
+"""The chosen step beside what makes it: its factors on the left, the result on the right, with the places of one cell marked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attention.formula.trace import PARAMETERS, STEPS, Factor, Layer, Step, Trace, find_step
+from attention.numbers.arithmetic import Cell
+from attention.pictures.drawing import Panel, Spec, figure_of
+from attention.pictures.heatmap import heatmap_json, marks, mask_map_json, numbers_in_cells, placed
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def factor_maps(trace: Trace, layer: int, cell: Cell, colors: str = "fixed") -> list[Spec]:
+    """The factors of the chosen cell's step, in the order of the formula, and last the step itself.
+
+    In each factor the row, the column or the cell that makes the chosen number is outlined.
+
+    Raises:
+        MissingError: the trace has no such layer, step or head.
+    """
+    made = trace.layer(layer)
+    step = find_step(cell.step)
+    maps = [_map(trace, layer, factor, name, cell, colors) for factor, name in made.factors(step)]
+    result = heatmap_json(trace, cell.step, layer, cell.head, cell, colors)
+    if maps:
+        title = result["layout"]["title"]
+        title["text"] = f"= {title['text']}"
+    return [*maps, result]
+
+
+def clicked(trace: Trace, layer: int, chosen: Cell, name: str, row: int, column: int) -> Cell:
+    """The cell that a click on a map chooses, while `chosen` is the cell whose factors are shown.
+
+    On a step it is the cell itself. A parameter, or the mask, was made by nobody: a click there chooses the cell of the
+    chosen step that the place belongs to.
+    """
+    made = trace.layer(layer)
+    if name == _beside("head_output"):
+        width = made["head_output"].shape[-1]
+        return Cell("head_output", column // width, row, column % width)
+    if any(step.name == name for step in STEPS):
+        return Cell(name, chosen.head, row, column)
+    place = {"row": chosen.row, "column": chosen.column}
+    for factor, its_name in made.factors(find_step(chosen.step)):
+        if name in (its_name, _beside(its_name)):
+            place |= {side: at for side, at in ((factor.row, row), (factor.column, column)) if side}
+    return Cell(chosen.step, chosen.head, place["row"], place["column"])
+
+
+def _beside(name: str) -> str:
+    """What the matrices of all heads, next to one another, are called."""
+    return f"{name} of all heads"
+
+
+def _map(trace: Trace, layer: int, factor: Factor, name: str, cell: Cell, colors: str) -> Spec:
+    sides = {"row": cell.row, "column": cell.column, "": None}
+    row, column = sides[factor.row], sides[factor.column]
+    if name == "mask":
+        return mask_map_json(trace, layer, Cell("weights", cell.head, cell.row, cell.column))
+    step, whole = _declared(trace.layer(layer), name, factor)
+    matrix = (
+        whole[cell.head]
+        if whole.ndim == 3 and trace.layer(layer).only is None
+        else whole[0]
+        if whole.ndim == 3
+        else whole
+    )
+    rows, columns = matrix.shape
+    if any(one.name == name for one in STEPS) and not factor.side_by_side:
+        spec = heatmap_json(trace, name, layer, cell.head, None, colors)
+    else:
+        panel = Panel(cell.head, 0, 0, rows, columns)
+        heat = {"heat": numbers_in_cells(rows, columns)}
+        spec = figure_of(trace, step, layer, matrix.numpy(), None, [panel], colors, whole=whole, **heat)
+    spec["layout"]["shapes"] = marks(rows, columns, row, column)
+    spec["layout"]["meta"]["file"] = spec["layout"]["meta"]["file"][:2]
+    return placed(spec, row, column)
+
+
+def _declared(layer: Layer, name: str, factor: Factor) -> tuple[Step, Tensor]:
+    """A factor as the step it is drawn like, and its tensor [row_axis column_axis], before it [head] where heads have their own."""
+    tensor: Tensor = getattr(layer, name)
+    for parameter in PARAMETERS:
+        if parameter.name == name:
+            step = Step(name, parameter.symbol, parameter.symbol, parameter.axes, parameter.meaning, "signed")
+            break
+    else:
+        step = find_step(name)
+    if not factor.side_by_side:
+        return step, tensor
+    if step.row_axis == "query_pos":  # concat(Z): the heads' columns one after the other
+        axes, tensor, symbol = ("query_pos", "head · d_v"), tensor.transpose(0, 1).flatten(1), f"concat({step.symbol})"
+    else:
+        axes, tensor, symbol = ("head · d_v", step.column_axis), tensor.flatten(0, 1), step.symbol
+    return Step(_beside(name), symbol, symbol, axes, layer.formula(step), "signed"), tensor

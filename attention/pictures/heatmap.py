@@ -1,0 +1,170 @@
+"""Trace to Plotly figure: one head's map, or all heads side by side.
+
+Labels come from the trace, colours from the kind of number. A figure carries in ``layout.meta``
+what a page needs beside the picture: ``alt``, a sentence for who cannot see it, ``step``, and
+``panels``, where the matrix of each head lies in the map.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from attention.formula.trace import Step, Trace, find_step
+from attention.numbers.arithmetic import Cell
+from attention.pictures.drawing import (
+    ALLOWED,
+    AXIS_TITLES,
+    HIDDEN,
+    Panel,
+    Spec,
+    drawn,
+    figure_of,
+    hidden_cells,
+    laid_out,
+    note,
+    outline,
+)
+from attention.pictures.mosaic import cell_at, heads, heads_json
+from attention.pictures.scales import COLORS, color_range
+
+__all__ = ["COLORS", "cell_at", "color_range", "heads", "heads_json", "heatmap", "heatmap_json", "mask_map"]
+
+CELL_TEXT_UP_TO = 24  # rows or columns; beyond, numbers in the cells are noise
+
+
+def heatmap(
+    trace: Trace, step: str, layer: int = 0, head: int = 0, chosen: Cell | None = None, colors: str = "fixed"
+) -> go.Figure:
+    """`heatmap_json` as Plotly's object."""
+    return drawn(heatmap_json(trace, step, layer, head, chosen, colors))
+
+
+def heatmap_json(
+    trace: Trace, step: str, layer: int = 0, head: int = 0, chosen: Cell | None = None, colors: str = "fixed"
+) -> Spec:
+    """One matrix of a step as a heatmap: rows from top to bottom, one cell per number.
+
+    The `chosen` cell is outlined; in a map of another step the row and the column that share its
+    query or key are marked. A hidden score is a gap on a neutral ground; a hidden weight is 0 under
+    the same ground. The `colors` of a probability are one of `COLORS`: over 0 … 1, stretched to the layer's largest,
+    or over powers of ten; the numbers stay what they are.
+
+    Raises:
+        MissingError: the trace has no such layer, step or head.
+        ConfigError: there are no such colours.
+    """
+    found = find_step(step)
+    matrix = trace.layer(layer).matrix(step, head)
+    rows, columns = matrix.shape
+    panel, hidden = Panel(head, 0, 0, rows, columns), hidden_cells(trace, found, layer)
+    row, column = _places(found, chosen)
+    more: dict[str, Any] = {"shapes": marks(rows, columns, row, column)}
+    more["heat"] = numbers_in_cells(rows, columns)
+    if found.kind == "probability" and rows <= CELL_TEXT_UP_TO:
+        beside: dict[str, Any] = {"x": 1, "xref": "paper", "xanchor": "left", "xshift": 4}
+        blind = [False] * rows if hidden is None else [bool(row.all()) for row in hidden]
+        sums = [
+            "no key" if sees_none else f"{total:.2f}"
+            for sees_none, total in zip(blind, matrix.sum(dim=-1).tolist(), strict=True)
+        ]
+        more["margin"] = {"r": 40 if any(blind) else 32}
+        more["annotations"] = [
+            note("Σ", y=-0.5, yanchor="bottom", **beside),
+            *(note(text, y=row, **beside) for row, text in enumerate(sums)),
+        ]
+    figure = figure_of(trace, found, layer, matrix.numpy(), hidden, [panel], colors, **more)
+    return placed(figure, row, column)
+
+
+def placed(figure: Spec, row: int | None, column: int | None) -> Spec:
+    """The figure with the chosen place in it: where the keyboard begins, and what a map's file is called after, such as q3-k2."""
+    meta = figure["layout"]["meta"]
+    meta["chosen"] = None if row is None or column is None else [row, column]
+    meta["file"] = [
+        *meta["file"],
+        "-".join(f"{side}{at}" for side, at in (("q", row), ("k", column)) if at is not None),
+    ]
+    return figure
+
+
+def numbers_in_cells(rows: int, columns: int) -> dict[str, Any]:
+    """What a heatmap of this size writes into its cells: its numbers, where there is room."""
+    small = max(rows, columns) <= CELL_TEXT_UP_TO
+    return {"texttemplate": "%{z:.2f}", "textfont": {"size": 10}} if small else {}
+
+
+def mask_map(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> go.Figure:
+    """`mask_map_json` as Plotly's object."""
+    return drawn(mask_map_json(trace, layer, chosen))
+
+
+def mask_map_json(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> Spec:
+    """Which keys each query may attend to: allowed cells in colour, hidden ones on their ground.
+
+    Raises:
+        MissingError: the trace has no such layer.
+    """
+    mask = trace.layer(layer).mask
+    rows, columns = len(trace.tokens), len(trace.key_tokens)
+    visible = np.ones((rows, columns), dtype=bool) if mask is None else mask.numpy()
+    gap = 1 if max(rows, columns) <= CELL_TEXT_UP_TO else 0
+    heat = {
+        "type": "heatmap",
+        "z": visible.astype(np.float32),
+        "zmin": 0,
+        "zmax": 1,
+        "colorscale": [[0, HIDDEN], [0.5, HIDDEN], [0.5, ALLOWED], [1, ALLOWED]],
+        "showscale": False,
+        "xgap": gap,
+        "ygap": gap,
+        "hovertemplate": "query %{y}<br>key %{x}<br>1 = may attend, 0 = hidden: <b>%{z}</b><extra></extra>",
+    }
+    allowed = f"{int(visible.sum())} of {visible.size} cells may attend"
+    blind = int((~visible.any(axis=1)).sum())
+    facts = [allowed] + ([f"{blind} {'query sees' if blind == 1 else 'queries see'} no key"] if blind else [])
+    alt = f"Heatmap of the mask, query (attends from) by key (attends to): {', '.join(facts)}."
+    panel = Panel(0, 0, 0, rows, columns)
+    meta = {"alt": alt, "step": "mask", "axes": ["query", "key"], "file": ["mask", f"L{layer}"]}
+    heading = "<b>mask</b>  may attend"
+    layout = laid_out(trace, ("query_pos", "key_pos"), [panel], heading, facts, meta, (rows, columns))
+    layout["title"]["pad"]["b"] = 60  # level with its neighbours, which a colour bar lifts
+    row, column = _places(find_step("weights"), chosen)
+    layout["shapes"] = marks(rows, columns, row, column)
+    return placed({"data": [heat], "layout": layout}, row, column)
+
+
+def way(trace: Trace, name: str) -> go.Figure:
+    """The rows of `output` under the name of the way that made them, for a comparison of several ways."""
+    figure = heatmap(trace, "output")
+    figure.layout.title.text = f"<b>{name}</b>"
+    figure.layout.title.subtitle.text = "each row the average of all rows up to it"
+    figure.layout.meta["alt"] = f"By {name}: {figure.layout.meta['alt']}"
+    figure.layout.meta["file"][0] += f"-by-{name.replace(' ', '-')}"
+    return figure
+
+
+def marks(rows: int, columns: int, row: int | None, column: int | None) -> list[dict[str, Any]]:
+    """The outlines of a row, of a column, or of both and the cell where they meet, on a map of so many `rows` and `columns`."""
+    drawn = []
+    if row is not None:
+        drawn.append(outline(0, row, columns, 1, 1))
+    if column is not None:
+        drawn.append(outline(column, 0, 1, rows, 1))
+    if row is not None and column is not None:
+        drawn.append(outline(column, row, 1, 1, 3))
+    return drawn
+
+
+def _places(step: Step, chosen: Cell | None) -> tuple[int | None, int | None]:
+    """The row and the column of a step's map that are the chosen cell's, or share its query or key."""
+    if chosen is None:
+        return None, None
+    if chosen.step == step.name:
+        return chosen.row, chosen.column
+    origin = find_step(chosen.step)
+    sides = ((origin.row_axis, chosen.row), (origin.column_axis, chosen.column))
+    at = {axis: place for axis, place in sides if axis in AXIS_TITLES}
+    return at.get(step.row_axis), at.get(step.column_axis)

@@ -1,0 +1,104 @@
+"""What a page needs to follow a hand by itself: queries, keys and values, the rule of the mask, the divisor.
+
+From these, or the input and its projections, the page computes scores and weights (pages/ui/figure/kernel.js), which for a long text is a
+fraction of the bytes of the matrices, and needs no server while a knob is turned.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from attention.formula.trace import Layer
+
+
+MOST_BYTES = 124_000
+"""What all heads may take together; beyond, only the shown one is sent."""
+
+FROM_SCORES = ("scores", "scaled_scores", "masked_scores", "weights")
+FROM_ALL = (*FROM_SCORES, "head_output", "output")
+
+
+def live(layer: Layer, head: int) -> dict[str, Any] | None:
+    """What makes scores and weights in a page: each matrix as its rows, rows that repeat once, or as input times projection.
+
+    All heads where they are small, with their values and `w_o`, so that the page can make the output too; otherwise
+    the shown one without its values. With the mask, the divisor, the temperature and the steps that can be `made`.
+    None where the scores are not the product of queries and keys, or the source has no weights.
+    """
+    query, key, scores = layer.query, layer.key, layer.scores
+    if query is None or key is None or scores is None or layer.weights is None:
+        return None
+    from attention.formula.masks import rule_of
+
+    first = query[head][:1].double() @ key[head].double().T
+    if not bool(np.allclose(first.numpy(), layer.matrix("scores", head)[:1].numpy(), rtol=1e-5, atol=1e-6)):
+        return None  # a source that adds something to its scores
+    whole = layer.value is not None and layer.dropped_weights is None  # dropped weights are drawn by the server alone
+    heads, inputs = _matrices(layer, list(range(layer.n_heads)), ("query", "key", "value")) if whole else ({}, {})
+    w_o = None if layer.w_o is None else layer.w_o.flatten(0, 1).numpy()
+    if not whole or _size(heads, inputs) + (0 if w_o is None else w_o.nbytes) > MOST_BYTES:
+        heads, inputs = _matrices(layer, [head], ("query", "key"))
+        whole, w_o = False, None
+    return {
+        "head": head,
+        "heads": heads,
+        "inputs": inputs,
+        "w_o": w_o,
+        "divisor": layer.divisor,
+        "temperature": layer.temperature,
+        "mask": rule_of(layer),
+        "made": FROM_ALL if whole else FROM_SCORES,
+    }
+
+
+def _matrices(layer: Layer, heads: list[int], names: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """By head and step, and the inputs they are made from: whichever of the two ways is smaller."""
+    inputs: dict[str, Any] = {} if layer.input is None else {"input": _once(layer.input.numpy())}
+    if layer.memory is not None:
+        inputs["memory"] = _once(layer.memory.numpy())
+    other = "memory" if "memory" in inputs else "input"
+    made_from = {"query": ("input", layer.w_q), "key": (other, layer.w_k), "value": (other, layer.w_v)}
+    projected = bool(inputs) and all(w is not None for _, w in made_from.values())
+
+    # Rows of the same word are the same in every matrix made of them.
+    firsts = {
+        name: np.unique(matrix["index"], return_index=True)[1] for name, matrix in inputs.items() if "index" in matrix
+    }
+
+    def rows(name: str, head: int) -> dict[str, Any]:
+        matrix, source = layer[name][head].numpy(), made_from[name][0]
+        if not projected:
+            return _once(matrix)
+        if source not in firsts:
+            return {"rows": matrix}
+        return {"rows": matrix[firsts[source]], "index": inputs[source]["index"]}
+
+    def product(name: str, head: int) -> dict[str, Any]:
+        source, w = made_from[name]
+        return {"from": source, "w": w[head].numpy()}  # type: ignore[index]  # only where all are there
+
+    plain = {str(head): {name: rows(name, head) for name in names} for head in heads}
+    if not projected:
+        return plain, {}
+    products = {str(head): {name: product(name, head) for name in names} for head in heads}
+    return (products, inputs) if _size(products, inputs) < _size(plain, {}) else (plain, {})
+
+
+def _size(heads: dict[str, Any], inputs: dict[str, Any]) -> int:
+    matrices = [*inputs.values(), *(matrix for head in heads.values() for matrix in head.values())]
+    return sum(part.nbytes for matrix in matrices for part in matrix.values() if isinstance(part, np.ndarray))
+
+
+def _once(matrix: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """The different rows of a matrix, and for each of its rows which of them it is: the same word is sent once."""
+    found: dict[bytes, int] = {}
+    index = [found.setdefault(row.tobytes(), len(found)) for row in matrix]
+    if len(found) > 0.8 * len(matrix):
+        return {"rows": matrix}
+    small = np.array(index, dtype=np.uint16 if len(found) < 2**16 else np.uint32)
+    return {"rows": matrix[np.unique(small, return_index=True)[1]], "index": small}

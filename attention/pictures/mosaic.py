@@ -1,0 +1,113 @@
+"""All heads of a step side by side, in one map."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import plotly.graph_objects as go
+
+from attention.formula.config import divisors
+from attention.formula.trace import Trace, find_step
+from attention.numbers.arithmetic import Cell
+from attention.pictures.drawing import Panel, Spec, drawn, figure_of, hidden_cells, names_of, note, outline
+from attention.pictures.pooling import MOST_CELLS, places, pooled
+
+if TYPE_CHECKING:
+    pass
+
+MOSAIC_CELLS = 1_000_000  # more are no picture any more
+SCREEN_CELLS = MOST_CELLS**2  # what a screen draws at once
+
+
+def heads(
+    trace: Trace,
+    step: str,
+    layer: int = 0,
+    chosen: Cell | None = None,
+    colors: str = "fixed",
+    cells: int = MOSAIC_CELLS,
+) -> go.Figure:
+    """`heads_json` as Plotly's object."""
+    return drawn(heads_json(trace, step, layer, chosen, colors, cells))
+
+
+def heads_json(
+    trace: Trace,
+    step: str,
+    layer: int = 0,
+    chosen: Cell | None = None,
+    colors: str = "fixed",
+    cells: int = MOSAIC_CELLS,
+) -> Spec:
+    """All heads of a step as small multiples with one colour scale, in one map with gutters.
+
+    One heatmap instead of a subplot per head: 144 heads stay quick. Above `cells` numbers each cell shows the one of
+    largest size in a block, and the title says so; ``layout.meta["at"]`` has its place in the block.
+
+    Raises:
+        MissingError: the trace has no such layer or step; or it keeps one head only, and the others cannot be made.
+        ConfigError: there are no such colours.
+    """
+    from attention.formula.attend import of_head
+
+    found, shown = find_step(step), trace.layer(layer)
+    n_heads = shown.n_heads if found.per_head else 1
+    rows, columns = shown[step].shape[-2:]
+    block = math.ceil(math.sqrt(max(1.0, n_heads * rows * columns / cells)))
+    rows, columns = -(-rows // block), -(-columns // block)
+    across = _panels_across(n_heads, rows, columns)
+    down = n_heads // across
+    wide, high = columns + max(1, columns // 12), rows + max(1, rows // 8)
+    panels = [Panel(head, head % across * wide, head // across * high, rows, columns, block) for head in range(n_heads)]
+    shape = (down * high - (high - rows), across * wide - (wide - columns))
+    covered = hidden_cells(trace, found, layer)
+    mosaic = np.full(shape, np.nan, dtype=shown[step].numpy().dtype)
+    at, hidden = np.zeros(shape, dtype=np.uint32), np.zeros(shape, dtype=bool)
+    for panel in panels:
+        matrix = of_head(shown, step, panel.head)
+        mosaic[panel.place] = pooled(matrix, block, block)
+        if block > 1:
+            at[panel.place] = places(matrix, block, block)
+        if covered is not None:
+            hidden[panel.place] = ~pooled(~covered, block, block)
+
+    notes, frames = [], []
+    for panel in panels:
+        if found.per_head:
+            corner = {"x": panel.x - 0.5, "y": panel.y - 0.5, "xanchor": "left", "yanchor": "bottom"}
+            notes.append(note(f"L{layer} H{panel.head}", **corner))
+        if chosen is not None and panel.head == chosen.head and found.per_head:
+            frames.append(outline(panel.x, panel.y, columns, rows, 3))
+        if chosen is not None and chosen.step == step:
+            frames.append(outline(panel.x + chosen.column // block, panel.y + chosen.row // block, 1, 1, 2))
+    height = 100 + min(1700, max(280, min(480, 14 * rows)) * down)
+    ground = hidden if covered is not None else None
+    figure = figure_of(
+        trace, found, layer, mosaic, ground, panels, colors, height=height, annotations=notes, shapes=frames
+    )
+    if block > 1:
+        figure["layout"]["meta"] |= {
+            "at": at.astype(np.min_scalar_type(block * block - 1)),
+            "rows": {"labelalias": names_of(trace, found.row_axis, shown)},
+            "columns": {"labelalias": names_of(trace, found.column_axis, shown)},
+        }
+    return figure
+
+
+def cell_at(figure: go.Figure | Spec, x: int, y: int) -> Cell | None:
+    """The cell drawn at column `x` and row `y` of a map, in a block the one it shows; None between the panels."""
+    meta = figure["layout"]["meta"]
+    for panel in (Panel(**place) for place in meta["panels"]):
+        row, column = y - panel.y, x - panel.x
+        if 0 <= row < panel.rows and 0 <= column < panel.columns:
+            down, across = divmod(int(meta["at"][y, x]) if "at" in meta else 0, panel.block)
+            return Cell(meta["step"], panel.head, row * panel.block + down, column * panel.block + across)
+    return None
+
+
+def _panels_across(n_heads: int, rows: int, columns: int) -> int:
+    """How many panels in a row: none is left over, and the whole is about 1.8 times as wide as high."""
+    ideal = math.sqrt(1.8 * n_heads * rows / columns)
+    return min(divisors(n_heads), key=lambda across: abs(math.log(across / ideal)))

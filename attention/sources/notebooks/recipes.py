@@ -1,0 +1,174 @@
+"""The arithmetic of each notebook: one function per name, from a sequence's number to its tokens and layer.
+
+The draws are the notebooks' own, in their order, so the digits are theirs too. `Notebook.trace`
+imports this at first use, because it imports torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Generator, Tensor
+
+from attention.formula import masks
+from attention.formula.attend import attend, dot_scores, mask_scores, mix_values, project, sinusoidal, softmax_weights
+from attention.formula.trace import Layer
+from attention.sources.notebooks import SENTENCES
+
+Recipe = Callable[[int], tuple[tuple[str, ...], Layer]]
+
+# Greg Egan, "Oceanic", as the first notebook edits it.
+OCEANIC = (
+    "mathematics catalogues everything not self-contradictory within its vast inventory physics "
+    "is an island of structures rich enough to contain their own beholders"
+)
+
+# -- 1: heatmaps, after https://sebastianraschka.com/blog/2023/self-attention-from-scratch.html ----
+
+
+def _heatmaps_unscaled(_: int) -> tuple[tuple[str, ...], Layer]:
+    words, x, _rest = _oceanic()
+    one = x[None]  # without projections there is one head, and Q = K = V = X
+    scores = dot_scores(one, one)
+    return words, Layer(embedding=x, input=x, query=one, key=one, value=one, scores=scores, head_output=scores @ one)
+
+
+def _heatmaps_scaled(_: int) -> tuple[tuple[str, ...], Layer]:
+    words, x, _rest = _oceanic()
+    return words, replace(attend(x[None], x[None], x[None]), embedding=x, input=x)
+
+
+def _heatmaps_self_attention(_: int) -> tuple[tuple[str, ...], Layer]:
+    words, x, own = _oceanic()
+    w_q, w_k, w_v = (torch.rand(64, size, generator=own)[None] for size in (32, 32, 48))
+    return words, replace(_self_attention(x, w_q, w_k, w_v), embedding=x)
+
+
+def _heatmaps_multi_head(_: int) -> tuple[tuple[str, ...], Layer]:
+    words, x, own = _oceanic()
+    torch.rand(64, 32 + 32 + 48, generator=own)  # the single head was drawn before these four
+    w_q, w_k, w_v = (torch.rand(4, size, 64, generator=own).transpose(1, 2) for size in (32, 32, 48))
+    return words, replace(_self_attention(x, w_q, w_k, w_v), embedding=x)
+
+
+def _oceanic() -> tuple[tuple[str, ...], Tensor, Generator]:
+    """The words, their embeddings [query_pos d_model], and the generator as it stands after them."""
+    words, own = tuple(OCEANIC.split()), _generator(123)
+    return words, _embedded(words, words, 64, own), own
+
+
+# -- 2: the averaging trick -----------------------------------------------------------------------
+
+
+def _averaging_trick(sequence: int) -> tuple[tuple[str, ...], Layer]:
+    x = torch.randn(4, 8, 2, generator=_generator(42))[sequence]
+    mask, scores = masks.causal(8, 8), torch.zeros(1, 8, 8)
+    masked_scores = mask_scores(scores, mask)
+    weights = softmax_weights(masked_scores)
+    return _numbered(8), Layer(
+        input=x,
+        value=x[None],
+        scores=scores,
+        masked_scores=masked_scores,
+        weights=weights,
+        head_output=mix_values(weights, x[None]),
+        mask=mask,
+    )
+
+
+def _averaging_self_attention(sequence: int) -> tuple[tuple[str, ...], Layer]:
+    own = _generator(42)
+    torch.randn(4, 8, 2, generator=own)  # the x of the averages was drawn before this one
+    x = torch.randn(4, 8, 32, generator=own)[sequence]
+    w_k, w_q, w_v = (_linear(32, 16, own)[None] for _ in range(3))  # the notebook draws key first
+    return _numbered(8), _self_attention(x, w_q, w_k, w_v, mask=masks.causal(8, 8))
+
+
+# -- 3: numpy, after https://machinelearningmastery.com/the-attention-mechanism-from-scratch/ ------
+
+
+def _numpy(_: int) -> tuple[tuple[str, ...], Layer]:
+    own = np.random.RandomState(42)
+    w_q, w_k, w_v = (torch.from_numpy(own.randint(3, size=(1, 3, 3))).double() for _ in range(3))
+    x = torch.tensor([[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 1]], dtype=torch.float64)
+    words = tuple(f"word {i}" for i in range(1, 5))
+    return words, replace(_self_attention(x, w_q, w_k, w_v), embedding=x)
+
+
+# -- 4: multi-head, after https://medium.com/@hunter-j-phillips/multi-head-attention-7924371d477a --
+
+
+def _multi_head(sequence: int) -> tuple[tuple[str, ...], Layer]:
+    split = [tuple(sentence.lower().rstrip("!.?").split(" ")) for sentence in SENTENCES]
+    tokens, own = split[sequence], _generator(42)
+    embedding = _embedded(tokens, sum(split, ()), 8, own)
+    position = sinusoidal(len(tokens), 8)
+    # Head h owns the columns 2h and 2h + 1 of a projection, and those rows of W_O.
+    w_q, w_k, w_v = (_linear(8, 8, own).reshape(8, 4, 2).transpose(0, 1) for _ in range(3))
+    w_o = _linear(8, 8, own).reshape(4, 2, 8)
+    layer = _self_attention(embedding + position, w_q, w_k, w_v, w_o=w_o)
+    return tokens, replace(layer, embedding=embedding, position=position)
+
+
+# -- 5: a self-attention class --------------------------------------------------------------------
+
+
+def _self_attention_class(_: int) -> tuple[tuple[str, ...], Layer]:
+    own = _generator(42)
+    w_q, w_k, w_v = (_linear(2, 2, own)[None] for _ in range(3))
+    x = torch.tensor([[1.16, 0.23], [0.57, 1.36], [4.41, -2.16]])
+    return _numbered(3), _self_attention(x, w_q, w_k, w_v)
+
+
+# -- shared ---------------------------------------------------------------------------------------
+
+
+def _generator(seed: int) -> Generator:
+    """A generator that draws what torch draws after `torch.manual_seed(seed)`.
+
+    Being our own it leaves torch's alone, and no other thread can draw in between.
+    """
+    return torch.Generator().manual_seed(seed)
+
+
+def _embedded(tokens: tuple[str, ...], words: tuple[str, ...], d_model: int, own: Generator) -> Tensor:
+    """A row per token from a table as `nn.Embedding` draws it, one row per word of the sorted vocabulary."""
+    row = {word: i for i, word in enumerate(sorted(set(words)))}
+    table = torch.nn.init.normal_(torch.empty(len(row), d_model), generator=own)
+    return table[[row[token] for token in tokens]]
+
+
+def _linear(d_in: int, d_out: int, own: Generator) -> Tensor:
+    """A weight as `nn.Linear` draws it, turned to stand to the right of a row: [d_in d_out]."""
+    return torch.nn.init.kaiming_uniform_(torch.empty(d_out, d_in), a=math.sqrt(5), generator=own).T
+
+
+def _self_attention(
+    x: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor, *, mask: Tensor | None = None, w_o: Tensor | None = None
+) -> Layer:
+    """Attention over the rows of `x`, with the projections that made it."""
+    layer = attend(project(x, w_q), project(x, w_k), project(x, w_v), mask, w_o=w_o)
+    return replace(layer, input=x, w_q=w_q, w_k=w_k, w_v=w_v)
+
+
+def _numbered(n: int) -> tuple[str, ...]:
+    """Names for rows that stand for no word: x0, x1 and so on."""
+    return tuple(f"x{i}" for i in range(n))
+
+
+RECIPES: dict[str, Recipe] = {
+    "heatmaps-unscaled": _heatmaps_unscaled,
+    "heatmaps-scaled": _heatmaps_scaled,
+    "heatmaps-self-attention": _heatmaps_self_attention,
+    "heatmaps-multi-head": _heatmaps_multi_head,
+    "averaging-trick": _averaging_trick,
+    "averaging-self-attention": _averaging_self_attention,
+    "numpy": _numpy,
+    "multi-head": _multi_head,
+    "self-attention-class": _self_attention_class,
+}
+"""The function behind each name of `notebooks.NOTEBOOKS`."""

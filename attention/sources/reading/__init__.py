@@ -1,0 +1,1 @@
+"""What a person pastes or opens, read into matrices."""

@@ -1,0 +1,55 @@
+"""Continuing a notebook as one's own matrices, with the same digits."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import streamlit as st
+from streamlit.errors import StreamlitAPIException
+
+from attention import Notebook
+from attention.sources.given import carried
+from attention.sources.reading.text import write
+from pages.ui.knobs import inputs, matrices
+from pages.ui.knobs.widgets import in_url
+from pages.ui.notes import say_later
+from pages.ui.server.traces import trace_of
+
+
+def offer(source: Notebook) -> None:
+    """A button that makes the shown sequence, and of several heads the chosen one, the person's own matrices."""
+    st.button(
+        "Continue with these matrices",
+        key="continue",
+        on_click=_continue,
+        args=(source,),
+        help="Fills the source “matrices” with these numbers, to change and go on from.",
+    )
+
+
+def _continue(source: Notebook) -> None:
+    trace = trace_of(source)
+    head = inputs.now("head")
+    found = carried(trace, 0, head if head in range(trace.layers[0].n_heads) else 0)
+    if found is None:
+        say_later("No matrices alone make the scores of this notebook: it cannot be continued.")
+        return
+    texts = {name: write(found.matrices.get(name, ())) for name in ("w_o", *found.matrices)}
+    for name, text in texts.items():
+        matrices.keep(name, text)
+    given = "X and weights" if "x" in found.matrices else "Q, K and V"
+    knobs = {"source": "matrices", "given": given, "head": 0, **found.knobs}
+    st.session_state.update(knobs)
+    st.session_state[matrices.EDITOR] = False
+    _address({**knobs, **{name: text for name, text in texts.items() if not matrices.too_long(name)}})
+    for sentence in found.lost:
+        say_later(sentence)
+
+
+def _address(knobs: dict[str, Any]) -> None:
+    """Writes into the address what no widget writes there yet: those of the other source have not been drawn."""
+    for key, value in knobs.items():
+        if value != inputs.DEFAULTS[key]:
+            with suppress(StreamlitAPIException):  # a widget that has been drawn does it by itself
+                st.query_params[key] = in_url(value)

@@ -1,0 +1,1 @@
+"""What keeps a server alive: the queue, the traces, the limits, the headers."""

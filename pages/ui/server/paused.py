@@ -1,0 +1,37 @@
+"""A state under which the server died twice is not run again by itself: its person is asked."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from pages.ui.knobs import inputs
+from pages.ui.share import link
+
+_KEY = "paused"  # in the address, written by link/paused.js
+
+
+def ask_first(title: str) -> None:
+    """Where the address says that its state has cost two servers, says so and stops, before anything of it is read."""
+    if _KEY not in st.query_params:
+        return
+    with st.container(key="page_head"):
+        st.title("Attention Lab" if title == "Lab" else title, anchor=False)
+    st.warning(
+        "Twice in a row the server went away while it worked out what this address asks for, so it is not asked by itself: "
+        "try again, or open the page as it is by default."
+    )
+    with st.container(horizontal=True):
+        st.button("Try again", key="paused_again", on_click=_go_on)
+        st.button("Open the default", key="paused_default", on_click=_begin_anew, type="primary")
+    link.watch(title)
+    st.stop()
+
+
+def _go_on() -> None:
+    del st.query_params[_KEY]
+
+
+def _begin_anew() -> None:
+    shown = inputs.modes()
+    st.session_state.clear()
+    st.query_params.from_dict(shown)

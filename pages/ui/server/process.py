@@ -1,0 +1,79 @@
+"""What a server process does once, on the import of this module."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import gc
+import os
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import cache
+
+from streamlit import cli_util, config
+from streamlit.starlette import App
+from streamlit.web.server import server_util
+
+from pages.ui.server.downloads import keep_downloads
+from pages.ui.server.first_paint import take_styles_along
+from pages.ui.server.turns import take_turns
+from pages.ui.server.unread import bound_unread
+from pages.ui.server.uploads import bound_uploads
+
+# Read when torch is imported, which is at the first trace. Matrices are small here and people are many: a
+# thread per request is faster for everybody, and up to 20 times where the processors are busy.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+_ALLOCATOR = {-8: 1, -3: 5 * 2**20, -1: 2**25}  # M_ARENA_MAX, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h
+# glibc gives every thread a heap of its own, and keeps in each what was freed there: thirty people with long texts needed
+# 1 GiB where 600 MB do. So there is one heap, what is larger than 5 MB stays out of it, and 32 MB that are free leave it.
+if allocator := getattr(ctypes.CDLL(None), "mallopt", None):
+    for parameter, value in _ALLOCATOR.items():
+        allocator(parameter, value)
+
+_USUAL = gc.get_threshold()
+gc.set_threshold(200_000)  # every full collection during the imports takes 0.1 s, and finds nothing; see `imported`
+
+_PATIENCE = 5.0  # seconds; a run of ours takes less
+
+
+@cache
+def imported() -> None:
+    """Takes what the imports have made, torch among them, out of every later collection, which otherwise walks through it."""
+    gc.freeze()
+    gc.set_threshold(*_USUAL)
+
+
+@asynccontextmanager
+async def serving(_: App) -> AsyncIterator[None]:
+    """The life of the server: what `streamlit run` does for a script, and leaves to an app of one's own."""
+    if not config.get_option("server.headless"):
+        cli_util.open_browser(server_util.get_url(config.get_option("browser.serverAddress")))
+    # Uvicorn ends well at SIGTERM, and then sends it to itself once more, to die of it. An orchestrator expects 0.
+    server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    if hasattr(server, "should_exit"):
+        signal.signal(signal.SIGTERM, lambda *_: setattr(server, "should_exit", True))
+    yield
+
+
+def _let_runs_end() -> None:
+    """Waits for scripts in progress before Python goes.
+
+    Streamlit runs them in daemon threads. One that comes back from torch or pyarrow while Python
+    finalizes makes the whole process abort, and SIGTERM would end with an error.
+    """
+    until = time.monotonic() + _PATIENCE
+    for thread in threading.enumerate():
+        if thread.name == "ScriptRunner.scriptThread":
+            thread.join(max(0.0, until - time.monotonic()))
+
+
+atexit.register(_let_runs_end)
+take_turns()
+take_styles_along()
+bound_uploads()
+keep_downloads()
+bound_unread()

@@ -1,0 +1,1 @@
+"""What a person takes along: links, states, files."""

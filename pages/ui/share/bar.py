@@ -1,0 +1,86 @@
+"""What every page offers to take away: the link, the state, the code, the numbers. Made when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import streamlit as st
+
+from attention import Cell, Matrices, Source
+from attention.export import arrays, program
+from attention.numbers import tables
+from attention.sources.matrices import SYMBOLS
+from pages.ui.knobs import controls, inputs
+from pages.ui.knobs.matrices import too_long
+from pages.ui.server.downloads import in_pieces
+from pages.ui.server.limits import EXPORT_MB, FRAMED_BY
+from pages.ui.server.traces import trace_of
+from pages.ui.share import link, state_file
+
+BINARY = "application/octet-stream"
+
+
+def bar(title: str, source: Source, index: int, cell: Cell) -> None:
+    """The buttons beside the title."""
+    link.buttons("link", missing=_missing(source), key="copy_link", page=title)
+    with st.popover("Share", key="share", on_change="rerun") as opened:
+        if opened.open:
+            _offers(title, source, index, cell)
+
+
+def _missing(source: Source) -> str:
+    """What the link does not hold."""
+    left_out = [SYMBOLS[name] for name in SYMBOLS if isinstance(source, Matrices) and too_long(name)]
+    return f"{', '.join(left_out)} {'is' if len(left_out) == 1 else 'are'}" if left_out else ""
+
+
+def _offers(title: str, source: Source, index: int, cell: Cell) -> None:
+    st.markdown("**A link or a file that opens exactly this**")
+    frames_allowed = ("iframe",) if FRAMED_BY else ()
+    link.buttons("lock", *frames_allowed, missing=_missing(source), key="copy_more")
+    st.markdown("**As projected**: large digits, no sidebar, and only the knobs that you leave open")
+    offered = [name for name in controls.NAMES if name != "layer" or len(trace_of(source).layers) > 1]
+    left = st.pills(
+        "Knobs left open", offered, selection_mode="multi", default=["temperature", "mask", "head"], key="share_open"
+    )
+    link.buttons("present", missing=_missing(source), key="copy_projected", leave_open=".".join(left))
+    state = {**inputs.of_pages(), **inputs.state(whole=True)}
+    _download("Save the state (.json)", partial(state_file.write, title, state), "attention.json", "application/json")
+    st.markdown("**The numbers**")
+    megabytes = trace_of(source).nbytes / 2**20
+    alone = None if megabytes <= EXPORT_MB else cell.head
+    with st.container(horizontal=True):
+        _download(
+            f"{cell.step} (.csv)",
+            in_pieces(lambda: tables.csv(trace_of(source), cell.step, index, cell.head)),
+            f"{cell.step}-L{index}-H{cell.head}.csv",
+            "text/csv",
+        )
+        _download("All steps (.npz)", lambda: arrays.npz(trace_of(source), alone), "attention.npz", BINARY)
+        _download(
+            "All steps (.safetensors)",
+            lambda: arrays.safetensors(trace_of(source), alone),
+            "attention.safetensors",
+            BINARY,
+        )
+    if alone is not None:
+        st.caption(
+            f"All steps are {megabytes:,.0f} MB, and a file has all heads up to {EXPORT_MB}: of each step it has head {alone} only."
+        )
+    st.markdown("**The same in plain torch**")
+    shown = cell if index == 0 else None  # the program is that of the first layer
+    python = program.python(source, trace_of(source), shown)
+    with st.container(horizontal=True):
+        _download("Python (.py)", python, "attention_steps.py", "text/x-python")
+        _download(
+            "Notebook (.ipynb)",
+            lambda: program.ipynb(source, trace_of(source), shown),
+            "attention_steps.ipynb",
+            "application/x-ipynb+json",
+        )
+    st.code(python, height=260)
+
+
+def _download(label: str, data: str | Callable[[], str | bytes], name: str, mime: str) -> None:
+    st.download_button(label, data, file_name=name, mime=mime, on_click="ignore", key=f"share_{name}")

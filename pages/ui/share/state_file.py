@@ -1,0 +1,93 @@
+"""The state as a file: what a link is too short for, opened again to the same digits."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import streamlit as st
+
+from attention import AttentionError, FileError
+from pages.ui.knobs.inputs import DEFAULTS
+from pages.ui.knobs.widgets import asked_for, in_url
+from pages.ui.server import uploads
+from pages.ui.server.limits import STATE_FILE_MB
+
+_MARK = "attention lab"  # the first key of the file; its value is the version of the format
+_OF_A_PAGE = re.compile(r"(?:lab|heads|masks|softmax|reference)_[a-z_]{1,40}")
+_KEY = "open_state"
+_TEXT = re.compile(r'"(?:[^"\\]++|\\.?)*+"?', re.DOTALL)  # in JSON; without an end it goes on to the end
+_TEXTS = 1000  # of a file, which has two for each knob
+_AROUND = 10_000  # characters around them
+
+
+def write(page: str, state: dict[str, str]) -> str:
+    """The state file: the page's title, and the knobs that differ from their defaults, as they stand in a URL.
+
+    Raises:
+        FileError: it would be larger than what is opened again.
+    """
+    text = json.dumps({_MARK: 1, "page": page, "state": state}, ensure_ascii=False, indent=1)
+    if len(text.encode(errors="replace")) > STATE_FILE_MB * 2**20:
+        raise FileError(
+            f"A state file has at most {STATE_FILE_MB} MB; this state has more: keep the files of your matrices instead."
+        )
+    return text
+
+
+def read(content: bytes) -> tuple[str, dict[str, str]]:
+    """The title of the page and the knobs of a state file; knobs it does not know are left out.
+
+    Raises:
+        FileError: it is no state file.
+    """
+    if len(content) > STATE_FILE_MB * 2**20:
+        raise FileError(
+            f"A state file has at most {STATE_FILE_MB} MB; got {len(content):,} bytes: open one that Share has saved."
+        )
+    try:
+        text = content.decode("utf-8-sig")
+        # JSON of millions of braces would become a hundred times as large when it is read.
+        file = json.loads(text) if len(_TEXT.sub("", text, _TEXTS)) <= _AROUND else {}
+        page, state = file["page"], file["state"]
+        of_ours = file[_MARK] == 1 and isinstance(page, str) and all(isinstance(text, str) for text in state.values())
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        of_ours = False
+    if not of_ours:
+        raise FileError(
+            "A state file is the .json file that Share saves; got something else: save one there, and open that."
+        )
+    # A lone surrogate cannot be sent to a browser.
+    clean = {key: text.encode("utf-8", "replace").decode() for key, text in state.items()}
+    return page, {key: text for key, text in clean.items() if key in DEFAULTS or _OF_A_PAGE.fullmatch(key)}
+
+
+def opener() -> None:
+    """The field of the sidebar that opens a state file; every knob then gets what the file says, or its default."""
+    number = st.session_state.setdefault("state_files", 0)  # a new field each time, so that a file can be opened twice
+    with st.expander("Open a state"):
+        st.file_uploader(
+            "Open a state file (.json)",
+            type=["json"],
+            key=f"{_KEY}_{number}",
+            on_change=_opened,
+            max_upload_size=STATE_FILE_MB,
+        )
+        if problem := st.session_state.get("state_file_problem"):
+            st.error(problem)
+
+
+def _opened() -> None:
+    number = st.session_state["state_files"]
+    file = st.session_state[f"{_KEY}_{number}"]
+    st.session_state.pop("state_file_problem", None)
+    if file is None:
+        return
+    try:
+        page, state = read(uploads.content(file))
+    except AttentionError as error:
+        st.session_state["state_file_problem"] = str(error)
+        return
+    defaults = {key: in_url(value) for key, value in DEFAULTS.items()}
+    asked_for().update({**st.session_state.get("knobs_drawn", {}), **defaults, **state})
+    st.session_state.update({"state_files": number + 1, "open_page": page, "address_old": True})
