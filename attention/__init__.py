@@ -18,9 +18,12 @@ from attention.errors import (
     ShapeError,
     TextError,
 )
+from attention.formula.cell import Cell
 from attention.formula.config import AttentionConfig
-from attention.formula.trace import AXES, PARAMETERS, STEPS, Axis, Layer, Parameter, Step, Trace, find_step
-from attention.numbers.arithmetic import Cell, Explanation
+from attention.formula.layer import Layer
+from attention.formula.steps import AXES, PARAMETERS, STEPS, Axis, Parameter, Step, find_step
+from attention.formula.trace import Trace
+from attention.numbers.arithmetic import Explanation
 from attention.numbers.explain import explain
 from attention.sources import Source
 from attention.sources.matrices import Matrices

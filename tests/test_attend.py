@@ -9,15 +9,13 @@ from torch import nn
 
 from attention import ShapeError
 from attention.formula import masks
-from attention.formula.attend import (
-    attend,
-    dot_scores,
-    project,
-    project_output,
-    scale_scores,
-    sinusoidal,
-    softmax_weights,
-)
+from attention.formula.attend import attend, project, project_output, scale_scores
+from attention.formula.positions import sinusoidal
+from attention.formula.scores import SCORES
+from attention.formula.shares import SHARES
+
+softmax_weights = SHARES["softmax"].weights
+
 
 HIDDEN = -math.inf
 quick = settings(max_examples=60)
@@ -271,7 +269,9 @@ def test_ties_at_temperature_zero_are_shared_among_visible_keys_only():
             ]
         ]
     )
-    assert softmax_weights(scores, argmax=True).tolist() == [[[0, 0.5, 0.5, 0], [0.25] * 4, [0] * 4, [0, 1, 0, 0]]]
+    assert SHARES["softmax"].limit(scores, torch.zeros_like(scores)).tolist() == [
+        [[0, 0.5, 0.5, 0], [0.25] * 4, [0] * 4, [0, 1, 0, 0]]
+    ]
 
 
 @pytest.mark.parametrize("n_keys", [2, 5, 7, 11, 19])
@@ -334,5 +334,5 @@ def test_sinusoidal_positions_are_the_paper_s_sines_and_cosines(d_model):
 
 def test_equal_rows_have_equal_scores_in_single_precision():
     word = rand(1, 1, 64, dtype=torch.float32).expand(1, 11, 64)
-    scores = dot_scores(rand(1, 3, 64, seed=1, dtype=torch.float32), word)
+    scores = SCORES["dot"].scores(rand(1, 3, 64, seed=1, dtype=torch.float32), word)
     assert scores.eq(scores[..., :1]).all()

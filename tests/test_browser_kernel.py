@@ -14,8 +14,10 @@ from playwright.sync_api import Page
 from attention import AttentionConfig, TypedText
 from attention.formula import masks
 from attention.formula.attend import attend
-from attention.formula.masks import rule_of
+from attention.formula.formula import Formula
+from attention.formula.mask import Mask
 from attention.pictures.live import live as sent_live
+from attention.pictures.live import rule_of
 from pages.ui.figure import Around, pack
 from pages.ui.server import served
 
@@ -58,13 +60,13 @@ def made(n_tokens: int, mask: str = "none", temperature: float = 1.0, seed: int 
     query, key = (2 * torch.randn(1, n_tokens, 16, generator=own) for _ in range(2))
     key[0, -1] = key[0, 0]  # the same word twice: a tie
     if mask == "padding":
-        real = torch.arange(n_tokens) < n_tokens - 3
-        return replace(attend(query, key, query, masks.padding(n_tokens, real), temperature=temperature), real=real)
+        rule = Mask("padding", real=tuple(i < n_tokens - 3 for i in range(n_tokens)))
+        return attend(query, key, query, formula=Formula(divisor=4.0, temperature=temperature, mask=rule))
     if mask == "custom":
         visible = torch.rand(n_tokens, n_tokens, generator=own) < 0.5
         visible[1] = False
     else:
-        visible = masks.build(AttentionConfig(mask=mask, **knobs), n_tokens, n_tokens)
+        visible = AttentionConfig(mask=mask, **knobs).hiding.build(n_tokens, n_tokens)
     return attend(query, key, query, visible, temperature=temperature)
 
 
@@ -142,7 +144,7 @@ def test_every_mask_is_drawn_as_it_is_at_rest_and_in_the_hand(kernel: Page, name
     for turn in TURNED:
         config = replace(config, **turn)
         # Another mask does not make another text: what was padding stays there, and hidden.
-        expected.append(replace(SENT[name], config=config, pad=layer.real is not None).trace().layers[0])
+        expected.append(replace(SENT[name], config=config, pad=layer.formula.mask.real is not None).trace().layers[0])
     for all_made, torchs in zip(in_page(kernel, layer, *turns, steps=steps), expected, strict=True):
         for step, made_here in zip(steps, all_made, strict=True):
             matrix = torchs.matrix(step).numpy()

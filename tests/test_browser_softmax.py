@@ -12,7 +12,7 @@ from conftest import acted, cell_of, painted, settled, turned, watch_runs
 from playwright.sync_api import Page, expect
 
 from attention import STEPS, AttentionConfig, TypedText, find_step
-from attention.formula.attend import softmax_weights
+from attention.formula.shares import SHARES
 from attention.lessons import softmax
 
 pytestmark = pytest.mark.browser
@@ -60,7 +60,7 @@ def test_the_row_follows_its_slider_without_the_server(open_page: Open, server: 
         slider.evaluate("(input, place) => { input.value = place; input.dispatchEvent(new Event('input')); }", place)
         temperature = float(page.locator(".shares output").text_content() or "")
         shares = page.evaluate("Array.from(document.querySelector('.shares').shares)")
-        expected = softmax_weights(torch.tensor(row, dtype=torch.float64) / temperature)
+        expected = SHARES["softmax"].weights(torch.tensor(row, dtype=torch.float64) / temperature)
         np.testing.assert_allclose(shares, expected.numpy(), atol=1e-12)
         bars = page.evaluate(
             "[...document.querySelectorAll('.shares .bar')].map((bar) => bar.firstChild.getBoundingClientRect().width / bar.getBoundingClientRect().width)"

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from attention import NOTEBOOKS, AttentionConfig, Cell, Layer, Matrices, Notebook, Source, TextError, Trace, TypedText
 from attention.export.program import ipynb, python
 from attention.formula import masks
-from attention.formula.attend import dot_scores, mask_scores, mix_values, scale_scores, softmax_weights
 from attention.formula.config import INITS, MASKS
+from attention.formula.formula import Formula
 from attention.sources import Snippet, literals, snippets
 from attention.tokens import labels
 
@@ -407,14 +407,8 @@ class Recorded:
     def trace(self) -> Trace:
         query, key, value = (torch.tensor(numbers(self.n, size))[None].float() for size in (4, 4, 3))
         visible = torch.from_numpy(np.random.default_rng(self.n).random((self.n, self.n)) < 0.7)
-        scores = dot_scores(query, key)
-        scaled_scores = scale_scores(scores, 3.0, 1.0)
-        masked_scores = mask_scores(scaled_scores, visible)
-        weights = softmax_weights(masked_scores)
-        layer = Layer(
-            query=query, key=key, value=value, scores=scores, scaled_scores=scaled_scores, masked_scores=masked_scores,
-            weights=weights, head_output=mix_values(weights, value), mask=visible, divisor=3.0,
-        )  # fmt: skip
+        recorded = {"query": query, "key": key, "value": value, "mask": visible}
+        layer = Layer(recorded=recorded, formula=Formula(divisor=3.0))
         return Trace(tuple(f"t{i}" for i in range(self.n)), (layer,))
 
     def snippet(self, trace: Trace) -> Snippet:
@@ -429,7 +423,7 @@ class OnlyWeights:
     """A source as a file of weights will be: one step, and nothing that it is made from."""
 
     def trace(self) -> Trace:
-        return Trace(("a", "b"), (Layer(weights=torch.tensor([[[1.0, 0.0], [0.25, 0.75]]])),))
+        return Trace(("a", "b"), (Layer(recorded={"weights": torch.tensor([[[1.0, 0.0], [0.25, 0.75]]])}),))
 
     def snippet(self, trace: Trace) -> Snippet:
         return Snippet("a file", ("weights = torch.tensor([[[1, 0], [0.25, 0.75]]])",))

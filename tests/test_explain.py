@@ -25,7 +25,8 @@ from attention import (
     find_step,
 )
 from attention.formula import masks
-from attention.numbers.printed import number, shown
+from attention.formula.formula import Formula
+from attention.printed import number, shown
 
 CAT = "the cat sat on the mat"
 LONG = " ".join(f"w{i}" for i in range(40))
@@ -432,7 +433,8 @@ def test_what_is_hidden_is_not_said_to_be_dropped_or_left():
 
 
 def test_minus_zero_is_zero():
-    layer = Layer(query=torch.tensor([[[0.0]]]), key=torch.tensor([[[-2.0]]]), scores=torch.tensor([[[-0.0]]]))
+    recorded = {name: torch.tensor([[[number]]]) for name, number in (("query", 0.0), ("key", -2.0), ("scores", -0.0))}
+    layer = Layer(recorded=recorded, formula=Formula())
     shown = explain(Trace(("a",), (layer,)), "scores")
     assert (repr(shown.value), shown.shown, shown.lines[-1]) == ("0.0", "0", "&= 0")
 
@@ -454,7 +456,7 @@ def test_positions_show_their_angle():
 
 def test_learned_positions_are_not_called_a_sine():
     table = torch.full((2, 4), 0.25)
-    trace = Trace(("a", "b"), (Layer(position=table, embedding=table, input=table * 2),))
+    trace = Trace(("a", "b"), (Layer(recorded={"position": table, "embedding": table, "input": table * 2}),))
     assert (
         explain(trace, "position", q=1, k=2).words
         == "The row this position has in the table of positions: nothing is computed here."
@@ -465,7 +467,7 @@ def test_learned_positions_are_not_called_a_sine():
 @pytest.mark.parametrize("step", [step.name for step in STEPS])
 def test_a_step_recorded_alone_is_given_not_explained(step):
     tensor = torch.rand([2] * len(find_step(step).axes))
-    shown = explain(Trace(("a", "b"), (Layer(**{step: tensor}),)), step, head=1, q=0, k=1)
+    shown = explain(Trace(("a", "b"), (Layer(recorded={step: tensor}),)), step, head=1, q=0, k=1)
     assert shown.result == shown.value == float(tensor[..., 0, 1].flatten()[-1])
     assert shown.came_from == ()
 

@@ -1,13 +1,15 @@
 import csv
 import io
 import math
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
 import torch
 
-from attention import STEPS, AttentionConfig, Cell, Layer, MissingError, Trace, TypedText
+from attention import AttentionConfig, Cell, Layer, MissingError, Trace, TypedText, find_step
+from attention.formula.facts import Facts
 from attention.numbers import tables
 
 CAT = "the cat sat on the mat"
@@ -26,7 +28,7 @@ def parsed(text):
     return list(csv.reader(io.StringIO(text)))
 
 
-@pytest.mark.parametrize("step", [step.name for step in STEPS])
+@pytest.mark.parametrize("step", [step.name for step in trace().layers[0].steps])
 def test_every_step_is_a_table_of_its_numbers(step):
     made = trace(text2="a dog ran off", positions="sinusoidal", mask="causal", dropout=0.2)
     matrix = made.layers[0].matrix(step, 1).numpy()
@@ -62,7 +64,7 @@ def test_a_hidden_score_is_minus_infinity_in_the_table_too():
 
 
 def test_tokens_stand_in_tables_as_they_are_but_never_invisible():
-    made = Trace(("<s>", "", "a,b", '"', "\n"), (Layer(weights=torch.eye(5)[None]),))
+    made = Trace(("<s>", "", "a,b", '"', "\n"), (Layer(recorded={"weights": torch.eye(5)[None]}),))
     assert list(tables.frame(made, "weights").index) == ["0 <s>", "1 ∅", "2 a,b", '3 "', "4 ⏎"]
     assert [row[0] for row in parsed(frames_csv(made, "weights"))] == [
         "query_pos",
@@ -83,7 +85,7 @@ def test_csv_gives_every_float_back_bit_by_bit():
 
 
 def test_a_formula_in_a_text_is_no_formula_in_a_spreadsheet():
-    made = Trace(("=1+1", "@x"), (Layer(weights=torch.eye(2)[None]),))
+    made = Trace(("=1+1", "@x"), (Layer(recorded={"weights": torch.eye(2)[None]}),))
     assert all(field[:1] not in tuple("=+@") for row in parsed(frames_csv(made, "weights")) for field in row)
 
 
@@ -119,12 +121,12 @@ def test_the_same_word_five_times_still_gives_unique_columns():
     ],
 )
 def test_row_sums_are_told_as_they_are(rows, said):
-    assert tables.row_sums(torch.tensor([rows])) == said
+    assert tables.row_sums(Facts.of(find_step("weights"), torch.tensor([rows]))) == said
 
 
 def test_a_cell_is_called_by_its_tokens_and_positions():
-    assert tables.names(trace(), Cell("weights", 0, 4, 1)) == (("query", "the"), ("key", "cat"))
-    assert tables.names(trace(), Cell("query", 0, 2, 3)) == (("query", "sat"), ("d_k", ""))
+    assert tables.names(trace().layers[0], Cell("weights", 0, 4, 1)) == (("query", "the"), ("key", "cat"))
+    assert tables.names(trace().layers[0], Cell("query", 0, 2, 3)) == (("query", "sat"), ("d_k", ""))
 
 
 def test_a_long_table_has_every_number_once_beside_its_head_query_and_key() -> None:
@@ -153,7 +155,8 @@ def test_a_long_table_has_every_number_once_beside_its_head_query_and_key() -> N
 
 def test_a_long_table_of_a_long_text_makes_the_heads_that_are_not_kept() -> None:
     config = AttentionConfig(n_heads=2, d_model=8)
-    whole, one = TypedText("a b c d", config).trace(), TypedText("a b c d", config, only=1).trace()
-    assert one.layers[0].only == 1
+    whole = TypedText("a b c d", config)
+    whole, one = (replace(whole, max_bytes=most).trace() for most in (whole.max_bytes, whole.needs - 1))
+    assert not one.layers[0].whole
     made = [tables.long(trace, ["weights"], heads=range(2)) for trace in (whole, one)]
     np.testing.assert_allclose(made[0]["weights"], made[1]["weights"], atol=1e-7)

@@ -1,7 +1,7 @@
 import pytest
 
 from attention import AXES, PARAMETERS, STEPS, TypedText, find_step
-from attention.formula.trace import Layer
+from attention.formula.layer import Layer
 from attention.numbers import glossary
 
 LAYER = TypedText("one two three").trace().layers[0]
@@ -28,7 +28,10 @@ def test_a_shape_has_the_sizes_of_the_layer() -> None:
     [
         ("hook_pattern", ["weights"]),
         ("HOOK_Z", ["head_output"]),
-        ("attn_weights", ["scores", "scaled_scores", "masked_scores", "weights", "dropped_weights"]),
+        (
+            "attn_weights",
+            ["scores", "scaled_scores", "capped_scores", "masked_scores", "weights", "dropped_weights"],
+        ),
         ("sims", ["scores", "scaled_scores"]),
         (" attn_probs ", ["weights", "dropped_weights"]),
         ("hook_attn_scores", ["masked_scores"]),
@@ -36,8 +39,8 @@ def test_a_shape_has_the_sizes_of_the_layer() -> None:
         ("A", ["weights", "head_output"]),  # notebook 4 calls the head's output A
         ("no such name", []),
         ("W_Q", ["query", "w_q"]),
-        ("q_proj", ["w_q"]),
-        ("attn_mask", ["mask"]),
+        ("q_proj", ["w_q", "b_q"]),
+        ("attn_mask", ["mask", "bias"]),
         ("logits", ["scores", "scaled_scores", "masked_scores"]),
         ("softmax", ["weights"]),
     ],
@@ -52,7 +55,7 @@ def test_nothing_asked_finds_everything() -> None:
 
 def test_the_tables_have_a_line_for_everything_and_no_empty_column() -> None:
     assert glossary.frame(LAYER)["name"].tolist() == [entry.name for entry in (*STEPS, *PARAMETERS)]
-    assert glossary.axes(LAYER)["size"].tolist() == [4, 3, 3, 64, 16, 16]
+    assert glossary.axes(LAYER)["size"].tolist() == ["4", "4", "3", "3", "64", "16", "16", "–"]
     assert glossary.parameters(LAYER).set_index("name").loc["w_o", "axes"] == "head 4 · d_v 16 · d_model 64"
     for table in (glossary.frame(LAYER), glossary.axes(LAYER), glossary.parameters(LAYER)):
         assert (table.astype(str) != "").any().all()

@@ -1,11 +1,8 @@
 import numpy as np
-import pytest
 import torch
 
 from attention import AttentionConfig, Layer, Notebook, TypedText
-from attention.formula import masks
-from attention.formula.masks import rule_of
-from attention.pictures.live import MOST_BYTES, live
+from attention.pictures.live import MOST_BYTES, live, rule_of
 
 
 def layer(text="the owl asked the moon and the moon blinked", **knobs):
@@ -52,27 +49,12 @@ def test_dropped_weights_are_drawn_by_the_server_alone():
 
 def test_scores_that_are_no_product_are_not_made_in_the_page():
     scores = torch.ones(1, 2, 2)
-    shifted = Layer(query=torch.ones(1, 2, 3), key=torch.ones(1, 2, 3), scores=scores, weights=scores / 2)
+    shifted = Layer(
+        recorded={"query": torch.ones(1, 2, 3), "key": torch.ones(1, 2, 3), "scores": scores, "weights": scores / 2}
+    )
     assert live(shifted, 0) is None
     assert live(Notebook("averaging-trick").trace().layers[0], 0) is None
     assert live(Notebook("heatmaps-unscaled").trace().layers[0], 0) is None  # it has no weights
-
-
-@pytest.mark.parametrize("rows_and_columns", [(1, 1), (1, 5), (5, 1), (7, 7), (4, 9), (9, 4)])
-@pytest.mark.parametrize("config", [
-    AttentionConfig(mask="none"), AttentionConfig(mask="causal"), AttentionConfig(mask="window", window=0), AttentionConfig(mask="window", window=2),
-    AttentionConfig(mask="causal window", window=1), AttentionConfig(mask="prefix", prefix=3),
-])  # fmt: skip
-@pytest.mark.parametrize("padded", [0, 2])
-def test_a_rule_says_every_cell_of_its_mask(rows_and_columns, config, padded):
-    n_queries, n_keys = rows_and_columns
-    real = torch.arange(n_keys) < n_keys - padded if padded else None
-    mask = masks.build(config, n_queries, n_keys, real)
-    rule = rule_of(Layer(mask=mask, real=real))
-    assert rule["bits"] is None
-    named = AttentionConfig(mask=rule["kind"], window=rule["window"], prefix=rule["prefix"])
-    keys = None if rule["real"] is None else torch.from_numpy(rule["real"].astype(bool))
-    np.testing.assert_array_equal(masks.build(named, n_queries, n_keys, keys).numpy(), mask.numpy())
 
 
 def test_only_padding_is_hidden_under_every_mask():
@@ -85,6 +67,6 @@ def test_only_padding_is_hidden_under_every_mask():
 
 def test_a_mask_that_no_rule_says_is_sent_cell_by_cell():
     visible = torch.tensor([[True, False, True], [False, True, True]])
-    rule = rule_of(Layer(mask=visible))
+    rule = rule_of(Layer(recorded={"mask": visible}))
     assert rule["kind"] == "custom"
     np.testing.assert_array_equal(rule["bits"], visible.numpy())

@@ -10,7 +10,7 @@ import torch
 from attention import AttentionConfig, Cell, Matrices, MissingError, Notebook, TypedText
 from attention.export import arrays
 from attention.formula.attend import head_alone
-from attention.formula.trace import MAP_AXES
+from attention.formula.steps import MAP_AXES
 from attention.pictures import heatmap
 from attention.pictures.mosaic import heads_json
 from attention.pictures.screen import SENT_NUMBERS, on_screen

@@ -3,8 +3,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attention import AttentionConfig
 from attention.formula import masks
+from attention.formula.mask import Mask
 
 lengths = st.integers(1, 9)
 
@@ -42,10 +42,10 @@ def test_every_mask_is_its_definition(n_queries, n_keys, size, name):
         "window": lambda q, k: abs(q - k) <= size,
         "causal window": lambda q, k: k <= q and abs(q - k) <= size,
     }[name]
-    built = masks.build(AttentionConfig(mask=name, window=size), n_queries, n_keys)
+    built = Mask(name, window=size).build(n_queries, n_keys)
     assert built.tolist() == [[rule(q, k) for k in range(n_keys)] for q in range(n_queries)]
 
 
 @pytest.mark.parametrize("name", ["none", "causal", "window", "causal window"])
 def test_a_mask_is_boolean(name):
-    assert masks.build(AttentionConfig(mask=name), 3, 4).dtype == torch.bool
+    assert Mask(name).build(3, 4).dtype == torch.bool

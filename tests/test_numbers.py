@@ -11,6 +11,7 @@ from safetensors.torch import load
 
 from attention import NOTEBOOKS, PARAMETERS, STEPS, AttentionConfig, Layer, Matrices, Notebook, Trace, TypedText
 from attention.export.arrays import npz, safetensors
+from attention.formula.formula import Formula
 
 CAT = "the cat sat on the mat"
 SQUARE = ((0.5, 1.0), (-1.0, 2.0))
@@ -25,17 +26,24 @@ TRACES = {
     "two layers": Trace(
         ("a", "b"),
         (
-            Layer(weights=torch.rand(3, 2, 2, dtype=torch.float64), temperature=math.inf),
-            Layer(scores=torch.rand(1, 2, 2).half(), divisor=math.sqrt(7), dropout=0.1),
+            Layer(
+                recorded={"weights": torch.rand(3, 2, 2, dtype=torch.float64)}, formula=Formula(temperature=math.inf)
+            ),
+            Layer(
+                recorded={"scores": torch.rand(1, 2, 2).half()},
+                formula=Formula(divisor=math.sqrt(7), share="", dropout=0.1),
+            ),
         ),
     ),
     "views": Trace(
         ("a", "b"),
         (
             Layer(
-                scores=torch.arange(8.0).reshape(2, 2, 2).transpose(-2, -1),
-                masked_scores=torch.tensor([[math.nan, -math.inf], [-0.0, 1e-45]]).expand(2, 2, 2),
-                mask=torch.ones(3, 3, dtype=torch.bool)[:2, :2],
+                recorded={
+                    "scores": torch.arange(8.0).reshape(2, 2, 2).transpose(-2, -1),
+                    "masked_scores": torch.tensor([[math.nan, -math.inf], [-0.0, 1e-45]]).expand(2, 2, 2),
+                    "mask": torch.ones(3, 3, dtype=torch.bool)[:2, :2],
+                }
             ),
         ),
     ),
@@ -107,7 +115,13 @@ def test_both_files_hold_the_tokens_and_what_the_scores_were_divided_by(trace, t
 def test_what_every_step_is_made_from_is_in_the_file():
     trace = TRACES["every step"]
     read = read_npz(npz(trace))
-    assert {name.removeprefix("L0.") for name in read} >= {step.name for step in STEPS} | {p.name for p in PARAMETERS}
+    assert {name.removeprefix("L0.") for name in read} >= {step.name for step in trace.layers[0].steps} | {
+        "mask",
+        "w_q",
+        "w_k",
+        "w_v",
+        "w_o",
+    }
     assert float(read["L0.temperature"]) == 0.3
     assert float(read["L0.dropout"]) == 0.3
     np.testing.assert_allclose(
@@ -139,7 +153,7 @@ def test_a_nul_is_not_lost(tmp_path):
 
 def test_bfloat16_is_kept_or_widened_to_the_same_numbers():
     weights = torch.rand(2, 3, 3).bfloat16()
-    trace = Trace(("a", "b", "c"), (Layer(weights=weights),))
+    trace = Trace(("a", "b", "c"), (Layer(recorded={"weights": weights}),))
     widened = read_npz(npz(trace))["L0.weights"]
     assert widened.dtype == np.float32
     np.testing.assert_array_equal(widened, weights.float().numpy())
@@ -178,7 +192,7 @@ def test_a_file_of_one_head_has_its_part_of_every_step(name):
     wanted = {}
     for whole, tensor in expected(trace).items():
         layer, _, step = whole.partition(".")
-        per_head = axes.get(step, ("",))[0] == "head"
+        per_head = axes.get(step, ("",))[0] in ("head", "kv_head")
         wanted[f"{layer}.H{head}.{step}" if per_head else whole] = tensor[head] if per_head else tensor
     for read in both:
         assert set(read) - set(settings(trace)) - {"tokens", "key_tokens"} == set(wanted)

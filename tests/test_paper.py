@@ -39,7 +39,7 @@ def trace(text=CAT, text2="", **knobs):
 
 
 def given(tokens, key_tokens=(), **tensors):
-    return Trace(tuple(tokens), (Layer(**tensors),), tuple(key_tokens))
+    return Trace(tuple(tokens), (Layer(recorded=tensors),), tuple(key_tokens))
 
 
 def words(n):
@@ -726,7 +726,7 @@ def test_matplotlib_is_imported_when_the_first_picture_is_made_and_never_pyplot(
         print("matplotlib" in sys.modules)
         import torch
         from attention import Layer, Trace
-        paper.picture(heatmap.heatmap(Trace(("a",), (Layer(weights=torch.ones(1, 1, 1)),)), "weights"), "pdf")
+        paper.picture(heatmap.heatmap(Trace(("a",), (Layer(recorded=dict(weights=torch.ones(1, 1, 1))),)), "weights"), "pdf")
         print("matplotlib" in sys.modules, "matplotlib.pyplot" in sys.modules)
     """
     command = [sys.executable, "-W", "error", "-c", "\n".join(line.strip() for line in code.splitlines())]

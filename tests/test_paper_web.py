@@ -30,7 +30,7 @@ def weights() -> go.Figure:
 
 
 def evil() -> go.Figure:
-    return heatmap.heatmap(Trace(EVIL, (Layer(scores=torch.arange(36.0).reshape(1, 6, 6)),)), "scores")
+    return heatmap.heatmap(Trace(EVIL, (Layer(recorded={"scores": torch.arange(36.0).reshape(1, 6, 6)}),)), "scores")
 
 
 def heads() -> go.Figure:

@@ -12,13 +12,24 @@ from playwright.sync_api import expect
 
 from attention import STEPS, AttentionConfig, Cell, ConfigError, Layer, MissingError, Trace, TypedText
 from attention.export.paper.cells import colors_of
-from attention.numbers.printed import shown
 from attention.pictures import heatmap
 from attention.pictures.scales import FLOOR, PROBABILITY, ZERO
+from attention.printed import shown
 
 CAT = "the cat sat on the mat"
 NAMES = [step.name for step in STEPS]
 MAPS = ["scores", "scaled_scores", "masked_scores", "weights"]
+
+
+def having(step):
+    """The knobs that a step needs to be there."""
+    needs = {
+        "rotated_query": {"positions": "rope"},
+        "rotated_key": {"positions": "rope"},
+        "capped_scores": {"cap": 3.0},
+        "biased_scores": {"positions": "relative"},
+    }
+    return {"positions": "sinusoidal", **needs.get(step, {})}
 
 
 @cache
@@ -27,7 +38,7 @@ def trace(text=CAT, text2="", **knobs):
 
 
 def given(tokens, key_tokens=(), **tensors):
-    return Trace(tuple(tokens), (Layer(**tensors),), tuple(key_tokens))
+    return Trace(tuple(tokens), (Layer(recorded=tensors),), tuple(key_tokens))
 
 
 def uniform(n_heads, n_queries, n_keys):
@@ -66,14 +77,20 @@ def panels(figure):
 @pytest.mark.parametrize("step", NAMES)
 @pytest.mark.parametrize("head", [0, 3])
 def test_a_map_shows_the_tensor_s_own_numbers(step, head):
-    made = trace(text2="a dog ran off to", positions="sinusoidal", dropout=0.2, mask="causal", d_v=5)
+    made = trace(text2="a dog ran off to", dropout=0.2, mask="causal", d_v=5, **having(step))
     matrix = made.layers[0].matrix(step, head).numpy()
     np.testing.assert_array_equal(z(heatmap.heatmap(made, step, head=head)), np.where(np.isinf(matrix), np.nan, matrix))
 
 
 @pytest.mark.parametrize("step", NAMES)
 def test_all_heads_stand_where_the_panels_say(step):
-    made = trace(text2="a dog ran off to", positions="sinusoidal", dropout=0.2, mask="causal", d_v=5)
+    made = trace(
+        text2="a dog ran off to",
+        dropout=0.2,
+        mask="causal",
+        d_v=5,
+        **having(step),
+    )
     figure = heatmap.heads(made, step)
     n_heads = 4 if step in {s.name for s in STEPS if s.per_head} else 1
     assert [head for head, _ in panels(figure)] == list(range(n_heads))
@@ -135,7 +152,7 @@ def test_the_cat_sat_on_the_mat_is_six_by_six_and_shows_no_causal_leak():
 @pytest.mark.parametrize("step", NAMES)
 @pytest.mark.parametrize("draw", [heatmap.heatmap, heatmap.heads])
 def test_axes_are_numbers_never_strings(draw, step):
-    figure = draw(trace("2024 2024-01-15 3 <s>", text2="1 1 2", positions="sinusoidal", dropout=0.2), step)
+    figure = draw(trace("2024 2024-01-15 3 <s>", text2="1 1 2", dropout=0.2, **having(step)), step)
     for data in figure.data:
         assert data.x is None
         assert data.y is None
@@ -252,7 +269,7 @@ def test_a_probability_is_viridis_from_zero_to_one(draw):
 @pytest.mark.parametrize("step", [step.name for step in STEPS if step.kind == "signed"])
 @pytest.mark.parametrize("draw", [heatmap.heatmap, heatmap.heads])
 def test_signed_numbers_are_symmetric_about_a_neutral_zero(draw, step):
-    made = trace(text2="a dog", positions="sinusoidal", mask="causal", init="uniform")
+    made = trace(text2="a dog", mask="causal", init="uniform", **having(step))
     tensor = made.layers[0][step]
     data = draw(made, step).data[0]
     assert data.zmin == -data.zmax
@@ -436,10 +453,10 @@ def test_either_side_above_24_is_too_many_for_numbers():
 @pytest.mark.parametrize("draw", [heatmap.heatmap, heatmap.heads])
 def test_a_map_is_titled_with_its_own_step_and_formula(draw, step):
     declared = next(s for s in STEPS if s.name == step)
-    shown = trace(text2="a dog", positions="sinusoidal", dropout=0.2)
+    shown = trace(text2="a dog", dropout=0.2, **having(step))
     figure = draw(shown, step)
     assert re.sub("<.*?>", "", figure.layout.title.text).split() == [declared.symbol, step]
-    assert shown.layers[0].formula(declared) in figure.layout.title.subtitle.text
+    assert shown.layers[0].formula_of(declared) in figure.layout.title.subtitle.text
     assert "Attention Weights" not in said(figure)
     assert figure.layout.meta["step"] == step
 
@@ -577,7 +594,11 @@ def test_144_heads_are_one_map_and_quick():
 
 @pytest.mark.parametrize("step", [step.name for step in STEPS])
 def test_plotly_accepts_every_key_of_every_figure(step):
-    trace = TypedText("a b c", AttentionConfig(positions="sinusoidal", mask="causal", dropout=0.5), "d e").trace()
+    trace = TypedText(
+        "a b c",
+        AttentionConfig(mask="causal", dropout=0.5, **having(step)),
+        "d e",
+    ).trace()
     chosen = Cell(step, 0, 0, 0)
     for figure in (
         heatmap.heatmap(trace, step, chosen=chosen),

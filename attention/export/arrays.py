@@ -1,7 +1,7 @@
 """Trace to files of numbers: every step and every parameter of every layer, as .npz or .safetensors.
 
-The tensors are called "L0.weights", "L0.w_q", …, layers from zero, and keep their dtype and every bit. Where of a long text
-one head only is kept, or asked for, the name says which: "L0.H2.weights", [query_pos key_pos].
+The tensors are called "L0.weights", "L0.w_q", …, layers from zero, and keep their dtype and every bit. Where one
+head only is asked for, the name says which: "L0.H2.weights", [query_pos key_pos].
 The same trace always gives the same bytes.
 """
 
@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attention.formula.trace import MAP_AXES, PARAMETERS, STEPS, Trace
+from attention.formula.steps import PARAMETERS, STEPS
+from attention.formula.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from torch import Tensor
-
-_SETTINGS = ("divisor", "temperature", "dropout")
 
 
 def npz(trace: Trace, head: int | None = None) -> bytes:
@@ -70,17 +69,14 @@ def _tensors(trace: Trace, head: int | None) -> Iterator[tuple[str, Tensor]]:
     steps = {step.name: step for step in STEPS}
     for i, layer in enumerate(trace.layers):
         for name in (*steps, *(parameter.name for parameter in PARAMETERS)):
-            tensor = getattr(layer, name)
-            if tensor is None:
+            if not layer.has(name):
                 continue
-            if layer.only is not None and name in steps and steps[name].axes == MAP_AXES:
-                yield f"L{i}.H{layer.only}.{name}", tensor[0]
-            elif head is not None and name in steps and steps[name].per_head:
+            if head is not None and name in steps and steps[name].per_head:
                 yield f"L{i}.H{head}.{name}", layer.matrix(name, head)
             else:
-                yield f"L{i}.{name}", tensor
+                yield f"L{i}.{name}", layer[name]
 
 
 def _settings(trace: Trace) -> Iterator[tuple[str, float]]:
     for i, layer in enumerate(trace.layers):
-        yield from ((f"L{i}.{name}", float(getattr(layer, name))) for name in _SETTINGS)
+        yield from ((f"L{i}.{name}", float(getattr(layer, name))) for name in ("divisor", "temperature", "dropout"))

@@ -19,13 +19,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from attention.errors import MissingError
-from attention.formula.trace import find_step
+from attention.export.formula import formula, projections
+from attention.formula.steps import find_step
 from attention.sources import literals
 from attention.tokens import labels
 
 if TYPE_CHECKING:
-    from attention.formula.trace import Layer, Trace
-    from attention.numbers.arithmetic import Cell
+    from attention.formula.cell import Cell
+    from attention.formula.layer import Layer
+    from attention.formula.trace import Trace
     from attention.sources import Snippet, Source
 
 _IMPORTS = {
@@ -38,12 +40,6 @@ _IMPORTS = {
     "torch": "import torch",
 }
 _CALLED = {"input": "x", "memory": "x2"}
-_DOT = (
-    "",
-    "def dot(left, right):  # summed in double precision, so that equal words get equal scores",
-    "    return (left.double() @ right.double()).to(left.dtype)",
-    "",
-)
 
 
 def python(source: Source, trace: Trace | None = None, cell: Cell | None = None) -> str:
@@ -88,10 +84,10 @@ def _steps(trace: Trace, snippet: Snippet, cell: Cell | None) -> str:
     layer = trace.layers[0]
     lines = literals.texts("tokens", trace.tokens)
     keys = "tokens"
-    if trace.key_tokens != trace.tokens or layer.memory is not None:
+    if trace.key_tokens != trace.tokens or layer.has("memory"):
         keys = "key_tokens"
         lines += literals.texts(keys, trace.key_tokens)
-    lines += [*snippet.lines, *_projections(layer), *_formula(layer, snippet.mask, keys)]
+    lines += [*snippet.lines, *projections(layer), *formula(layer, keys)]
     return _program(lines + ([] if cell is None else _comparison(layer, cell)))
 
 
@@ -109,99 +105,11 @@ def _comparison(layer: Layer, cell: Cell) -> list[str]:
     return ["", "# the chosen cell", f'print("{said}:", float({number}), "expected", {literal})']
 
 
-def _projections(layer: Layer) -> list[str]:
-    """Lines from x to Q, K and V; they round as the trace has rounded."""
-    lines = list(_DOT) if _rounds(layer) and layer.key is not None and layer.query is not None else []
-    if layer.w_q is not None:
-        x2 = "x" if layer.memory is None else "x2"
-        q, k, v = (_product(layer, *pair) for pair in (("x", "w_q"), (x2, "w_k"), (x2, "w_v")))
-        lines += [f"query, key, value = {q}, {k}, {v}  # [head query_pos d_k] and so on"]
-    return lines
-
-
-def _formula(layer: Layer, rule: str, keys: str) -> list[str]:
-    """Lines from Q, K and V to the output: one for each step that the layer has and that others make.
-
-    A step before which there is nothing to make it from is the source's own.
-    """
-    lines: list[str] = []
-    last = "scores" if layer.scores is not None else ""
-    hidden = layer.mask is not None and not bool(layer.mask.all())
-    if layer.query is not None and layer.key is not None:
-        lines += [f"scores = {_product(layer, 'query', 'key.mT')}  # [head query_pos key_pos]"]
-    if last and layer.scaled_scores is not None:
-        same = layer.masked_scores is not None and not hidden
-        lines += _scaled(layer, "masked_scores = scaled_scores" if same else "scaled_scores")
-        last = "scaled_scores"
-    if last and layer.masked_scores is not None:
-        if hidden:
-            lines += [*_mask(layer, rule, keys), f"masked_scores = {last}.masked_fill(~mask, -math.inf)"]
-        last = "masked_scores"
-    if last and layer.weights is not None:
-        lines += _softmax(layer, last)
-    if layer.weights is not None:
-        last = "weights"
-    if layer.dropped_weights is not None:
-        lines += [
-            f'dropout, luck = {layer.dropout!r}, torch.rand(weights.shape, generator=generator("dropout"))',
-            "dropped_weights = torch.where(luck >= dropout, weights / (1 - dropout), 0)",
-        ]
-        last = "dropped_weights"
-    if last and layer.value is not None:
-        lines += [f"head_output = {last} @ value  # [head query_pos d_v]"]
-    if layer.output is not None:
-        lines += [
-            "# [query_pos d_model], the heads side by side",
-            "output = head_output.transpose(0, 1).flatten(1) @ w_o.flatten(0, 1)",
-        ]
-    return lines
-
-
-def _scaled(layer: Layer, names: str) -> list[str]:
-    """Lines that divide the scores by root of d_k and temperature, as far as they change anything."""
-    lines, factors = [], []
-    if layer.query is not None and layer.divisor == math.sqrt(layer.query.shape[-1]):
-        factors += ["math.sqrt(query.shape[-1])"]  # root of d_k
-    elif layer.divisor != 1:
-        factors += [repr(layer.divisor)]
-    if layer.temperature not in (0, 1):
-        lines += ["temperature = math.inf" if math.isinf(layer.temperature) else f"temperature = {layer.temperature!r}"]
-        factors += ["temperature"]
-    if not factors:
-        return [f"{names} = scores  # not scaled"]
-    divided = factors[0] if len(factors) == 1 else f"({' * '.join(factors)})"
-    return [*lines, f"{names} = scores / {divided}"]
-
-
-def _softmax(layer: Layer, scores: str) -> list[str]:
-    """Lines from scores to weights: the softmax, or its limit where the temperature is 0."""
-    lines, weights = [], f"torch.softmax({scores}, dim=-1)"
-    if layer.temperature == 0:
-        lines = [
-            "# temperature 0: the highest score takes all, equal ones share it",
-            f"shares = ({scores} == {scores}.amax(dim=-1, keepdim=True)).to({scores}.dtype)",
-        ]
-        weights = "shares / shares.sum(dim=-1, keepdim=True)"
-    if layer.mask is not None and not layer.mask.any(dim=-1).all():
-        return [*lines, "# a query that sees no key takes nothing", f"weights = ({weights}).masked_fill(~mask, 0)"]
-    return [*lines, f"weights = {weights}  # every row sums to 1"]
-
-
-def _mask(layer: Layer, rule: str, keys: str) -> list[str]:
-    """Lines that make the mask: by its rule, or cell by cell."""
-    if not rule:
-        return [] if layer.mask is None else literals.mask(layer.mask.numpy())
-    lines = [f"mask = {rule}  # [query_pos key_pos], True = may attend"]
-    if "_pos" in rule:
-        return [f"query_pos, key_pos = torch.arange(len(tokens))[:, None], torch.arange(len({keys}))", *lines]
-    return lines
-
-
 def _drawing(trace: Trace) -> str:
     """The program of the second cell: one head's weights, or its scores where it has no weights."""
     layer = trace.layers[0]
     name, colours = ("weights", 'zmin=0, zmax=1, colorscale="Viridis"')
-    if layer.weights is None:
+    if not layer.has("weights"):
         name, colours = "scores", 'zmid=0, colorscale="RdBu"'
     lines, names = ["head = 0"], list[str]()
     for tokens, variable in ((trace.tokens, "tokens"), (trace.key_tokens, "key_tokens")):
@@ -237,14 +145,3 @@ def _names(scope: symtable.SymbolTable) -> Iterator[str]:
     yield from scope.get_identifiers()
     for inner in scope.get_children():
         yield from _names(inner)
-
-
-def _rounds(layer: Layer) -> bool:
-    """Whether the trace is in less than double precision, so that sums in double are rounded."""
-    import torch
-
-    return layer.value is not None and layer.value.dtype != torch.float64
-
-
-def _product(layer: Layer, left: str, right: str) -> str:
-    return f"dot({left}, {right})" if _rounds(layer) else f"{left} @ {right}"

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from attention.errors import ConfigError
+from attention.formula import positions
+from attention.formula.mask import Mask
+from attention.formula.scores import SCORES
+from attention.formula.shares import SHARES
 
 MASKS = ("none", "causal", "window", "causal window", "prefix", "padding", "custom")
-POSITIONS = ("none", "sinusoidal")
+POSITIONS = tuple(positions.POSITIONS)
 INITS = ("scaled normal", "uniform", "normal", "linear", "identity")
+AFTER_THE_SCORES = ("mask", "window", "prefix", "cells", "temperature", "scaled", "cap", "share", "dropout")
+LARGEST_CAP = 1000.0
 WIDEST = 4096  # columns of Q, K or V in all heads together, where d_model has fewer
 
 
@@ -43,10 +49,14 @@ class AttentionConfig:
         init: how the projections are drawn, one of `INITS`. "identity" has no projections:
             one head, Q = K = V = X, no W_O.
         seed: of every random matrix, 0 to 2³² − 1.
+        n_kv_heads: how many heads keys and values have; query heads share them in equal groups. None: as many as queries.
+        score: how a query is compared with a key, one of `attention.formula.scores.SCORES`.
+        cap: what no score goes beyond, by cap · tanh(score / cap); None caps nothing.
+        share: how weights come from scores, one of `attention.formula.shares.SHARES`.
 
     Raises:
-        ConfigError: a value is out of range, the heads do not divide d_model and no d_k is set, or heads · d_k or
-            heads · d_v is more than `WIDEST` and d_model.
+        ConfigError: a value is out of range, the heads do not divide d_model and no d_k is set, heads · d_k or
+            heads · d_v is more than `WIDEST` and d_model, the heads of keys do not divide the heads, or "rope" has an odd d_k.
 
     Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.2 and equation 1.
     """
@@ -65,6 +75,10 @@ class AttentionConfig:
     prefix: int = 1
     cells: str = ""
     dropout: float = 0.0
+    n_kv_heads: int | None = None
+    score: str = "dot"
+    cap: float | None = None
+    share: str = "softmax"
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -78,7 +92,13 @@ class AttentionConfig:
         for name in ("d_k", "d_v"):
             if getattr(self, name) is not None:
                 _check_whole(name, getattr(self, name), 1, None)
-        for name, choices in (("mask", MASKS), ("positions", POSITIONS), ("init", INITS)):
+        for name, choices in (
+            ("mask", MASKS),
+            ("positions", POSITIONS),
+            ("init", INITS),
+            ("score", tuple(SCORES)),
+            ("share", tuple(SHARES)),
+        ):
             if getattr(self, name) not in choices:
                 raise ConfigError(
                     f"{name} is one of {', '.join(choices)}; got {getattr(self, name)!r}: choose one of them."
@@ -89,6 +109,10 @@ class AttentionConfig:
             )
         if not _is_number(self.dropout) or not 0 <= self.dropout <= 0.9:
             raise ConfigError(f"dropout is a number from 0 to 0.9; got {self.dropout!r}: choose one, 0 drops nothing.")
+        if self.cap is not None and (not _is_number(self.cap) or not 0 < self.cap <= LARGEST_CAP):
+            raise ConfigError(
+                f"cap is a number above 0 and up to {LARGEST_CAP:g}; got {self.cap!r}: choose one, or None to cap nothing."
+            )
         if self.init == "identity":
             for name in ("d_k", "d_v"):
                 if getattr(self, name) not in (None, self.d_model):
@@ -103,6 +127,7 @@ class AttentionConfig:
         else:
             self._check_width("d_k", self.sizes.d_k)
             self._check_width("d_v", self.sizes.d_v)
+        self._check_shared()
 
     def _check_width(self, name: str, size: int) -> None:
         most = max(WIDEST, self.d_model)
@@ -111,6 +136,30 @@ class AttentionConfig:
                 f"heads · {name} is at most {most:,}; got {self.n_heads:,} · {size:,} = {self.n_heads * size:,}: "
                 f"choose fewer heads, or a smaller {name}."
             )
+
+    def _check_shared(self) -> None:
+        n_heads, d_k, *_ = self.sizes
+        if self.n_kv_heads is not None:
+            _check_whole("n_kv_heads", self.n_kv_heads, 1, None)
+            if self.init != "identity" and n_heads % self.n_kv_heads:
+                raise ConfigError(
+                    f"{n_heads} query heads cannot share {self.n_kv_heads} heads of keys in equal groups: choose {_one_of(divisors(n_heads))}."
+                )
+        if positions.POSITIONS[self.positions].rotary and d_k % 2:
+            raise ConfigError(
+                f'positions "rope" turn pairs of columns, so d_k is even; got {d_k}: choose another d_k, or other positions.'
+            )
+
+    @property
+    def hiding(self) -> Mask:
+        """The mask as a value, without padding, which depends on the text."""
+        return Mask(self.mask, self.window, self.prefix, self.cells)
+
+    @property
+    def base(self) -> AttentionConfig:
+        """The config with the knobs after the scores where they were. "padding" stays, since it makes shorter lines longer."""
+        plain, mask = AttentionConfig(), "padding" if self.mask == "padding" else "none"
+        return replace(self, **{name: getattr(plain, name) for name in AFTER_THE_SCORES} | {"mask": mask})
 
     @property
     def sizes(self) -> HeadSizes:
@@ -122,6 +171,11 @@ class AttentionConfig:
         divides = self.d_model % self.n_heads == 0
         d_v = self.d_v if self.d_v is not None else (share if divides else d_k)
         return HeadSizes(self.n_heads, d_k, d_v)
+
+    @property
+    def kv_heads(self) -> int:
+        """How many heads keys and values have."""
+        return self.sizes.n_heads if self.init == "identity" else self.n_kv_heads or self.n_heads
 
 
 def divisors(number: int) -> tuple[int, ...]:

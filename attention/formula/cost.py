@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from attention.errors import ConfigError
 from attention.formula.config import HeadSizes
+from attention.formula.scores import ROWS
 
-ROWS = 256  # rows of a large product that are made at once: they stay in the processor's cache
+MOST_TANHS = 2**28  # some seconds of a processor
 _DOUBLE = 8  # bytes; products are summed in double precision
 
 
@@ -17,17 +18,21 @@ class Cost:
 
     Attributes:
         sizes: heads, d_k and d_v.
+        kv_heads: how many heads keys and values have.
         d_model: width of a row of X.
         n_queries: how many tokens attend, and to how many `n_keys`.
         kept: of how many heads the query × key matrices are kept.
         inputs: how many matrices [query_pos d_model] there are before Q, and how many more [key_pos d_model] in `memory`.
         projected: whether there are W_Q, W_K, W_V and W_O; otherwise Q, K and V are what is given.
-        masked: whether the mask may hide something, so that there are masked scores of their own.
+        maps: how many query × key matrices are kept of each of these heads.
         dropout: whether weights are dropped.
+        rotary: whether queries and keys are turned, and kept before and after.
+        additive: whether scores are additive, which takes a tanh for every column of every score.
         itemsize: bytes of a number.
     """
 
     sizes: HeadSizes
+    kv_heads: int
     d_model: int
     n_queries: int
     n_keys: int
@@ -35,20 +40,23 @@ class Cost:
     inputs: int = 1
     memory: int = 0
     projected: bool = True
-    masked: bool = True
+    maps: int = 4
     dropout: bool = False
+    rotary: bool = False
+    additive: bool = False
     itemsize: int = 4
 
     @property
     def bytes(self) -> int:
         """All that is kept of the layer, and the largest of what making it takes beside that."""
         n_heads, d_k, d_v = self.sizes
-        queries, keys, cells = n_heads * self.n_queries, n_heads * self.n_keys, self.n_queries * self.n_keys
-        weights = n_heads * self.d_model * self.projected
+        queries, keys, cells = n_heads * self.n_queries, self.kv_heads * self.n_keys, self.n_queries * self.n_keys
+        weights, shared = (heads * self.d_model * self.projected for heads in (n_heads, self.kv_heads))
         steps = (self.inputs + self.projected) * self.n_queries + self.memory * self.n_keys  # … and the output
-        numbers = steps * self.d_model + 2 * weights * (d_k + d_v)
+        numbers = steps * self.d_model + (weights + shared) * (d_k + d_v)
         numbers += (queries * d_k + keys * (d_k + d_v)) * self.projected + queries * d_v
-        maps = (3 + self.masked + self.dropout) * self.kept * cells
+        numbers += (queries + keys) * d_k * self.rotary
+        maps = self.maps * self.kept * cells
         wider = max(d_k, d_v)
         copies = (
             # W beside each other, then as doubles, and the product before it is cut into heads.
@@ -68,8 +76,14 @@ class Cost:
         Raises:
             ConfigError: they are more.
         """
+        n_heads, d_k, d_v = self.sizes
+        tanhs = n_heads * d_k * self.n_queries * self.n_keys
+        if self.additive and tanhs > MOST_TANHS:
+            raise ConfigError(
+                f"Additive scores take at most {MOST_TANHS:,} tanh here, one for each column of each pair in each head; got {tanhs:,}: "
+                "choose a smaller d_model, or a shorter text."
+            )
         if self.bytes > most:
-            n_heads, d_k, d_v = self.sizes
             heads = f"{self.kept} {'head' if self.kept == 1 else 'heads'}"
             raise ConfigError(
                 f"All steps need at most {most / 2**20:,.0f} MB here; {heads} of {self.n_queries:,} × {self.n_keys:,} scores, "

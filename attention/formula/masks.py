@@ -9,15 +9,13 @@ from __future__ import annotations
 import binascii
 import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from attention.errors import ConfigError
-from attention.formula.config import AttentionConfig
-from attention.formula.trace import Layer
+from attention.formula.mask import Mask
 
 MOST_POSITIONS = 4096  # rows or columns of a custom mask
 
@@ -92,58 +90,35 @@ def encode(visible: Tensor) -> str:
     return f"{hidden.shape[0]}x{hidden.shape[1]}.{packed}"
 
 
-def build(config: AttentionConfig, n_queries: int, n_keys: int, real: Tensor | None = None) -> Tensor:
-    """The mask that `config` asks for, boolean [query_pos key_pos]; all True for "none".
+def build(mask: Mask, n_queries: int, n_keys: int) -> Tensor:
+    """The mask in numbers: boolean [query_pos key_pos], True = may attend; what is padding is hidden under every mask.
 
-    Keys that are padding (`real`, boolean [key_pos], is False) are hidden under every mask.
+    Raises:
+        ConfigError: the cells of a custom mask are not what `encode` writes.
     """
-    visible = torch.ones(n_queries, n_keys, dtype=torch.bool)
-    if "causal" in config.mask:
-        visible = visible & causal(n_queries, n_keys)
-    if "window" in config.mask:
-        visible = visible & window(n_queries, n_keys, config.window)
-    if config.mask == "prefix":
-        visible = prefix(n_queries, n_keys, config.prefix)
-    if config.mask == "custom":
-        visible = custom(n_queries, n_keys, config.cells)
-    return visible if real is None else visible & padding(n_queries, real)
+    match mask.kind:
+        case "causal":
+            visible = causal(n_queries, n_keys)
+        case "window":
+            visible = window(n_queries, n_keys, mask.window)
+        case "causal window":
+            visible = causal(n_queries, n_keys) & window(n_queries, n_keys, mask.window)
+        case "prefix":
+            visible = prefix(n_queries, n_keys, mask.prefix)
+        case "custom":
+            visible = custom(n_queries, n_keys, mask.cells)
+        case _:
+            visible = torch.ones(n_queries, n_keys, dtype=torch.bool)
+    if mask.real is None:
+        return visible
+    return visible & padding(n_queries, torch.tensor(mask.real))
 
 
-def rule_of(layer: Layer) -> dict[str, Any]:
-    """The mask of a layer, [query_pos key_pos], as the rule that gives it: {kind, window, prefix, real, bits}.
-
-    `real` (by key_pos) is 0 for padding, which every mask hides; `bits` (by query_pos and key_pos) is there when no
-    rule says it.
-    """
-    rule: dict[str, Any] = {"kind": "none", "window": 0, "prefix": 0, "real": None, "bits": None}
-    if layer.mask is None or bool(layer.mask.all()):
-        return rule
-    visible = layer.mask.numpy()
-    rows, columns = visible.shape
-    real = np.ones(columns, dtype=bool) if layer.real is None else layer.real.numpy()
-    if not real.all():
-        rule["real"] = real.astype(np.uint8)
-    apart = np.arange(columns)[None, :] - np.arange(rows)[:, None]
-    # The cell farthest from the diagonal says how wide a window is, wherever padding or the map cut it off.
-    window = int(np.abs(apart[visible]).max(initial=0))
-    prefix = int((np.nonzero((visible & (apart > 0)).any(axis=0))[0] + 1).max(initial=0))
-    for kind, size, cells in (
-        ("none", 0, lambda: np.ones_like(visible)),
-        ("causal", 0, lambda: apart <= 0),
-        ("window", window, lambda: np.abs(apart) <= window),
-        ("causal window", window, lambda: (apart <= 0) & (apart >= -window)),
-        ("prefix", prefix, lambda: (apart <= 0) | (np.arange(columns) < prefix)),
-    ):
-        if np.array_equal(cells() & real, visible):
-            return rule | {"kind": kind, "prefix" if kind == "prefix" else "window": size}
-    return rule | {"kind": "custom", "bits": visible.astype(np.uint8)}
-
-
-def notes(config: AttentionConfig, n_queries: int, n_keys: int) -> tuple[str, ...]:
+def notes(mask: Mask, n_queries: int, n_keys: int) -> tuple[str, ...]:
     """What a page must say about the mask: that a custom one was made for another size."""
-    if config.mask != "custom" or not config.cells:
+    if mask.kind != "custom" or not mask.cells:
         return ()
-    rows, columns = _decode(config.cells).shape
+    rows, columns = _decode(mask.cells).shape
     if (rows, columns) == (n_queries, n_keys):
         return ()
     return (

@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attention.formula import masks
-from attention.formula.attend import softmax_weights
-from attention.formula.trace import Layer
+from attention.formula.cell import Cell
+from attention.formula.layer import Layer
+from attention.formula.shares import SHARES
 from attention.numbers import tables
-from attention.numbers.arithmetic import Cell
 from attention.tokens import label
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def table(trace: Trace, layer: int = 0, head: int = 0, start: int = 0, stop: int
     Of these rows it has those from `start` to before `stop`.
     """
     shown = trace.layer(layer)
-    steps = [step for step in ("masked_scores", "weights") if getattr(shown, step) is not None]
+    steps = [step for step in ("masked_scores", "weights") if shown.has(step)]
     rows = tables.long(trace, steps or ["scores"], layer, (head,), start, stop).drop(columns="head")
     rows.insert(2, "may attend", visible_cells(trace, layer).flatten().numpy()[start:][: len(rows)])
     return rows
@@ -83,7 +83,7 @@ def hidden_row_table(scores: Tensor) -> pd.DataFrame:
         "−10000 added (older BERT code)": torch.softmax(scores - 10_000, dim=-1),
         "torch scaled_dot_product_attention": _sdpa(scores, nothing),
         "torch nn.MultiheadAttention": _multihead(scores, nothing),
-        "Attention Lab": softmax_weights(scores.masked_fill(~nothing, -math.inf)),
+        "Attention Lab": SHARES["softmax"].weights(scores.masked_fill(~nothing, -math.inf)),
     }
     unmasked = torch.softmax(scores, dim=-1)
     return pd.DataFrame(
@@ -134,7 +134,7 @@ def _outcome(row: Tensor, unmasked: Tensor) -> str:
 
 def scores_of(layer: Layer, cell: Cell) -> Tensor:
     """The scaled scores of the query in the chosen cell [key_pos]: what a softmax would share out if nothing were hidden."""
-    name = "scaled_scores" if layer.scaled_scores is not None else "masked_scores" if layer.scores is None else "scores"
+    name = next(name for name in ("scaled_scores", "scores", "masked_scores") if layer.has(name))
     rows = layer.matrix(name, cell.head)
     row: Tensor = rows[min(cell.row, len(rows) - 1)]
     return row
@@ -165,7 +165,7 @@ def averages(x: Tensor) -> Averages:
     ones = torch.ones(size, size, dtype=x.dtype).tril()
     triangle = (ones / ones.sum(dim=1, keepdim=True)) @ x
     zeros = torch.zeros(size, size, dtype=x.dtype)
-    weights = softmax_weights(zeros.masked_fill(~masks.causal(size, size), -math.inf))
+    weights = SHARES["softmax"].weights(zeros.masked_fill(~masks.causal(size, size), -math.inf))
     return Averages(loop, triangle, weights @ x, weights)
 
 
@@ -176,6 +176,6 @@ def averaging_traces(trace: Trace, layer: int = 0) -> tuple[Averages, dict[str, 
     found = averages(x)
     ways = {"loop": found.loop, "triangular matrix": found.triangle, "masked softmax": found.softmax}
     return found, {
-        name: replace(trace, tokens=tokens, key_tokens=tokens, layers=(Layer(output=rows),))
+        name: replace(trace, tokens=tokens, key_tokens=tokens, layers=(Layer(recorded={"output": rows}),))
         for name, rows in ways.items()
     }

@@ -15,6 +15,7 @@ import regex
 
 from attention.errors import NumbersError
 from attention.formula.config import INITS
+from attention.formula.formula import Formula
 from attention.tokens import label
 
 if TYPE_CHECKING:  # torch takes more than a second to import; a page must open before that
@@ -184,25 +185,22 @@ def scaling(source: TypedText) -> Scaling:
     Raises:
         AttentionError: the source gives no trace.
     """
-    from attention.formula.attend import mask_scores, scale_scores, softmax_weights
-
     weights, entropies, spreads = [], [], []
-    short = replace(source, max_tokens=min(source.max_tokens, MOST_TOKENS), only=None)
+    short = replace(source, max_tokens=min(source.max_tokens, MOST_TOKENS))
     for init in INITS:
         sizes: dict[str, Any] = {"d_k": None, "d_v": None} if init == "identity" else {}
         one = replace(short, config=replace(source.config, init=init, **sizes))
-        trace = one.trace(one.scores(first=True))
-        layer, temperature = trace.layers[0], source.config.temperature
-        scores, d_k, d_model = layer["scores"], layer["query"].shape[-1], source.config.d_model
+        trace = one.trace()
+        layer = trace.layers[0]
+        scores, d_k, d_model = layer.matrix("scores"), layer.sizes["d_k"], source.config.d_model
         divisors = (math.sqrt(d_k), math.sqrt(d_model), 1.0)
-        maps = []
-        for divisor in divisors:
-            masked = mask_scores(scale_scores(scores, divisor, temperature), layer.mask)
-            maps.append(softmax_weights(masked, argmax=temperature == 0)[0].numpy())
+        formula = replace(layer.formula or Formula(), dropout=0.0)
+        ways = [replace(layer, formula=replace(formula, divisor=divisor)) for divisor in divisors]
+        maps = [way.matrix("weights").numpy() for way in ways]
         weights.append(maps)
         entropies.append([_mean_entropy(one) for one in maps])
         spreads.append([float(scores.double().std(correction=0)) / divisor for divisor in divisors])
-    visible = np.ones(weights[0][0].shape, dtype=bool) if layer.mask is None else layer.mask.numpy()
+    visible = layer["mask"].numpy()
     return Scaling(
         trace.tokens,
         trace.key_tokens,
@@ -254,11 +252,11 @@ def overflow(row: Row, factor: float) -> Overflow:
     """The naive softmax beside the stable one, for row · factor in float32."""
     import torch
 
-    from attention.formula.attend import softmax_weights
+    from attention.formula.shares import SHARES
 
     x = torch.tensor(row, dtype=torch.float32) * factor
     powers = torch.exp(x)
-    naive, stable = powers / powers.sum(), softmax_weights(x)
+    naive, stable = powers / powers.sum(), SHARES["softmax"].weights(x)
     failed = not bool(torch.allclose(naive, stable, atol=1e-6))
     return Overflow(
         numbers=tuple(x.tolist()),
@@ -307,9 +305,9 @@ def _written(value: float) -> str:
 def _softmax(x: NDArray[np.float64]) -> NDArray[np.float64]:
     import torch
 
-    from attention.formula.attend import softmax_weights
+    from attention.formula.shares import SHARES
 
-    share: NDArray[np.float64] = softmax_weights(torch.from_numpy(x)).numpy()
+    share: NDArray[np.float64] = SHARES["softmax"].weights(torch.from_numpy(x)).numpy()
     return share
 
 

@@ -6,10 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from attention.formula.trace import Step
-from attention.numbers.printed import shown
-
-SHOWN_TERMS = 8
+from attention.formula.cell import Cell
+from attention.formula.steps import Step
+from attention.printed import shown
 
 
 @dataclass(frozen=True)
@@ -18,16 +17,6 @@ class Term:
 
     tex: str
     value: float
-
-
-@dataclass(frozen=True)
-class Cell:
-    """The address of one number: step, head, row and column, from zero."""
-
-    step: str
-    head: int
-    row: int
-    column: int
 
 
 @dataclass(frozen=True)
@@ -76,13 +65,3 @@ class Explanation:
         if self.operation == "quotient":
             return self.terms[0].value / self.terms[1].value
         return math.fsum(term.value for term in self.terms)
-
-
-def largest(values: list[float], most: int = SHOWN_TERMS) -> list[int]:
-    """Which of the summands to print: all if they are few, otherwise the `most` largest in their order.
-
-    What is left is never a single one: as a sum it would only hide it.
-    """
-    if len(values) <= most + 1:
-        return list(range(len(values)))
-    return sorted(sorted(range(len(values)), key=lambda i: -abs(values[i]))[:most])

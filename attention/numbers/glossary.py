@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from attention.formula.trace import AXES, PARAMETERS, STEPS, Axis, Layer, Names, Parameter, Step
+from attention.formula.layer import Layer
+from attention.formula.steps import AXES, PARAMETERS, STEPS, Axis, Names, Parameter, Step
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,7 +84,7 @@ def axes(layer: Layer) -> pd.DataFrame:
         [
             {
                 "name": axis.name,
-                "size": layer.sizes.get(axis.name),
+                "size": str(layer.sizes.get(axis.name, "–")),
                 "what runs along it": axis.meaning,
                 **_columns(axis, AXES),
             }

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from attention.formula.trace import Trace, find_step
-from attention.numbers.arithmetic import Cell
+from attention.formula.cell import Cell
+from attention.formula.facts import Facts
+from attention.formula.layer import Layer
+from attention.formula.steps import find_step
+from attention.formula.trace import Trace
 from attention.tokens import label
 
 if TYPE_CHECKING:
     import pandas as pd
-    from torch import Tensor
 
 ROUNDING = 1e-4  # what single precision may leave of a sum of 4096 shares
 LONGEST_NAME = 40  # characters of a token; a long table repeats it in every row
@@ -32,8 +34,8 @@ def frame(trace: Trace, step: str, layer: int = 0, head: int = 0) -> pd.DataFram
     matrix = trace.layer(layer).matrix(step, head)
     table = pd.DataFrame(
         matrix.numpy(),
-        index=pd.Index(_names(trace, found.row_axis, matrix.shape[0]), name=found.row_axis),
-        columns=_names(trace, found.column_axis, matrix.shape[1]),
+        index=pd.Index(_names(trace.layer(layer), found.row_axis, matrix.shape[0]), name=found.row_axis),
+        columns=_names(trace.layer(layer), found.column_axis, matrix.shape[1]),
     )
     if found.kind == "probability":
         table["Σ row"] = matrix.sum(dim=-1).numpy()
@@ -67,10 +69,8 @@ def long(
     import numpy as np
     import pandas as pd
 
-    from attention.formula.attend import of_head
-
     found, shown = find_step(steps[0]), trace.layer(layer)
-    rows, columns = shown[steps[0]].shape[-2:]
+    rows, columns = shown.shape(steps[0])[-2:]
     size = rows * columns
     heads = heads if found.per_head else (0,)
     place = np.arange(start, min(len(heads) * size, stop or len(heads) * size))
@@ -81,35 +81,28 @@ def long(
         (found.row_axis, rows, cell // columns),
         (found.column_axis, columns, cell % columns),
     ):
-        table[axis.removesuffix("_pos")] = np.array(_names(trace, axis, length), dtype=object)[at]
+        table[axis.removesuffix("_pos")] = np.array(_names(shown, axis, length), dtype=object)[at]
     for step in steps:
-        parts = [of_head(shown, step, head).reshape(-1) for head in heads[first : int(which[-1]) + 1]]
+        parts = [shown.matrix(step, head).numpy().reshape(-1) for head in heads[first : int(which[-1]) + 1]]
         table[step] = np.concatenate(parts)[start - first * size :][: len(place)]
     return pd.DataFrame(table)
 
 
-def row_sums(weights: Tensor) -> str:
+def row_sums(facts: Facts) -> str:
     """What the rows of a probability sum to, in a few words: "Σ = 1 ✓", "Σ = 1, 0 in 3 rows", "Σ = 0.82 … 1"."""
-    sums = weights.sum(dim=-1).flatten()
-    empty = int((sums == 0).sum())
-    there = sums[sums != 0]
-    if not len(there):
+    if facts.least is None or facts.most is None:
         return "Σ = 0"
-    low, high = float(there.min()), float(there.max())
-    whole = "Σ = 1" if abs(low - 1) < ROUNDING and abs(high - 1) < ROUNDING else f"Σ = {low:.2f} … {high:.2f}"
-    return (
-        f"{whole}, 0 in {empty} {'row' if empty == 1 else 'rows'}"
-        if empty
-        else f"{whole} ✓"
-        if whole == "Σ = 1"
-        else whole
-    )
+    whole = abs(facts.least - 1) < ROUNDING and abs(facts.most - 1) < ROUNDING
+    said = "Σ = 1" if whole else f"Σ = {facts.least:.2f} … {facts.most:.2f}"
+    if facts.empty:
+        return f"{said}, 0 in {facts.empty} {'row' if facts.empty == 1 else 'rows'}"
+    return f"{said} ✓" if whole else said
 
 
-def names(trace: Trace, cell: Cell) -> tuple[tuple[str, str], tuple[str, str]]:
+def names(layer: Layer, cell: Cell) -> tuple[tuple[str, str], tuple[str, str]]:
     """What a cell's row and column are called, as axis and token: ("query", "sat"), ("d_k", "")."""
     step = find_step(cell.step)
-    tokens = [trace.labels_of(axis) for axis in (step.row_axis, step.column_axis)]
+    tokens = [layer.labels_of(axis) for axis in (step.row_axis, step.column_axis)]
     row, column = (
         "" if there is None else label(there[at], escape=False)
         for there, at in zip(tokens, (cell.row, cell.column), strict=True)
@@ -117,6 +110,6 @@ def names(trace: Trace, cell: Cell) -> tuple[tuple[str, str], tuple[str, str]]:
     return (step.row_axis.removesuffix("_pos"), row), (step.column_axis.removesuffix("_pos"), column)
 
 
-def _names(trace: Trace, axis: str, size: int) -> list[str]:
-    tokens = trace.labels_of(axis)
+def _names(layer: Layer, axis: str, size: int) -> list[str]:
+    tokens = layer.labels_of(axis)
     return [str(i) if tokens is None else f"{i} {label(tokens[i], LONGEST_NAME, escape=False)}" for i in range(size)]

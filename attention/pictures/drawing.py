@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import plotly.graph_objects as go
 
-from attention.formula.trace import MAP_AXES, Layer, Step, Trace, ends
-from attention.numbers.printed import shown
+from attention.formula.facts import Facts, ends
+from attention.formula.layer import Layer
+from attention.formula.steps import MAP_AXES, Step
+from attention.formula.trace import Trace
 from attention.pictures import scales
+from attention.printed import shown
 from attention.tokens import label
 
 if TYPE_CHECKING:
@@ -71,8 +74,7 @@ def figure_of(
     finite = np.isfinite(matrix)
     span = trace.layer(layer).ends(step.name) if whole is None else ends(whole)
     low, high = scales.range_of(step, span, colors)
-    whole = trace.layer(layer)[step.name] if whole is None else whole
-    shape = " × ".join(map(str, whole.shape[-2:]))
+    shape = " × ".join(map(str, (trace.layer(layer).shape(step.name) if whole is None else whole.shape)[-2:]))
     where = f"L{layer}" + (
         f" H{panels[0].head}"
         if len(panels) == 1 and step.per_head
@@ -80,7 +82,7 @@ def figure_of(
         if step.per_head
         else ""
     )
-    formula = trace.layer(layer).formula(step)
+    formula = trace.layer(layer).formula_of(step)
     facts = [formula, where, shape]
     if panels[0].block > 1:
         facts.append(f"each cell the largest of {panels[0].block} × {panels[0].block}")
@@ -120,8 +122,9 @@ def figure_of(
         data.append({**ground, "z": np.where(hidden, np.float32(1), np.float32(np.nan)), **own})
     data += beside
     told = scales.said(step, low, high, colors)
+    sums = trace.layer(layer).facts(step.name) if whole is None and step.kind == "probability" else None
     meta: dict[str, Any] = {
-        "alt": _alt(step, formula, whole, where, shape, blind, span, told),
+        "alt": _alt(step, formula, sums, where, shape, blind, span, told),
         "step": step.name,
     }
     if step.axes == MAP_AXES:
@@ -130,7 +133,9 @@ def figure_of(
     meta["file"] = [step.name, f"L{layer}{heads}"]
     meta["axes"] = [_short(step.row_axis), _short(step.column_axis)]
     heading = f"<b>{step.symbol}</b>  {step.name}"
-    laid = laid_out(trace, (step.row_axis, step.column_axis), panels, heading, facts, meta, (rows, columns))
+    laid = laid_out(
+        trace.layer(layer), (step.row_axis, step.column_axis), panels, heading, facts, meta, (rows, columns)
+    )
     laid["margin"] |= layout.pop("margin", {})
     if step.kind == "probability" and (words := scales.WORDS[colors]):
         bar = beside[0]["marker"]["colorbar"] if beside else heatmap["colorbar"]
@@ -193,7 +198,7 @@ def enlarged(spec: Spec, by: float) -> Spec:
 
 
 def laid_out(
-    trace: Trace,
+    layer: Layer,
     axes: tuple[str, str],
     panels: list[Panel],
     heading: str,
@@ -215,9 +220,9 @@ def laid_out(
     row_axis, column_axis = axes
     spans_x = {(panel.x, panel.columns, panel.block) for panel in panels}
     spans_y = {(panel.y, panel.rows, panel.block) for panel in panels}
-    upright = column_axis in AXIS_TITLES and (_upright(trace) or len(spans_x) > 1)
-    x_title = {"text": _title(column_axis), "standoff": _room(trace) - 6 if upright else 8}
-    across = _labelled(trace, column_axis, spans_x)
+    upright = column_axis in AXIS_TITLES and (_upright(layer) or len(spans_x) > 1)
+    x_title = {"text": _title(column_axis), "standoff": _room(layer) - 6 if upright else 8}
+    across = _labelled(layer, column_axis, spans_x)
     return {
         "title": {
             "text": heading, "font": {"size": 15}, "x": 0, "xref": "container", "pad": {"l": 6, "b": 46},
@@ -226,13 +231,13 @@ def laid_out(
         "template": NO_TEMPLATE,
         "font": {"size": 11},
         "height": HEIGHT,
-        "margin": _margin(trace),
+        "margin": _margin(layer),
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "uirevision": f"{meta['step']} {rows} {columns}",  # zoom survives a knob, not another shape
         "meta": meta | {"panels": [asdict(panel) for panel in panels]},
         "xaxis": {**plain, **across, "title": x_title, "range": [-0.5, columns - 0.5], "tickangle": -90 if upright else 0},
-        "yaxis": {**plain, **_labelled(trace, row_axis, spans_y), "title": {"text": _title(row_axis)}, "range": [rows - 0.5, -0.5]},
+        "yaxis": {**plain, **_labelled(layer, row_axis, spans_y), "title": {"text": _title(row_axis)}, "range": [rows - 0.5, -0.5]},
     }  # fmt: skip
 
 
@@ -250,14 +255,14 @@ def note(text: str, **place: Any) -> dict[str, Any]:
     return {"text": text, "showarrow": False, "font": {"size": 11}, **place}
 
 
-def _labelled(trace: Trace, axis: str, spans: set[tuple[int, int, int]]) -> dict[str, Any]:
+def _labelled(layer: Layer, axis: str, spans: set[tuple[int, int, int]]) -> dict[str, Any]:
     """Ticks on whole numbers with tokens as their texts, and what the hover says for every place, drawn tick or not."""
-    return _ticks(trace.labels_of(axis), tuple(sorted(spans)))
+    return _ticks(layer.labels_of(axis), tuple(sorted(spans)))
 
 
-def names_of(trace: Trace, axis: str, layer: Layer) -> dict[str, str]:
+def names_of(layer: Layer, axis: str) -> dict[str, str]:
     """What the hover says for every position of an axis."""
-    names: dict[str, str] = _ticks(trace.labels_of(axis), ((0, layer.sizes[axis], 1),))["labelalias"]
+    names: dict[str, str] = _ticks(layer.labels_of(axis), ((0, layer.sizes[axis], 1),))["labelalias"]
     return names
 
 
@@ -284,20 +289,20 @@ def _ticks(tokens: tuple[str, ...] | None, spans: tuple[tuple[int, int, int], ..
     return {"tickvals": list(ticks), "ticktext": list(ticks.values()), "labelalias": names}
 
 
-def _upright(trace: Trace) -> bool:
+def _upright(layer: Layer) -> bool:
     """Whether the key tokens are too long together to stand side by side under a map."""
-    return sum(len(token) + 2 for token in trace.key_tokens) > 36
+    return sum(len(token) + 2 for token in layer.key_tokens) > 36
 
 
-def _margin(trace: Trace) -> dict[str, int]:
-    """Room for titles and tokens, the same for every step of a trace, so that maps side by side line up."""
-    return {"l": 32 + _room(trace), "r": 12, "t": 78, "b": 28 + (_room(trace) if _upright(trace) else 16)}
+def _margin(layer: Layer) -> dict[str, int]:
+    """Room for titles and tokens, the same for every step of a layer, so that maps side by side line up."""
+    return {"l": 32 + _room(layer), "r": 12, "t": 78, "b": 28 + (_room(layer) if _upright(layer) else 16)}
 
 
-def _room(trace: Trace) -> int:
+def _room(layer: Layer) -> int:
     """The pixels that the longest token takes as a tick."""
-    longest = min(LONGEST_LABEL, max(len(max(tokens, key=len)) for tokens in (trace.tokens, trace.key_tokens)))
-    most = max(len(trace.tokens), len(trace.key_tokens))
+    longest = min(LONGEST_LABEL, max(len(max(tokens, key=len)) for tokens in (layer.tokens, layer.key_tokens)))
+    most = max(len(layer.tokens), len(layer.key_tokens))
     return round(6 * max(3, longest)) + (6 * (len(str(most - 1)) + 1) if most > LABELS_UP_TO else 0)
 
 
@@ -312,7 +317,7 @@ def _short(axis: str) -> str:
 def _alt(
     step: Step,
     formula: str,
-    tensor: Tensor,
+    facts: Facts | None,
     where: str,
     shape: str,
     blind: int,
@@ -325,7 +330,11 @@ def _alt(
         f", {blind} {'row sees' if blind == 1 else 'rows see'} no key"
         if blind
         else ", every row sums to 1"
-        if step.kind == "probability" and bool(((tensor.sum(dim=-1) - 1).abs() < 1e-3).all())
+        if facts is not None
+        and facts.least is not None
+        and facts.most is not None
+        and 0.999 < facts.least <= facts.most < 1.001
+        and not facts.empty
         else ""
     )
     return (

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attention.formula.trace import PARAMETERS, STEPS, Factor, Layer, Step, Trace, find_step
-from attention.numbers.arithmetic import Cell
+from attention.formula.cell import Cell
+from attention.formula.layer import Layer
+from attention.formula.steps import MAP_AXES, PARAMETERS, STEPS, Factor, Step, find_step
+from attention.formula.trace import Trace
 from attention.pictures.drawing import Panel, Spec, figure_of
 from attention.pictures.heatmap import heatmap_json, marks, mask_map_json, numbers_in_cells, placed
 
@@ -39,7 +41,7 @@ def clicked(trace: Trace, layer: int, chosen: Cell, name: str, row: int, column:
     """
     made = trace.layer(layer)
     if name == _beside("head_output"):
-        width = made["head_output"].shape[-1]
+        width = made.shape("head_output")[-1]
         return Cell("head_output", column // width, row, column % width)
     if any(step.name == name for step in STEPS):
         return Cell(name, chosen.head, row, column)
@@ -61,13 +63,7 @@ def _map(trace: Trace, layer: int, factor: Factor, name: str, cell: Cell, colors
     if name == "mask":
         return mask_map_json(trace, layer, Cell("weights", cell.head, cell.row, cell.column))
     step, whole = _declared(trace.layer(layer), name, factor)
-    matrix = (
-        whole[cell.head]
-        if whole.ndim == 3 and trace.layer(layer).only is None
-        else whole[0]
-        if whole.ndim == 3
-        else whole
-    )
+    matrix = whole if factor.side_by_side else trace.layer(layer).matrix(name, cell.head)
     rows, columns = matrix.shape
     if any(one.name == name for one in STEPS) and not factor.side_by_side:
         spec = heatmap_json(trace, name, layer, cell.head, None, colors)
@@ -82,7 +78,6 @@ def _map(trace: Trace, layer: int, factor: Factor, name: str, cell: Cell, colors
 
 def _declared(layer: Layer, name: str, factor: Factor) -> tuple[Step, Tensor]:
     """A factor as the step it is drawn like, and its tensor [row_axis column_axis], before it [head] where heads have their own."""
-    tensor: Tensor = getattr(layer, name)
     for parameter in PARAMETERS:
         if parameter.name == name:
             step = Step(name, parameter.symbol, parameter.symbol, parameter.axes, parameter.meaning, "signed")
@@ -90,9 +85,10 @@ def _declared(layer: Layer, name: str, factor: Factor) -> tuple[Step, Tensor]:
     else:
         step = find_step(name)
     if not factor.side_by_side:
-        return step, tensor
+        return step, layer[name] if layer.whole or step.axes != MAP_AXES else layer.matrix(name)
+    tensor = layer[name]
     if step.row_axis == "query_pos":  # concat(Z): the heads' columns one after the other
         axes, tensor, symbol = ("query_pos", "head · d_v"), tensor.transpose(0, 1).flatten(1), f"concat({step.symbol})"
     else:
         axes, tensor, symbol = ("head · d_v", step.column_axis), tensor.flatten(0, 1), step.symbol
-    return Step(_beside(name), symbol, symbol, axes, layer.formula(step), "signed"), tensor
+    return Step(_beside(name), symbol, symbol, axes, layer.formula_of(step), "signed"), tensor

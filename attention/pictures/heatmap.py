@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from attention.formula.trace import Step, Trace, find_step
-from attention.numbers.arithmetic import Cell
+from attention.formula.cell import Cell
+from attention.formula.steps import Step, find_step
+from attention.formula.trace import Trace
 from attention.pictures.drawing import (
     ALLOWED,
     AXIS_TITLES,
@@ -108,7 +109,7 @@ def mask_map_json(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> S
         MissingError: the trace has no such layer.
     """
     mask = trace.layer(layer).mask
-    rows, columns = len(trace.tokens), len(trace.key_tokens)
+    rows, columns = len(trace.layer(layer).tokens), len(trace.layer(layer).key_tokens)
     visible = np.ones((rows, columns), dtype=bool) if mask is None else mask.numpy()
     gap = 1 if max(rows, columns) <= CELL_TEXT_UP_TO else 0
     heat = {
@@ -129,7 +130,7 @@ def mask_map_json(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> S
     panel = Panel(0, 0, 0, rows, columns)
     meta = {"alt": alt, "step": "mask", "axes": ["query", "key"], "file": ["mask", f"L{layer}"]}
     heading = "<b>mask</b>  may attend"
-    layout = laid_out(trace, ("query_pos", "key_pos"), [panel], heading, facts, meta, (rows, columns))
+    layout = laid_out(trace.layer(layer), ("query_pos", "key_pos"), [panel], heading, facts, meta, (rows, columns))
     layout["title"]["pad"]["b"] = 60  # level with its neighbours, which a colour bar lifts
     row, column = _places(find_step("weights"), chosen)
     layout["shapes"] = marks(rows, columns, row, column)

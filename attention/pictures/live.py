@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attention.formula.mask import Mask
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from attention.formula.trace import Layer
+    from attention.formula.layer import Layer
 
 
 MOST_BYTES = 124_000
@@ -28,17 +30,11 @@ def live(layer: Layer, head: int) -> dict[str, Any] | None:
 
     All heads where they are small, with their values and `w_o`, so that the page can make the output too; otherwise
     the shown one without its values. With the mask, the divisor, the temperature and the steps that can be `made`.
-    None where the scores are not the product of queries and keys, or the source has no weights.
+    None where the page's arithmetic does not know this formula.
     """
-    query, key, scores = layer.query, layer.key, layer.scores
-    if query is None or key is None or scores is None or layer.weights is None:
+    if not in_page(layer):
         return None
-    from attention.formula.masks import rule_of
-
-    first = query[head][:1].double() @ key[head].double().T
-    if not bool(np.allclose(first.numpy(), layer.matrix("scores", head)[:1].numpy(), rtol=1e-5, atol=1e-6)):
-        return None  # a source that adds something to its scores
-    whole = layer.value is not None and layer.dropped_weights is None  # dropped weights are drawn by the server alone
+    whole = not layer.has("dropped_weights")  # dropped weights are drawn by the server alone
     heads, inputs = _matrices(layer, list(range(layer.n_heads)), ("query", "key", "value")) if whole else ({}, {})
     w_o = None if layer.w_o is None else layer.w_o.flatten(0, 1).numpy()
     if not whole or _size(heads, inputs) + (0 if w_o is None else w_o.nbytes) > MOST_BYTES:
@@ -49,11 +45,35 @@ def live(layer: Layer, head: int) -> dict[str, Any] | None:
         "heads": heads,
         "inputs": inputs,
         "w_o": w_o,
-        "divisor": layer.divisor,
+        "divisor": layer.formula.divisor if layer.formula else 1.0,
         "temperature": layer.temperature,
         "mask": rule_of(layer),
         "made": FROM_ALL if whole else FROM_SCORES,
     }
+
+
+def in_page(layer: Layer) -> bool:
+    """Whether the page's own arithmetic knows a layer's formula, and has what it needs: it is declared, never guessed from numbers."""
+    formula = layer.formula
+    if (
+        formula is None
+        or "scores" in layer.recorded
+        or not (layer.has("scores") and layer.has("weights") and layer.has("value"))
+    ):
+        return False
+    plain = (
+        formula.divisor and not (formula.rotary or formula.cap or formula.bias) and layer.n_heads == len(layer["key"])
+    )
+    return bool(plain) and formula.score == "dot" and formula.share == "softmax"
+
+
+def rule_of(layer: Layer) -> dict[str, Any]:
+    """The mask of a layer as the page's arithmetic reads it, see `attention.formula.mask.Mask.in_page`."""
+    shape = layer.sizes["query_pos"], layer.sizes["key_pos"]
+    if layer.formula is not None and layer.formula.mask is not None:
+        return layer.formula.mask.in_page(*shape)
+    rule = Mask().in_page(*shape)
+    return rule | ({"kind": "custom", "bits": layer["mask"].numpy().astype(np.uint8)} if layer.hides else {})
 
 
 def _matrices(layer: Layer, heads: list[int], names: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 import plotly.graph_objects as go
 
+from attention.formula.cell import Cell
 from attention.formula.config import divisors
-from attention.formula.trace import Trace, find_step
-from attention.numbers.arithmetic import Cell
+from attention.formula.steps import find_step
+from attention.formula.trace import Trace
 from attention.pictures.drawing import Panel, Spec, drawn, figure_of, hidden_cells, names_of, note, outline
 from attention.pictures.pooling import MOST_CELLS, places, pooled
-
-if TYPE_CHECKING:
-    pass
 
 MOSAIC_CELLS = 1_000_000  # more are no picture any more
 SCREEN_CELLS = MOST_CELLS**2  # what a screen draws at once
@@ -47,14 +44,12 @@ def heads_json(
     largest size in a block, and the title says so; ``layout.meta["at"]`` has its place in the block.
 
     Raises:
-        MissingError: the trace has no such layer or step; or it keeps one head only, and the others cannot be made.
+        MissingError: the trace has no such layer or step.
         ConfigError: there are no such colours.
     """
-    from attention.formula.attend import of_head
-
     found, shown = find_step(step), trace.layer(layer)
     n_heads = shown.n_heads if found.per_head else 1
-    rows, columns = shown[step].shape[-2:]
+    rows, columns = shown.shape(step)[-2:]
     block = math.ceil(math.sqrt(max(1.0, n_heads * rows * columns / cells)))
     rows, columns = -(-rows // block), -(-columns // block)
     across = _panels_across(n_heads, rows, columns)
@@ -63,10 +58,10 @@ def heads_json(
     panels = [Panel(head, head % across * wide, head // across * high, rows, columns, block) for head in range(n_heads)]
     shape = (down * high - (high - rows), across * wide - (wide - columns))
     covered = hidden_cells(trace, found, layer)
-    mosaic = np.full(shape, np.nan, dtype=shown[step].numpy().dtype)
+    mosaic = np.full(shape, np.nan, dtype=shown.matrix(step).numpy().dtype)
     at, hidden = np.zeros(shape, dtype=np.uint32), np.zeros(shape, dtype=bool)
     for panel in panels:
-        matrix = of_head(shown, step, panel.head)
+        matrix = shown.matrix(step, panel.head).numpy()
         mosaic[panel.place] = pooled(matrix, block, block)
         if block > 1:
             at[panel.place] = places(matrix, block, block)
@@ -90,8 +85,8 @@ def heads_json(
     if block > 1:
         figure["layout"]["meta"] |= {
             "at": at.astype(np.min_scalar_type(block * block - 1)),
-            "rows": {"labelalias": names_of(trace, found.row_axis, shown)},
-            "columns": {"labelalias": names_of(trace, found.column_axis, shown)},
+            "rows": {"labelalias": names_of(shown, found.row_axis)},
+            "columns": {"labelalias": names_of(shown, found.column_axis)},
         }
     return figure
 

@@ -9,7 +9,8 @@ import numpy as np
 from plotly.colors import hex_to_rgb, sequential
 
 from attention.errors import ConfigError
-from attention.formula.trace import Step, Trace, find_step
+from attention.formula.steps import Step, find_step
+from attention.formula.trace import Trace
 
 COLORS = ("fixed", "stretched", "log")
 """What the colours of a probability run over: 0 … 1, 0 … the layer's largest, or powers of ten up to 1."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from attention.formula.config import AttentionConfig
     from attention.formula.trace import Trace
 
 
@@ -18,13 +19,10 @@ class Snippet(NamedTuple):
         lines: what makes the steps of the layer that cannot be made from others: `x` and the
             projections; or `query`, `key` and `value` where there are none; or `value` and `scores`
             where there are no queries; and so on. A layer with dropout needs a function `generator` too.
-        mask: what says which keys a query may attend to, in `query_pos` and `key_pos` if it wants;
-            empty where no rule says it, then the mask is written down cell by cell.
     """
 
     about: str
     lines: tuple[str, ...]
-    mask: str = ""
 
 
 class Source(Protocol):
@@ -41,22 +39,16 @@ class Source(Protocol):
 
 @runtime_checkable
 class Turnable(Source, Protocol):
-    """A source whose trace is made in two halves, so that the first can be kept while a knob of the second is turned."""
+    """A source with knobs after the scores: what it records does not depend on them."""
+
+    config: AttentionConfig
 
     @property
-    def unturned(self) -> Turnable:
-        """The source that has the same scores, whatever mask, scaling and temperature are."""
+    def base(self) -> Turnable:
+        """The source that records the same, with those knobs where they were: its trace, turned, is this one's."""
         ...
 
     @property
     def needs(self) -> int:
-        """The bytes that its trace takes while it is made, counted before; too many raise what `trace` would."""
-        ...
-
-    def scores(self) -> Trace:
-        """The tokens and the steps up to the scores."""
-        ...
-
-    def trace(self, scores: Trace | None = None) -> Trace:
-        """The tokens and every step, from the `scores` of `unturned` if they are given."""
+        """The bytes that its steps take while they are made, counted before; too many raise what `trace` would."""
         ...

@@ -11,7 +11,8 @@ from attention.sources.reading.matrix import Matrix
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attention.formula.trace import Layer, Trace
+    from attention.formula.layer import Layer
+    from attention.formula.trace import Trace
 
 
 class Carried(NamedTuple):
@@ -39,12 +40,13 @@ def carried(trace: Trace, layer: int, head: int) -> Carried | None:
     if found.dropped_weights is not None:
         lost.append("Dropout is left out.")
     d_k = len(matrices.get("w_q", matrices.get("query", ()))[0])
-    if found.divisor not in (1, math.sqrt(d_k)):
-        lost.append(f"Its scores are divided by {found.divisor:g}; here they are divided by √d_k or not at all.")
+    divisor = (found.formula and found.formula.divisor) or 1.0
+    if divisor not in (1, math.sqrt(d_k)):
+        lost.append(f"Its scores are divided by {divisor:g}; here they are divided by √d_k or not at all.")
     named = trace.tokens != tuple(f"x{i}" for i in range(len(trace.tokens)))
     knobs = {
         "labels": " ".join("_".join(token.split()) or "∅" for token in trace.tokens) if named else "",
-        "scaled": found.divisor != 1,
+        "scaled": divisor != 1,
         "temperature": found.temperature,
         **_mask(found),
     }
@@ -105,11 +107,13 @@ def _mask(layer: Layer) -> dict[str, Any]:
     """The mask as the knobs that give it."""
     from attention.formula import masks
 
-    rule = masks.rule_of(layer)
-    if layer.mask is not None and (rule["bits"] is not None or rule["real"] is not None):
-        return {"mask": "custom", "cells": masks.encode(layer.mask)}
-    size = {"prefix": rule["prefix"]} if rule["kind"] == "prefix" else {"window": rule["window"]}
-    return {"mask": rule["kind"], **(size if rule["kind"] not in ("none", "causal") else {})}
+    mask = layer.formula.mask if layer.formula else None
+    if mask is None or mask.real is not None or mask.kind == "custom":
+        return {"mask": "custom", "cells": masks.encode(layer["mask"])} if layer.hides else {"mask": "none"}
+    size = (
+        {"prefix": mask.prefix} if mask.kind == "prefix" else {"window": mask.window} if "window" in mask.kind else {}
+    )
+    return {"mask": mask.kind if mask.hides else "none", **size}
 
 
 def _rows(matrix: Tensor) -> Matrix:

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 from attention.errors import MatrixError, ShapeError
 from attention.formula.config import AttentionConfig, HeadSizes
 from attention.formula.cost import Cost
-from attention.formula.trace import Layer, Trace
+from attention.formula.formula import Formula
+from attention.formula.layer import Layer
+from attention.formula.mask import Mask
+from attention.formula.trace import Trace
 from attention.sources.reading.matrix import Matrix, checked
 
 if TYPE_CHECKING:
@@ -78,9 +81,9 @@ class Matrices:
     max_bytes: int = 2**33
 
     @property
-    def unturned(self) -> Matrices:
-        """The source that has the same scores, whatever mask, scaling and temperature are."""
-        return replace(self, config=AttentionConfig())
+    def base(self) -> Matrices:
+        """The source that records the same, with the knobs after the scores where they were: its trace, turned, is this one's."""
+        return replace(self, config=self.config.base)
 
     @property
     def needs(self) -> int:
@@ -91,65 +94,47 @@ class Matrices:
         """
         return self._cost().within(self.max_bytes)
 
-    def scores(self) -> Trace:
-        """The steps up to the scores, in float64, so that typed numbers stay what they are.
+    def trace(self) -> Trace:
+        """Every step the matrices allow, in float64, so that typed numbers stay what they are.
 
         Raises:
-            MatrixError: a matrix is missing, or holds something else than finite numbers.
+            MatrixError: a matrix is missing, or holds something else than finite numbers, or numbers so large that no picture
+                can hold a step.
             ShapeError: two matrices, or a matrix and its labels, do not fit together.
             ConfigError: the steps would take more than `max_bytes`.
         """
         # Imported at first use: torch takes more than a second, and a page opens before that.
-        from attention.formula.attend import project, scores_layer
+        from attention.formula.attend import project
 
         given = self._tensors()
         n_queries, n_keys = (
             (len(given["x"]),) * 2 if "x" in given else (given[name].shape[1] for name in ("query", "key"))
         )
         _ = self.needs
+        recorded = {"input" if name == "x" else name: tensor for name, tensor in given.items()}
         if "x" in given:
-            query, key, value = (project(given["x"], given[name]) for name in ("w_q", "w_k", "w_v"))
-        else:
-            query, key, value = (given[name] for name in _DIRECT)
+            made = zip(_DIRECT, ("w_q", "w_k", "w_v"), strict=True)
+            recorded |= {name: project(given["x"], given[weight]) for name, weight in made}
         tokens = self._labels(self.tokens, "tokens", "queries", "x", n_queries)
         same = n_keys == n_queries and not self.key_tokens
         key_tokens = tokens if same else self._labels(self.key_tokens, "key_tokens", "keys", "k", n_keys)
-        layer = scores_layer(query, key, value, w_o=given.get("w_o"))
-        w_q, w_k, w_v = (given.get(name) for name in ("w_q", "w_k", "w_v"))
-        layer = replace(layer, input=given.get("x"), w_q=w_q, w_k=w_k, w_v=w_v)
-        return Trace(tokens, (layer,), key_tokens)
-
-    def trace(self, scores: Trace | None = None) -> Trace:
-        """Every step the matrices allow, in float64.
-
-        Args:
-            scores: the `scores` of `unturned`, if somebody has kept them.
-
-        Raises:
-            MatrixError: as for `scores`, or numbers so large that no picture can hold a step.
-            ShapeError, ConfigError: as for `scores`.
-        """
-        from attention.formula import masks
-        from attention.formula.attend import finish
-
-        before, config = scores or self.scores(), self.config
-        shape = len(before.tokens), len(before.key_tokens)
-        mask = masks.build(config, *shape)
-        layer = finish(before.layers[0], mask, scaled=config.scaled, temperature=config.temperature)
-        _check_drawable(layer)
-        return replace(before, layers=(layer,), notes=masks.notes(config, *shape))
+        layer = Layer(tokens=tokens, key_tokens=key_tokens, recorded=recorded, formula=Formula(mask=Mask()))
+        trace = Trace(tokens, (layer,), key_tokens).turned(self.config)
+        _check_drawable(trace.layers[0])
+        return trace
 
     def snippet(self, trace: Trace) -> Snippet:
         """How the Python begins that makes the trace again: with the matrices themselves."""
         from attention.sources import snippets
 
-        return snippets.matrices({name: getattr(self, name) for name in SYMBOLS if getattr(self, name)}, self.config)
+        return snippets.matrices({name: getattr(self, name) for name in SYMBOLS if getattr(self, name)})
 
     def _cost(self) -> Cost:
         d_k, d_v = _width(self.w_q or self.query), _width(self.w_v or self.value)
         queries, keys = (len(self.x or given) for given in (self.query, self.key))
         sizes, d_model = HeadSizes(1, d_k, d_v), _width(self.x or self.w_o)
-        return Cost(sizes, d_model, queries, keys, 1, masked=self.config.mask != "none", itemsize=8)
+        maps = 3 + (self.config.mask != "none") + (self.config.cap is not None)
+        return Cost(sizes, 1, d_model, queries, keys, 1, maps=maps, itemsize=8)
 
     def _tensors(self) -> dict[str, Tensor]:
         """The given matrices as [head row column], X as [query_pos d_model], once they fit together."""

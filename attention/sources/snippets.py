@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from attention.formula.biases import BUCKETS
 from attention.formula.config import AttentionConfig
+from attention.formula.positions import POSITIONS
+from attention.formula.scores import SCORES
 from attention.sources import Snippet, literals
 
 if TYPE_CHECKING:
@@ -26,12 +29,6 @@ SINUSOIDAL = (
     "angle = torch.arange({count})[:, None] * rate",
     "{made} torch.where(columns % 2 == 0, angle.sin(), angle.cos()).float()",
 )
-_RULES = {
-    "causal": "key_pos <= query_pos",
-    "window": "(query_pos - key_pos).abs() <= {window}",
-    "causal window": "(key_pos <= query_pos) & (query_pos - key_pos <= {window})",
-    "prefix": "(key_pos <= query_pos) | (key_pos < {prefix})",
-}
 _DRAWN = {
     "scaled normal": "torch.randn(shape, generator=generator(name)) / math.sqrt(shape[0])",
     "normal": "torch.randn(shape, generator=generator(name))",
@@ -43,20 +40,9 @@ _SHAPES |= {"x": "[query_pos d_model]", "w_q": "[head d_model d_k]", "w_k": "[he
 _SHAPES |= {"w_v": "[head d_model d_v]", "w_o": "[head d_v d_model]"}
 
 
-def mask_rule(config: AttentionConfig, real: bool = False) -> str:
-    """What says which keys a query may attend to; empty where nothing is hidden or no rule says what.
-
-    With `real` there is a boolean `real` [key_pos], False where a key is padding.
-    """
-    rule = _RULES.get(config.mask, "").format(window=config.window, prefix=config.prefix)
-    if not real or config.mask == "custom":
-        return rule
-    return f"({rule}) & real" if rule else "real.expand(len(tokens), -1)"
-
-
-def typed_text(config: AttentionConfig, trace: Trace, pad: str) -> Snippet:
+def typed_text(config: AttentionConfig, trace: Trace) -> Snippet:
     """The beginning for a typed text: embeddings, positions and projections, all from the seed."""
-    crossed, padded = trace.layers[0].memory is not None, pad in trace.key_tokens
+    crossed = trace.layers[0].has("memory")
     lines = [*_sizes(config), "", *GENERATOR, *_inputs(config, crossed)]
     if config.init == "identity":
         x2 = "x2" if crossed else "x"
@@ -64,14 +50,17 @@ def typed_text(config: AttentionConfig, trace: Trace, pad: str) -> Snippet:
         lines += [f"key = value = {x2}[None]"]
     else:
         lines += ["", *_projections(config)]
-    rule = mask_rule(config, real=padded)
-    if "real" in rule:
-        keys = "key_tokens" if crossed else "tokens"
-        lines += [f'real = torch.tensor([token != "" for token in {keys}])  # an empty token is padding']
-    return Snippet("a typed text, with random weights", tuple(lines), rule)
+    if POSITIONS[config.positions].bias == "relative":
+        heads = config.sizes.n_heads
+        lines += [f'bias_table = torch.randn({BUCKETS}, {heads}, generator=generator("bias_table"))  # [bucket head]']
+    if SCORES[config.score].parameter:
+        alone = f'torch.rand(1, {config.d_model}, generator=generator("w_s"))'
+        made = alone if config.init == "identity" else 'draw("w_s", n_heads, d_k)'
+        lines += [f"w_s = {made}  # [head d_k]"]
+    return Snippet("a typed text, with random weights", tuple(lines))
 
 
-def matrices(given: dict[str, Matrix], config: AttentionConfig) -> Snippet:
+def matrices(given: dict[str, Matrix]) -> Snippet:
     """The beginning for someone's own matrices: the numbers themselves, or where they lie if they are many."""
     if sum(len(rows) * len(rows[0]) for rows in given.values()) > MOST_NUMBERS:
         lines = ['given = np.load("attention.npz")  # the numbers of all steps, exported beside this code']
@@ -81,12 +70,21 @@ def matrices(given: dict[str, Matrix], config: AttentionConfig) -> Snippet:
         lines = []
         for name, rows in given.items():
             lines += literals.matrix(name, rows, f"{'' if name == 'x' else '[None]'}  # {_SHAPES[name]}")
-    return Snippet("someone's own matrices", tuple(lines), mask_rule(config))
+    return Snippet("someone's own matrices", tuple(lines))
 
 
 def sinusoidal(count: str, made: str = "position =") -> tuple[str, ...]:
     """Lines that encode `count` positions; they need a `d_model`."""
     return tuple(line.format(count=count, made=made) for line in SINUSOIDAL)
+
+
+def learned(count: str, made: str = "position =") -> tuple[str, ...]:
+    """Lines that draw a row for each of `count` positions; they need a `d_model` and a `generator`."""
+    rows = f'[torch.randn(d_model, generator=generator("position", at, d_model)) for at in range({count})]'
+    return (f"{made} torch.stack({rows})",)
+
+
+_ADDED = {"sinusoidal": sinusoidal, "learned": learned}
 
 
 def _sizes(config: AttentionConfig) -> list[str]:
@@ -99,41 +97,46 @@ def _sizes(config: AttentionConfig) -> list[str]:
 def _inputs(config: AttentionConfig, crossed: bool) -> list[str]:
     """Lines that make embedding, position, x and x2."""
     rows = '[torch.randn(d_model, generator=generator("embedding", {0}, d_model)) for {0} in {1}]'
-    positions = config.positions != "none"
+    way = config.positions if POSITIONS[config.positions].adds else ""
     if not crossed:
         lines = [
-            f"embedding ={'' if positions else ' x ='} torch.stack(  # [query_pos d_model], a row for every token",
+            f"embedding ={'' if way else ' x ='} torch.stack(  # [query_pos d_model], a row for every token",
             f"    {rows.format('token', 'tokens')}",
             ")",
         ]
-        return [*lines, *sinusoidal("len(tokens)"), "x = embedding + position"] if positions else lines
+        return [*lines, *_ADDED[way]("len(tokens)", "position ="), "x = embedding + position"] if way else lines
     lines = [
         "def embed(words):  # a row for every token",
         f"    rows = {rows.format('word', 'words')}",
         "    return torch.stack(rows)",
         "",
     ]
-    if not positions:
+    if not way:
         return [
             *lines,
             "embedding = x = embed(tokens)  # [query_pos d_model]",
             "x2 = embed(key_tokens)  # [key_pos d_model]",
         ]
-    lines += ["def sinusoidal(count):", *(f"    {line}" for line in sinusoidal("count", "return")), ""]
+    lines += [f"def {way}(count):", *(f"    {line}" for line in _ADDED[way]("count", "return")), ""]
     return [
         *lines,
-        "embedding, position = embed(tokens), sinusoidal(len(tokens))",
+        f"embedding, position = embed(tokens), {way}(len(tokens))",
         "x = embedding + position  # [query_pos d_model]",
-        "x2 = embed(key_tokens) + sinusoidal(len(key_tokens))  # [key_pos d_model]",
+        f"x2 = embed(key_tokens) + {way}(len(key_tokens))  # [key_pos d_model]",
     ]
 
 
 def _projections(config: AttentionConfig) -> list[str]:
     """Lines that make w_q, w_k, w_v and w_o."""
-    _, d_k, d_v = config.sizes
-    heads = "    draw(name, d_model, n_heads, d_k).transpose(0, 1) for name in ({})"
+    (n_heads, d_k, d_v), shared = config.sizes, config.kv_heads
     lines = ["def draw(name, *shape):", f"    return {_DRAWN[config.init]}", ""]
-    if d_k == d_v:
+    heads = "    draw(name, d_model, n_heads, d_k).transpose(0, 1) for name in ({})"
+    if shared != n_heads:
+        lines += [f"n_kv_heads = {shared}  # several heads of queries share one of keys and values"]
+        lines += ['w_q = draw("w_q", d_model, n_heads, d_k).transpose(0, 1)  # [head d_model d_k]']
+        lines += ['w_k = draw("w_k", d_model, n_kv_heads, d_k).transpose(0, 1)  # [kv_head d_model d_k]']
+        lines += ['w_v = draw("w_v", d_model, n_kv_heads, d_v).transpose(0, 1)  # [kv_head d_model d_v]']
+    elif d_k == d_v:
         lines += ["w_q, w_k, w_v = (  # [head d_model d_k]", heads.format('"w_q", "w_k", "w_v"'), ")"]
     else:
         lines += ["w_q, w_k = (  # [head d_model d_k]", heads.format('"w_q", "w_k"'), ")"]

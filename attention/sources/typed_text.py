@@ -9,6 +9,11 @@ from typing import TYPE_CHECKING
 from attention.errors import ConfigError, TextError
 from attention.formula.config import AttentionConfig
 from attention.formula.cost import Cost
+from attention.formula.formula import Formula
+from attention.formula.layer import Layer
+from attention.formula.mask import Mask
+from attention.formula.positions import POSITIONS
+from attention.formula.scores import SCORES
 from attention.formula.trace import Trace
 from attention.tokens import tokenize
 
@@ -44,7 +49,6 @@ class TypedText:
         pad: fill shorter lines with empty tokens up to the longest, and hide those keys; the mask
             "padding" does the same and hides nothing else.
         max_bytes: of all steps of all heads together, and of what makes them; more is refused before it is worked out.
-        only: the one head whose query × key matrices are kept; None keeps all. See `showing`.
     """
 
     text: str
@@ -55,7 +59,6 @@ class TypedText:
     sequence: int = 0
     pad: bool = False
     max_bytes: int = 2**33
-    only: int | None = None
 
     @property
     def n_sequences(self) -> int:
@@ -67,21 +70,6 @@ class TypedText:
         """The sequences as they were typed."""
         return tuple(_lines(self.text)) or (self.text,)
 
-    def showing(self, head: int) -> TypedText:
-        """The source to show one head of: itself, or one that keeps this head alone.
-
-        That is so for more than `WHOLE_UP_TO` tokens, and where all heads together would take more than `max_bytes`.
-        A head that is not there is the first.
-
-        Raises:
-            TextError, ConfigError: as for `trace`.
-        """
-        n_heads = self.config.sizes.n_heads
-        cost = self._cost(*self._lengths(), n_heads)
-        if max(cost.n_queries, cost.n_keys) <= WHOLE_UP_TO and cost.bytes <= self.max_bytes:
-            return self
-        return replace(self, only=head if 0 <= head < n_heads else 0)
-
     @property
     def needs(self) -> int:
         """The bytes that its trace takes while it is made, counted before.
@@ -89,120 +77,92 @@ class TypedText:
         Raises:
             TextError, ConfigError: as for `trace`.
         """
-        return self._needed(*self._lengths())
+        return self._cost(*self._lengths()).within(self.max_bytes)
 
-    @property
-    def unturned(self) -> TypedText:
-        """The source that has the same scores, whatever mask, scaling, temperature and dropout are."""
-        config = AttentionConfig()
-        turned = {
-            name: getattr(config, name)
-            for name in ("mask", "window", "prefix", "cells", "temperature", "scaled", "dropout")
-        }
-        return replace(self, config=replace(self.config, **turned), pad=self.pad or self.config.mask == "padding")
-
-    def scores(self, first: bool = False) -> Trace:
-        """The steps from embedding to scores, in float32; of the `first` head alone, where nobody asks for more, without W_O.
-
-        Raises:
-            TextError: `text` has no words or punctuation marks.
-            ConfigError: the steps would take more than `max_bytes`, or there is no head `only`.
-        """
-        # Imported at first use: torch takes more than a second, and a page opens before that.
-        from attention.formula.attend import project, scores_layer
-
-        notes: list[str] = []
-        tokens = self._tokens(self.text, "text", notes)
-        crossed = bool(self.text2.strip())
-        key_tokens = self._tokens(self.text2, "second text", notes) if crossed else tokens
-        self._needed(len(tokens), len(key_tokens))
-
-        config, (n_heads, d_k, d_v) = self.config, self.config.sizes
-        embedding, position, x = self._input(tokens)
-        memory = self._input(key_tokens)[2] if crossed else None
-        x2 = x if memory is None else memory
-
-        if config.init == "identity":
-            w_q = w_k = w_v = w_o = None
-            query, key, value = x[None], x2[None], x2[None]
-        else:
-            w_q, w_k, w_v = (
-                self._heads(name, size, first) for name, size in (("w_q", d_k), ("w_k", d_k), ("w_v", d_v))
-            )
-            w_o = None
-            if not first:
-                w_o = self._drawn("w_o", n_heads * d_v, config.d_model).reshape(n_heads, d_v, config.d_model)
-            query, key, value = project(x, w_q), project(x2, w_k), project(x2, w_v)
-
-        layer = scores_layer(query, key, value, w_o=w_o, only=self.only)
-        layer = replace(
-            layer, embedding=embedding, position=position, input=x, memory=memory, w_q=w_q, w_k=w_k, w_v=w_v
-        )
-        return Trace(tokens, (layer,), key_tokens, random=True, notes=tuple(notes))
-
-    def trace(self, scores: Trace | None = None) -> Trace:
+    def trace(self) -> Trace:
         """Every step from embedding to output, in float32.
 
-        Args:
-            scores: the `scores` of `unturned`, if somebody has kept them.
+        Of more than `WHOLE_UP_TO` tokens, or where all heads together would take more than `max_bytes`, the query × key
+        matrices are made head by head, when they are looked at.
 
         Raises:
             TextError: `text` has no words or punctuation marks.
             ConfigError: the steps would take more than `max_bytes`.
         """
-        import torch
+        # Imported at first use: torch takes more than a second, and a page opens before that.
+        from attention.formula.attend import project
 
-        from attention.formula import masks
-        from attention.formula.attend import finish
-        from attention.formula.seeds import generator
+        notes: list[str] = []
+        tokens = self._tokens(self.text, "text", notes)
+        crossed = bool(self.text2.strip())
+        key_tokens = self._tokens(self.text2, "second text", notes) if crossed else tokens
+        cost = self._cost(len(tokens), len(key_tokens))
+        _ = cost.within(self.max_bytes)
 
-        config, before = self.config, scores or self.scores()
-        tokens, key_tokens = before.tokens, before.key_tokens
-        self._needed(len(tokens), len(key_tokens))
-        real = None if PAD not in key_tokens else torch.tensor([token != PAD for token in key_tokens])
-        layer = finish(
-            replace(before.layers[0], real=real),
-            masks.build(config, len(tokens), len(key_tokens), real),
-            scaled=config.scaled,
-            temperature=config.temperature,
-            dropout=config.dropout,
-            generator=generator(config.seed, "dropout"),
-        )
-        of_mask = masks.notes(config, len(tokens), len(key_tokens))
-        return replace(before, layers=(layer,), notes=(*before.notes, *of_mask))
+        config, (n_heads, d_k, d_v) = self.config, self.config.sizes
+        embedding, position, x = self._input(tokens)
+        memory = self._input(key_tokens)[2] if crossed else None
+        x2 = x if memory is None else memory
+        recorded = {"embedding": embedding, "position": position, "input": x, "memory": memory}
+        if config.init == "identity":
+            recorded |= {"query": x[None], "key": x2[None], "value": x2[None]}
+        else:
+            w_q = self._heads("w_q", n_heads, d_k)
+            w_k, w_v = (self._heads(name, config.kv_heads, size) for name, size in (("w_k", d_k), ("w_v", d_v)))
+            w_o = self._drawn("w_o", n_heads * d_v, config.d_model).reshape(n_heads, d_v, config.d_model)
+            recorded |= {"w_q": w_q, "w_k": w_k, "w_v": w_v, "w_o": w_o}
+            recorded |= {"query": project(x, w_q), "key": project(x2, w_k), "value": project(x2, w_v)}
+        way = POSITIONS[config.positions]
+        if way.bias == "relative":
+            recorded["bias_table"] = self._table(n_heads)
+        if SCORES[config.score].parameter == "w_s":
+            recorded["w_s"] = self._drawn("w_s", n_heads, d_k)
+        real = tuple(token != PAD for token in key_tokens) if PAD in key_tokens else None
+        formula = Formula(score=config.score, rotary=way.rotary, bias=way.bias, mask=Mask(real=real))
+        there = {name: tensor for name, tensor in recorded.items() if tensor is not None}
+        layer = Layer(tokens=tokens, key_tokens=key_tokens, recorded=there, formula=formula, whole=cost.kept == n_heads)
+        return Trace(tokens, (layer,), key_tokens, random=True, notes=tuple(notes)).turned(config)
+
+    @property
+    def base(self) -> TypedText:
+        """The source that records the same, with the knobs after the scores where they were: its trace, turned, is this one's."""
+        return replace(self, config=self.config.base)
 
     def snippet(self, trace: Trace) -> Snippet:
         """How the Python begins that makes the trace again: the same draws from the same seeds."""
         from attention.sources import snippets
 
-        return snippets.typed_text(self.config, trace, PAD)
-
-    def _needed(self, n_queries: int, n_keys: int) -> int:
-        n_heads = self.config.sizes.n_heads
-        if self.only is not None and not 0 <= self.only < n_heads:
-            raise ConfigError(f"only counts heads from 0 to {n_heads - 1}; got {self.only}: choose one of these.")
-        return self._cost(n_queries, n_keys, n_heads if self.only is None else 1).within(self.max_bytes)
+        return snippets.typed_text(self.config, trace)
 
     def _lengths(self) -> tuple[int, int]:
         """How many queries and keys there are."""
         n_queries = len(self._tokens(self.text, "text", []))
         return n_queries, len(self._tokens(self.text2, "second text", [])) if self.text2.strip() else n_queries
 
-    def _cost(self, n_queries: int, n_keys: int, kept: int) -> Cost:
+    def _cost(self, n_queries: int, n_keys: int) -> Cost:
+        """That of all heads, or where they are too much or too long, of one at a time."""
         config, crossed = self.config, bool(self.text2.strip())
-        inputs = 1 if config.positions == "none" else 3  # E, P and X, or X alone
-        return Cost(
+        added = POSITIONS[config.positions].adds
+        inputs = 3 if added else 1  # E, P and X, or X alone
+        maps = 3 + sum(map(bool, (config.mask != "none" or self.pad, config.dropout, config.cap)))
+        cost = Cost(
             config.sizes,
+            config.kv_heads,
             config.d_model,
             n_queries,
             n_keys,
-            kept,
+            config.sizes.n_heads,
             inputs,
             inputs * crossed,
             projected=config.init != "identity",
-            masked=config.mask != "none" or self.pad,
+            maps=maps + 2 * bool(POSITIONS[config.positions].bias),
             dropout=bool(config.dropout),
+            rotary=bool(POSITIONS[config.positions].rotary),
+            additive=config.score == "additive",
         )
+        if max(n_queries, n_keys) <= WHOLE_UP_TO and cost.bytes <= self.max_bytes:
+            return cost
+        return replace(cost, kept=1)
 
     def _tokens(self, text: str, name: str, notes: list[str]) -> tuple[str, ...]:
         """The tokens of the chosen line, padded if asked for."""
@@ -238,7 +198,6 @@ class TypedText:
         """Embedding, position (None without positions) and their sum, each [query_pos d_model]."""
         import torch
 
-        from attention.formula.attend import sinusoidal
         from attention.formula.seeds import generator
 
         d_model, seed = self.config.d_model, self.config.seed
@@ -246,20 +205,25 @@ class TypedText:
             token: torch.randn(d_model, generator=generator(seed, "embedding", token, d_model)) for token in set(tokens)
         }
         embedding = torch.stack([rows[token] for token in tokens])
-        if self.config.positions == "none":
-            return embedding, None, embedding
-        position = sinusoidal(len(tokens), d_model)
-        return embedding, position, embedding + position
+        position = POSITIONS[self.config.positions].added(len(tokens), d_model, seed)
+        return embedding, position, embedding if position is None else embedding + position
 
-    def _heads(self, name: str, size: int, first: bool) -> Tensor:
-        """A projection [head d_model size], cut from one matrix [d_model, head · size]; of the `first` head alone.
+    def _heads(self, name: str, n_heads: int, size: int) -> Tensor:
+        """A projection [head d_model size], cut from one matrix [d_model, head · size].
 
         So the number of heads changes how the matrix is cut, not what stands in it.
         """
-        n_heads = self.config.sizes.n_heads
         whole = self._drawn(name, self.config.d_model, n_heads * size)
-        heads = whole.reshape(-1, n_heads, size).transpose(0, 1)
-        return heads[:1].clone() if first else heads
+        return whole.reshape(-1, n_heads, size).transpose(0, 1)
+
+    def _table(self, n_heads: int) -> Tensor:
+        """A number for every distance in every head, [bucket head]."""
+        import torch
+
+        from attention.formula.biases import BUCKETS
+        from attention.formula.seeds import generator
+
+        return torch.randn(BUCKETS, n_heads, generator=generator(self.config.seed, "bias_table"))
 
     def _drawn(self, name: str, rows: int, columns: int) -> Tensor:
         """A random matrix [rows columns] as `init` asks, from a generator of its own."""

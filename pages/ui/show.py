@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import streamlit as st
 
 from attention import Explanation, Step
-from attention.formula.trace import Parameter
+from attention.formula.steps import Parameter
 from attention.numbers import glossary
-from attention.numbers.printed import DIGITS
+from attention.printed import DIGITS
 from pages.ui import figure
 from pages.ui.figure import Around, Figure
 from pages.ui.figure import shares as shares_figure

@@ -10,14 +10,14 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 from streamlit.errors import StreamlitAPIException, StreamlitPageNotFoundError
 
-from attention import AttentionConfig, AttentionError, Cell, Layer, Source, Trace, TypedText
+from attention import AttentionConfig, AttentionError, Cell, Layer, Source, Trace
 from attention.pictures.live import live
 from pages.ui import figure, show
 from pages.ui.knobs import controls, inputs, sidebar
 from pages.ui.knobs.widgets import locked, presented, standing
 from pages.ui.notes import Notes
 from pages.ui.server import paused, process
-from pages.ui.server.traces import trace_of
+from pages.ui.server.traces import trace_of, work_out
 from pages.ui.share import bar, link, state_file
 
 MENU = {
@@ -89,11 +89,11 @@ class Page:
         if self.mask_is_a_knob:
             config = inputs.config_now(source.config, self.draw_is_a_knob)  # type: ignore[attr-defined]  # `mask_is_a_knob` has looked
             source = replace(source, config=config)  # type: ignore[type-var]
-        if isinstance(source, TypedText):
-            source = replace(source, only=None).showing(inputs.now("head"))
         seen = trace_of(source)
         index = min(inputs.now("layer"), len(seen.layers) - 1)
-        return replace(self, source=source, index=index, cell=inputs.cell_now(seen.layers[index]), seen=ref(seen))
+        cell = inputs.cell_now(seen.layers[index])
+        work_out(seen.layers[index], cell.head)
+        return replace(self, source=source, index=index, cell=cell, seen=ref(seen))
 
     @property
     def layer(self) -> Layer:
@@ -147,6 +147,7 @@ def start(title: str, intro: str, maps: bool = True) -> Page:
         about.caption("**Random weights:** this shows the mechanism, not language.", width="content")
     index = inputs.chosen_layer(notes, trace)
     cell = inputs.chosen_cell(notes, trace.layers[index])
+    work_out(trace.layers[index], cell.head)
     inputs.held(notes, "view", "colors")
     inputs.keep(title)
     _draw_menu(menu, embedded)

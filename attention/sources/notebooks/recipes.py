@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from attention.formula import masks
-from attention.formula.attend import attend, dot_scores, mask_scores, mix_values, project, sinusoidal, softmax_weights
-from attention.formula.trace import Layer
+from attention.formula.attend import attend, project
+from attention.formula.formula import Formula
+from attention.formula.layer import Layer
+from attention.formula.mask import Mask
+from attention.formula.positions import sinusoidal
 from attention.sources.notebooks import SENTENCES
 
 Recipe = Callable[[int], tuple[tuple[str, ...], Layer]]
@@ -33,26 +34,26 @@ OCEANIC = (
 def _heatmaps_unscaled(_: int) -> tuple[tuple[str, ...], Layer]:
     words, x, _rest = _oceanic()
     one = x[None]  # without projections there is one head, and Q = K = V = X
-    scores = dot_scores(one, one)
-    return words, Layer(embedding=x, input=x, query=one, key=one, value=one, scores=scores, head_output=scores @ one)
+    recorded = {"embedding": x, "input": x, "query": one, "key": one, "value": one}
+    return words, Layer(recorded=recorded, formula=Formula(divisor=None, share=""))
 
 
 def _heatmaps_scaled(_: int) -> tuple[tuple[str, ...], Layer]:
     words, x, _rest = _oceanic()
-    return words, replace(attend(x[None], x[None], x[None]), embedding=x, input=x)
+    return words, attend(x[None], x[None], x[None]).recording(embedding=x, input=x)
 
 
 def _heatmaps_self_attention(_: int) -> tuple[tuple[str, ...], Layer]:
     words, x, own = _oceanic()
     w_q, w_k, w_v = (torch.rand(64, size, generator=own)[None] for size in (32, 32, 48))
-    return words, replace(_self_attention(x, w_q, w_k, w_v), embedding=x)
+    return words, _self_attention(x, w_q, w_k, w_v).recording(embedding=x)
 
 
 def _heatmaps_multi_head(_: int) -> tuple[tuple[str, ...], Layer]:
     words, x, own = _oceanic()
     torch.rand(64, 32 + 32 + 48, generator=own)  # the single head was drawn before these four
     w_q, w_k, w_v = (torch.rand(4, size, 64, generator=own).transpose(1, 2) for size in (32, 32, 48))
-    return words, replace(_self_attention(x, w_q, w_k, w_v), embedding=x)
+    return words, _self_attention(x, w_q, w_k, w_v).recording(embedding=x)
 
 
 def _oceanic() -> tuple[tuple[str, ...], Tensor, Generator]:
@@ -66,18 +67,8 @@ def _oceanic() -> tuple[tuple[str, ...], Tensor, Generator]:
 
 def _averaging_trick(sequence: int) -> tuple[tuple[str, ...], Layer]:
     x = torch.randn(4, 8, 2, generator=_generator(42))[sequence]
-    mask, scores = masks.causal(8, 8), torch.zeros(1, 8, 8)
-    masked_scores = mask_scores(scores, mask)
-    weights = softmax_weights(masked_scores)
-    return _numbered(8), Layer(
-        input=x,
-        value=x[None],
-        scores=scores,
-        masked_scores=masked_scores,
-        weights=weights,
-        head_output=mix_values(weights, x[None]),
-        mask=mask,
-    )
+    recorded = {"input": x, "value": x[None], "scores": torch.zeros(1, 8, 8)}
+    return _numbered(8), Layer(recorded=recorded, formula=Formula(divisor=None, mask=Mask("causal")))
 
 
 def _averaging_self_attention(sequence: int) -> tuple[tuple[str, ...], Layer]:
@@ -85,7 +76,7 @@ def _averaging_self_attention(sequence: int) -> tuple[tuple[str, ...], Layer]:
     torch.randn(4, 8, 2, generator=own)  # the x of the averages was drawn before this one
     x = torch.randn(4, 8, 32, generator=own)[sequence]
     w_k, w_q, w_v = (_linear(32, 16, own)[None] for _ in range(3))  # the notebook draws key first
-    return _numbered(8), _self_attention(x, w_q, w_k, w_v, mask=masks.causal(8, 8))
+    return _numbered(8), _self_attention(x, w_q, w_k, w_v, mask=Mask("causal"))
 
 
 # -- 3: numpy, after https://machinelearningmastery.com/the-attention-mechanism-from-scratch/ ------
@@ -96,7 +87,7 @@ def _numpy(_: int) -> tuple[tuple[str, ...], Layer]:
     w_q, w_k, w_v = (torch.from_numpy(own.randint(3, size=(1, 3, 3))).double() for _ in range(3))
     x = torch.tensor([[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 1]], dtype=torch.float64)
     words = tuple(f"word {i}" for i in range(1, 5))
-    return words, replace(_self_attention(x, w_q, w_k, w_v), embedding=x)
+    return words, _self_attention(x, w_q, w_k, w_v).recording(embedding=x)
 
 
 # -- 4: multi-head, after https://medium.com/@hunter-j-phillips/multi-head-attention-7924371d477a --
@@ -111,7 +102,7 @@ def _multi_head(sequence: int) -> tuple[tuple[str, ...], Layer]:
     w_q, w_k, w_v = (_linear(8, 8, own).reshape(8, 4, 2).transpose(0, 1) for _ in range(3))
     w_o = _linear(8, 8, own).reshape(4, 2, 8)
     layer = _self_attention(embedding + position, w_q, w_k, w_v, w_o=w_o)
-    return tokens, replace(layer, embedding=embedding, position=position)
+    return tokens, layer.recording(embedding=embedding, position=position)
 
 
 # -- 5: a self-attention class --------------------------------------------------------------------
@@ -148,11 +139,12 @@ def _linear(d_in: int, d_out: int, own: Generator) -> Tensor:
 
 
 def _self_attention(
-    x: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor, *, mask: Tensor | None = None, w_o: Tensor | None = None
+    x: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor, *, mask: Mask | None = None, w_o: Tensor | None = None
 ) -> Layer:
     """Attention over the rows of `x`, with the projections that made it."""
-    layer = attend(project(x, w_q), project(x, w_k), project(x, w_v), mask, w_o=w_o)
-    return replace(layer, input=x, w_q=w_q, w_k=w_k, w_v=w_v)
+    formula = Formula(divisor=math.sqrt(w_q.shape[-1]), mask=mask)
+    layer = attend(project(x, w_q), project(x, w_k), project(x, w_v), w_o=w_o, formula=formula)
+    return layer.recording(input=x, w_q=w_q, w_k=w_k, w_v=w_v)
 
 
 def _numbered(n: int) -> tuple[str, ...]:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attention.formula.config import AttentionConfig
 from attention.sources import Snippet, literals
-from attention.sources.snippets import mask_rule, sinusoidal
+from attention.sources.snippets import sinusoidal
 
 if TYPE_CHECKING:
     from attention.formula.trace import Trace
@@ -97,7 +96,6 @@ def snippet(name: str, sequence: int, trace: Trace) -> Snippet:
     cleaned = [literals.text(sentence.lower().rstrip("!.?")) for sentence in SENTENCES]
     sentences = "\n".join(literals.filled("sentences = [", cleaned, "]"))
     lines = "\n".join(_LINES[name]).format(sequence=sequence, sentences=sentences).split("\n")
-    hidden = trace.layers[0].mask is not None
     title = Notebook(name).title.replace("ᵀ", "^T")  # the program is ASCII, for any editor
     about = f'the notebook "{title}"' + (f", sequence {sequence}" if sequence else "")
-    return Snippet(about, tuple(lines), mask_rule(AttentionConfig(mask="causal")) if hidden else "")
+    return Snippet(about, tuple(lines))

@@ -57,7 +57,7 @@ def row(
             {**_whole("d_model", "d_model", "How many numbers stand for one token."), "offered": WIDTHS},
             _whole("seed", "Seed", "Another seed draws other random weights; the same seed always the same ones."),
         ]
-    if layer is not None and layer.weights is not None:
+    if layer is not None and layer.has("weights"):
         drawn.append(_choice("colors", "Colours", COLORS, "Of the weights. Fixed: from 0 to 1, so that maps compare. Stretched: to the largest there is. Log: small weights are told apart too."))  # fmt: skip
     wanted = [names for names in (left_open(), only) if names is not None]
     return [
@@ -76,17 +76,17 @@ def strip(layer: Layer, chosen: str, view: str, overview: tuple[str, ...]) -> li
     at_once = view == VIEWS[0] and chosen in overview
     drawn: list[dict[str, Any]] = []
     if overview:
-        symbols = " ".join(step.symbol for step, _ in layer if step.name in overview)
+        symbols = " ".join(step.symbol for step in layer.steps if step.name in overview)
         step = next((one for one in (chosen, DEFAULTS["step"]) if one in overview), overview[0])
         drawn.append({
             "name": "overview", "symbol": symbols, "shape": "overview", "help": f"{', '.join(overview)} side by side.",
             "chosen": at_once, "view": VIEWS[0], "step": step,
         })  # fmt: skip
-    for step, tensor in layer:
+    for step in layer.steps:
         drawn.append({
-            "name": step.name, "symbol": step.symbol, "shape": "×".join(map(str, tensor.shape)),
-            "sums": tables.row_sums(tensor) if step.kind == "probability" else "",
-            "help": f"{step.symbol} = {layer.formula(step)}, [{' '.join(step.axes)}]",
+            "name": step.name, "symbol": step.symbol, "shape": "×".join(map(str, layer.shape(step.name))),
+            "sums": tables.row_sums(layer.facts(step.name)) if step.kind == "probability" else "",
+            "help": f"{step.symbol} = {layer.formula_of(step)}, [{' '.join(step.axes)}]",
             "chosen": step.name == chosen and not at_once,
             **({"view": VIEWS[1]} if overview else {}),
         })  # fmt: skip
@@ -96,12 +96,12 @@ def strip(layer: Layer, chosen: str, view: str, overview: tuple[str, ...]) -> li
 def line(trace: Trace, index: int, cell: Cell) -> dict[str, Any]:
     """One cell and its arithmetic, in one line: whose it is, the number, how it was made, and the cells it came from."""
     explanation = explain(trace, cell.step, index, cell.head, cell.row, cell.column)
-    rows, columns = trace.layer(index)[cell.step].shape[-2:]
-    names = tables.names(trace, cell)
+    rows, columns = trace.layer(index).shape(cell.step)[-2:]
+    names = tables.names(trace.layer(index), cell)
     sides = zip(("q", "k"), names, (cell.row, cell.column), (rows, columns), strict=True)
     return {
         "step": cell.step,
-        "steps": [step.name for step, _ in trace.layer(index)],
+        "steps": [step.name for step in trace.layer(index).steps],
         "at": {"step": cell.step, "row": cell.row, "column": cell.column},
         "sides": [{"name": key, "axis": axis, "token": token, "value": at, "high": size - 1} for key, (axis, token), at, size in sides],
         "shown": explanation.shown, "sign": explanation.sign, "short": explanation.short,

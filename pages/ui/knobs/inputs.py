@@ -206,9 +206,9 @@ def chosen_cell(notes: Notes, layer: Layer) -> Cell:
     """The address of one number: step, head, row and column."""
     knobs = Knobs(notes, DEFAULTS)
     _read().update(("step", "head", "q", "k"))
-    names = [step.name for step, _ in layer]
+    names = [step.name for step in layer.steps]
     step = knobs.one_of("step", names, DEFAULTS["step"] if DEFAULTS["step"] in names else names[-1])
-    rows, columns = layer[step].shape[-2:]
+    rows, columns = layer.shape(step)[-2:]
     head = knobs.number("head", 0, layer.n_heads - 1)
     return Cell(step, head, knobs.number("q", 0, rows - 1), knobs.number("k", 0, columns - 1))
 
@@ -225,7 +225,7 @@ def choose(cell: Cell, layer: Layer | None = None) -> None:
     """
     row, column = cell.row, cell.column
     if layer is not None:
-        rows, columns = layer[cell.step].shape[-2:]
+        rows, columns = layer.shape(cell.step)[-2:]
         row, column = min(row, rows - 1), min(column, columns - 1)
     _set({"step": cell.step, "head": cell.head, "q": row, "k": column})
 
@@ -283,9 +283,9 @@ def config_now(config: AttentionConfig, random: bool) -> AttentionConfig:
 
 def cell_now(layer: Layer) -> Cell:
     """The chosen cell as it was last clicked."""
-    names = [one.name for one, _ in layer]
+    names = [one.name for one in layer.steps]
     step = now("step") if now("step") in names else names[-1]
-    rows, columns = layer[step].shape[-2:]
+    rows, columns = layer.shape(step)[-2:]
     head, row, column = (
         max(0, min(now(key), size - 1)) for key, size in (("head", layer.n_heads), ("q", rows), ("k", columns))
     )

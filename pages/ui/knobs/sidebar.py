@@ -100,9 +100,7 @@ def _typed_text(knobs: Knobs) -> TypedText:
     if identity:
         d_k = d_v = None
     config = AttentionConfig(n_heads=heads, d_k=d_k, d_v=d_v, positions=positions, init=init, dropout=dropout, **above)
-    source = TypedText(text, config, text2, lowercase, MAX_TOKENS, sequence, pad, MAX_TRACE_MB * 2**20)
-    head = peek("head")  # read below the maps' source, which alone knows how many there are
-    return source.showing(int(head) if head.isdecimal() and head.isascii() else 0)
+    return TypedText(text, config, text2, lowercase, MAX_TOKENS, sequence, pad, MAX_TRACE_MB * 2**20)
 
 
 def _sequence(knobs: Knobs, sequences: Sequence[str]) -> int:

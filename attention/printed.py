@@ -9,10 +9,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal, localcontext
+from typing import Literal, TypeAlias
 
 DIGITS = 4
 """Significant digits of a number that is shown alone."""
 
+SHOWN_TERMS = 8
 _MOST_DIGITS = 9  # what tells all numbers of single precision apart
 _LARGE = 1e6  # from here on decimals would say more than single precision knows
 
@@ -143,3 +145,47 @@ def fitting(make: Callable[[int], Printed], value: float, least: int = DIGITS) -
         aim = number(value).value
         unit = Decimal(1).scaleb(aim.adjusted() - DIGITS + 1 if aim.is_finite() and aim else -12)
         return next((one for one in tried if abs(one.printed.value - aim) <= unit), tried[-1])
+
+
+Line: TypeAlias = Callable[[int], Printed]
+"""Arithmetic, given how many digits its numbers have."""
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """How one number came about, before it is known with how many digits it must be printed.
+
+    Attributes:
+        formula: the right-hand side as LaTeX, without numbers.
+        lines: the same with numbers, line by line.
+        shorts: the same in one plain line; the first is taken that is short enough, or the last.
+        words: what happened, in a sentence, with {row} for the row.
+        values: of the last line's parts, in full precision.
+        operation: what joins these: their "sum", or the "quotient" of the first by the second.
+        below: of the summands under the first line's fraction, in full precision.
+        reason: instead of all lines, for a number that nothing was worked out for, such as "0: hidden by the mask".
+    """
+
+    formula: str = ""
+    lines: Sequence[Line] = ()
+    shorts: Sequence[Line] = ()
+    words: str = ""
+    values: Sequence[float] = ()
+    operation: Literal["sum", "quotient"] = "sum"
+    below: Sequence[float] = ()
+    reason: str = ""
+
+    @classmethod
+    def told(cls, words: str, reason: str) -> Arithmetic:
+        """A number that nothing was worked out for."""
+        return cls(words=words, reason=reason)
+
+
+def largest(values: list[float], most: int = SHOWN_TERMS) -> list[int]:
+    """Which of the summands to print: all if they are few, otherwise the `most` largest in their order.
+
+    What is left is never a single one: as a sum it would only hide it.
+    """
+    if len(values) <= most + 1:
+        return list(range(len(values)))
+    return sorted(sorted(range(len(values)), key=lambda i: -abs(values[i]))[:most])

@@ -1,0 +1,205 @@
+"""The formula of a layer as lines of plain torch: from Q, K and V to the output, and nothing but what this layer needs."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from attention.formula.biases import BUCKETS, FARTHEST
+from attention.formula.formula import Formula
+from attention.formula.scores import SCORES
+from attention.formula.shares import SHARES
+from attention.formula.steps import MAP_AXES, Step
+from attention.sources import literals
+
+if TYPE_CHECKING:
+    from attention.formula.layer import Layer
+
+DOT = (
+    "",
+    "def dot(left, right):  # summed in double precision, so that equal words get equal scores",
+    "    return (left.double() @ right.double()).to(left.dtype)",
+    "",
+)
+_ROTATED = (
+    "",
+    "def rotated(rows):  # columns i and i + d_k / 2 are a pair, turned by an angle that grows with the position",
+    "    half, count = rows.shape[-1] // 2, torch.arange(rows.shape[-2], dtype=torch.float64)",
+    "    angle = count[:, None] * {base!r} ** (-torch.arange(0, 2 * half, 2, dtype=torch.float64) / (2 * half))",
+    "    one, other = rows[..., :half].double(), rows[..., half:].double()",
+    "    turned = (one * angle.cos() - other * angle.sin(), other * angle.cos() + one * angle.sin())",
+    "    return torch.cat(turned, dim=-1).to(rows.dtype)",
+    "",
+    "rotated_query, rotated_key = rotated(query), rotated(key)",
+)
+_ALIBI = (
+    "slopes = torch.tensor({slopes}, dtype=torch.float64)[:, None, None]",
+    "bias = (-slopes * (key_pos - query_pos).abs()).to(query.dtype)  # [head query_pos key_pos]",
+)
+_RELATIVE = (
+    "apart, half, near = key_pos - query_pos, {half}, {near}",
+    "far = torch.log(apart.abs().clamp_min(1).float() / near) / math.log({farthest} / near) * (half - near)",
+    "near_or_far = torch.where(apart.abs() < near, apart.abs(), (near + far.long()).clamp_max(half - 1))",
+    "bias = bias_table[(apart > 0).long() * half + near_or_far].permute(2, 0, 1)  # [head query_pos key_pos]",
+)
+_POSITIONS = "query_pos, key_pos = torch.arange(len(tokens))[:, None], torch.arange(len({keys}))"
+
+
+def projections(layer: Layer) -> list[str]:
+    """Lines from x to Q, K and V; they round as the trace has rounded."""
+    lines = list(DOT) if _rounds(layer) and layer.has("key") and layer.has("query") else []
+    if layer.has("w_q"):
+        x2 = "x2" if layer.has("memory") else "x"
+        q, k, v = (
+            product(layer, x, w) + (f" + {b}[:, None]" if layer.has(b) else "")
+            for x, w, b in (("x", "w_q", "b_q"), (x2, "w_k", "b_k"), (x2, "w_v", "b_v"))
+        )
+        lines += [f"query, key, value = {q}, {k}, {v}  # [head query_pos d_k] and so on"]
+    return lines
+
+
+def formula(layer: Layer, keys: str) -> list[str]:
+    """Lines from Q, K and V to the output: one for each step that the layer has and that others make.
+
+    `keys` is the variable that has the tokens attended to. A step before which there is nothing to make it from is the
+    source's own.
+    """
+    lines = _positions(layer, keys)
+    if layer.formula is None:
+        return []
+    last = ""
+    for step in (one for one in layer.steps if one.axes == MAP_AXES):
+        if step.name not in layer.recorded:
+            lines += _step(layer, layer.formula, step, last, keys)
+        last = step.name
+    value = _shared(layer, "value")
+    if last and layer.has("value"):
+        lines += [f"head_output = {last} @ {value}  # [head query_pos d_v]"]
+    if layer.has("output"):
+        bias = " + b_o" if layer.has("b_o") else ""
+        lines += [
+            "# [query_pos d_model], the heads side by side",
+            f"output = head_output.transpose(0, 1).flatten(1) @ w_o.flatten(0, 1){bias}",
+        ]
+    return lines
+
+
+def product(layer: Layer, left: str, right: str) -> str:
+    """A product as the trace has rounded it."""
+    return f"dot({left}, {right})" if _rounds(layer) else f"{left} @ {right}"
+
+
+def _positions(layer: Layer, keys: str) -> list[str]:
+    """The line that numbers queries and keys, where one of the others needs it."""
+    formula = layer.formula
+    by_rule = formula is not None and layer.hides and formula.mask is not None and "_pos" in formula.mask.python()
+    biased = formula is not None and formula.bias in ("alibi", "relative")
+    return [_POSITIONS.format(keys=keys)] if by_rule or biased else []
+
+
+def _step(layer: Layer, formula: Formula, step: Step, last: str, keys: str) -> list[str]:
+    """The lines of one map, made from the one before it."""
+    match step.name:
+        case "scores":
+            return _scores(layer, formula)
+        case "scaled_scores":
+            return _scaled(layer, formula)
+        case "capped_scores":
+            capped = f"{formula.cap!r} * torch.tanh(scaled_scores / {formula.cap!r})"
+            return [
+                f"capped_scores = {capped}" if layer.temperature else f"capped_scores = {formula.cap!r} * {last}.sign()"
+            ]
+        case "biased_scores":
+            return [*_bias(layer, formula), f"biased_scores = {last} + bias"]
+        case "masked_scores" if layer.hides:
+            return [*_mask(layer, formula, keys), f"masked_scores = {last}.masked_fill(~mask, -math.inf)"]
+        case "masked_scores":
+            return [f"masked_scores = {last}  # nothing is hidden"]
+        case "weights":
+            return _weights(layer, formula)
+        case _:
+            return [
+                f'dropout, luck = {formula.dropout!r}, torch.rand(weights.shape, generator=generator("dropout"))',
+                "dropped_weights = torch.where(luck >= dropout, weights / (1 - dropout), 0)",
+            ]
+
+
+def _scores(layer: Layer, formula: Formula) -> list[str]:
+    lines = [line.format(base=formula.rotary) for line in _ROTATED] if formula.rotary else []
+    query, key = ("rotated_query", "rotated_key") if formula.rotary else ("query", "key")
+    key = _shared(layer, key)
+    if formula.score == "dot":
+        return [*lines, f"scores = {product(layer, query, f'{key}.mT')}  # [head query_pos key_pos]"]
+    made = "\n".join(SCORES[formula.score].python())
+    if (query, key) != ("query", "key"):
+        lines += [f"compared_query, compared_key = {query}, {key}"]
+        made = made.replace("(query, key)", "(compared_query, compared_key)").replace(
+            "query.double", "compared_query.double"
+        )
+        made = made.replace("key.double", "compared_key.double")
+    return [*lines, *made.split("\n")]
+
+
+def _shared(layer: Layer, name: str) -> str:
+    """Keys or values as all heads of the queries see them."""
+    group = layer.n_heads // len(layer[name]) if layer.has(name) else 1
+    return name if group == 1 else f"{name}.repeat_interleave({group}, dim=0)"
+
+
+def _scaled(layer: Layer, formula: Formula) -> list[str]:
+    """Lines that divide the scores by root of d_k and temperature, as far as they change anything."""
+    lines, factors, d_k = [], [], layer.sizes.get("d_k", 0)
+    if layer.has("query") and formula.divisor == math.sqrt(d_k):
+        factors += ["math.sqrt(query.shape[-1])"]  # root of d_k
+    elif formula.divisor != 1:
+        factors += [repr(formula.divisor)]
+    if layer.temperature not in (0, 1):
+        lines += ["temperature = math.inf" if math.isinf(layer.temperature) else f"temperature = {layer.temperature!r}"]
+        factors += ["temperature"]
+    if not factors:
+        return ["scaled_scores = scores  # not scaled"]
+    divided = factors[0] if len(factors) == 1 else f"({' * '.join(factors)})"
+    return [*lines, f"scaled_scores = scores / {divided}"]
+
+
+def _bias(layer: Layer, formula: Formula) -> list[str]:
+    if formula.bias == "alibi":
+        from attention.formula.biases import slopes
+
+        return [line.format(slopes=slopes(layer.n_heads).tolist()) for line in _ALIBI]
+    if formula.bias == "relative":
+        sizes = {"half": BUCKETS // 2, "near": BUCKETS // 4, "farthest": FARTHEST}
+        return [line.format(**sizes) for line in _RELATIVE]
+    return []
+
+
+def _weights(layer: Layer, formula: Formula) -> list[str]:
+    """Lines from masked scores to weights: the way this layer shares out, or the softmax's limit where the temperature is 0."""
+    lines = list(SHARES[formula.share].python("masked_scores"))
+    if layer.temperature == 0 and not formula.cap:
+        lines = [
+            "# temperature 0: the highest score takes all, equal ones share it",
+            "shares = (masked_scores == masked_scores.amax(dim=-1, keepdim=True)).to(masked_scores.dtype)",
+            "weights = shares / shares.sum(dim=-1, keepdim=True)",
+        ]
+    if layer.has("mask") and not bool(layer["mask"].any(dim=-1).all()):
+        lines += ["weights = weights.masked_fill(~mask, 0)  # a query that sees no key takes nothing"]
+    return lines
+
+
+def _mask(layer: Layer, formula: Formula, keys: str) -> list[str]:
+    """Lines that make the mask: by its rule, or cell by cell."""
+    rule = formula.mask.python() if formula.mask is not None else ""
+    if not rule:
+        return literals.mask(layer["mask"].numpy())
+    lines = [f"mask = {rule}  # [query_pos key_pos], True = may attend"]
+    if formula.mask is not None and formula.mask.real is not None:
+        lines = [f'real = torch.tensor([token != "" for token in {keys}])  # an empty token is padding', *lines]
+    return lines
+
+
+def _rounds(layer: Layer) -> bool:
+    """Whether the trace is in less than double precision, so that sums in double are rounded."""
+    import torch
+
+    return layer.has("value") and layer["value"].dtype != torch.float64

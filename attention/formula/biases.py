@@ -1,0 +1,79 @@
+"""What is added to the scores of each pair of positions: one entry for each way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attention.formula.layer import Layer
+
+BUCKETS, FARTHEST = 32, 128  # as in T5: how many distances are told apart, and from where on they are one
+
+
+class Bias(NamedTuple):
+    """One way to add to the scores: its numbers for some heads and queries of a layer, and what it is in words."""
+
+    bias: Callable[[Layer, slice, slice], Tensor]
+    words: str
+
+
+def slopes(n_heads: int) -> Tensor:
+    """How much each head takes off a score for each position of distance, [head]: 2^(−8/n), 2^(−16/n), … 2^(−8).
+
+    Where n is no power of two: those of the next smaller one, then every second of the next larger one.
+    Source: Press et al. 2022, "Train Short, Test Long", section 3 and the code that belongs to it.
+    """
+    import torch
+
+    power = 2 ** math.floor(math.log2(n_heads))
+    first = [2 ** (-8 * (head + 1) / power) for head in range(power)]
+    more = [2 ** (-4 * (head + 1) / power) for head in range(0, 2 * (n_heads - power), 2)]
+    return torch.tensor(first + more, dtype=torch.float64)
+
+
+def bucket(distance: Tensor) -> Tensor:
+    """The group of each distance key_pos − query_pos: near ones each by itself, far ones together, keys after the query in the upper half.
+
+    Source: Raffel et al. 2020, "T5", section 2.1; bidirectional, as in its encoder.
+    """
+    import torch
+
+    half = BUCKETS // 2
+    near = half // 2
+    apart = distance.abs()
+    # In single precision, as T5 itself: at the edge of a group it decides.
+    far = near + (torch.log(apart.clamp_min(1).float() / near) / math.log(FARTHEST / near) * (half - near)).long()
+    return (distance > 0).long() * half + torch.where(apart < near, apart, far.clamp_max(half - 1))
+
+
+def distances(layer: Layer, rows: slice) -> Tensor:
+    """key_pos − query_pos of some queries, [query_pos key_pos]."""
+    import torch
+
+    return torch.arange(layer.sizes["key_pos"]) - torch.arange(layer.sizes["query_pos"])[rows, None]
+
+
+def _alibi(layer: Layer, heads: slice, rows: slice) -> Tensor:
+    dtype = layer["query"].dtype
+    return (-slopes(layer.n_heads)[heads, None, None] * distances(layer, rows).abs()).to(dtype)
+
+
+def _relative(layer: Layer, heads: slice, rows: slice) -> Tensor:
+    table = layer["bias_table"]
+    return table[bucket(distances(layer, rows))][..., heads].permute(2, 0, 1)
+
+
+def _given(layer: Layer, heads: slice, rows: slice) -> Tensor:
+    return layer["bias"][heads, rows]
+
+
+BIASES: dict[str, Bias] = {
+    "alibi": Bias(_alibi, "so much of this head's slope for each position between them"),
+    "relative": Bias(_relative, "what this head's table has for this distance"),
+    "given": Bias(_given, "as it was given"),
+}
+"""Every way to add to the scores, by its name in a `Formula`."""

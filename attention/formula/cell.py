@@ -1,0 +1,15 @@
+"""The address of one number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The address of one number: step, head, row and column, from zero."""
+
+    step: str
+    head: int
+    row: int
+    column: int

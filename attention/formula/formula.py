@@ -1,0 +1,66 @@
+"""Everything after Q and K as a value: what a knob turns, and what makes the steps from the scores on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from attention.formula.mask import Mask
+from attention.formula.steps import STEPS, Step
+
+if TYPE_CHECKING:
+    from attention.formula.config import AttentionConfig
+
+
+@dataclass(frozen=True)
+class Formula:
+    """How weights come from queries and keys. A field that is None, 0 or empty takes its step out of the formula.
+
+    Attributes:
+        score: how a query is compared with a key, one of `attention.formula.scores.SCORES`.
+        rotary: the base of the angles by which queries and keys are turned (RoPE).
+        divisor: of the scores; None where a source divides by nothing and has no such step.
+        temperature: 0 to infinity, times the divisor; 0 is argmax, infinity is uniform over the visible keys.
+        cap: what no score goes beyond: cap · tanh(score / cap).
+        bias: what is added to the scores, one of `attention.formula.biases.BIASES`.
+        share: how weights come from scores, one of `attention.formula.shares.SHARES`; empty where the scores themselves mix
+            the values.
+        mask: which keys a query may attend to; None where the source has its mask recorded, or none.
+        dropout: the share of the weights that is dropped.
+        seed: of what is drawn for it.
+    """
+
+    score: str = "dot"
+    rotary: float | None = None
+    divisor: float | None = 1.0
+    temperature: float = 1.0
+    cap: float | None = None
+    bias: str = ""
+    share: str = "softmax"
+    mask: Mask | None = None
+    dropout: float = 0.0
+    seed: int = 0
+
+    def has(self, step: Step) -> bool:
+        """Whether it has this step, given that there are scores."""
+        return not step.when or bool(getattr(self, step.when))
+
+    def knobs(self, step: Step) -> tuple[object, ...]:
+        """Those of its fields on which a step depends: its own and those of the steps before it."""
+        return tuple(getattr(self, name) for one in STEPS[: STEPS.index(step) + 1] for name in one.knobs)
+
+    def turned(self, config: AttentionConfig, d_k: int) -> Formula:
+        """The formula with the knobs after the scores as `config` has them; padding stays padding."""
+        from attention.formula.scores import SCORES
+
+        real = None if self.mask is None else self.mask.real
+        return replace(
+            self,
+            divisor=self.divisor and (SCORES[self.score].divisor(d_k) if config.scaled else 1.0),
+            temperature=float(config.temperature),
+            cap=config.cap,
+            share=self.share and config.share,
+            mask=replace(config.hiding, real=real),
+            dropout=config.dropout,
+            seed=config.seed,
+        )

@@ -1,0 +1,339 @@
+"""One attention layer: what its source recorded, and the formula that makes the rest when it is looked at."""
+
+from __future__ import annotations
+
+import re
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import count
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from attention.errors import MissingError, ShapeError
+from attention.formula import kept
+from attention.formula.facts import Facts, Survey
+from attention.formula.formula import Formula
+from attention.formula.steps import HEAD_AXES, MAP_AXES, PARAMETERS, STEPS, Factor, Parameter, Step, find_step
+
+if TYPE_CHECKING:  # torch takes more than a second to import; a page must open before that
+    from torch import Tensor
+
+    from attention.formula.config import AttentionConfig
+
+_DECLARED: dict[str, Step | Parameter] = {step.name: step for step in STEPS} | {one.name: one for one in PARAMETERS}
+_numbers = count()
+T = TypeVar("T")
+
+
+class Recorded(dict[str, "Tensor"]):
+    """The tensors that a source kept, with a number that nothing else ever has: what is made of them is kept under it."""
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        super().__init__(tensors)
+        self.number = next(_numbers)
+        weakref.finalize(self, kept.gone, self.number)
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """One attention layer: the tensors its source recorded, and the formula that makes the steps after them.
+
+    ``layer.weights`` is the whole tensor of a step or parameter, None where the layer does not have it; ``layer["weights"]``
+    the same, in words where it is missing; ``layer.matrix("weights", head)`` one head's, made when it is looked at and kept
+    in `attention.formula.kept`. Iterating gives (step, tensor) for the steps there are, in the order of the formula.
+
+    Attributes:
+        name: what it is called where there are several kinds, such as "decoder 2".
+        tokens: those that attend, by query_pos; `key_tokens` those attended to, by key_pos.
+        recorded: tensors by the name of their step or parameter.
+        formula: what makes the steps that are not recorded; None: there are no others.
+        whole: whether the query × key matrices are made for all heads at once, and kept so; of a long text one by one.
+
+    Raises:
+        ShapeError: a tensor has the wrong number of axes, or one axis has two sizes.
+    """
+
+    name: str = ""
+    tokens: tuple[str, ...] = ()
+    key_tokens: tuple[str, ...] = ()
+    recorded: Mapping[str, Tensor] = field(default_factory=dict)
+    formula: Formula | None = None
+    whole: bool = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.recorded, Recorded):
+            there = {name: self.recorded[name] for name in _DECLARED if self.recorded.get(name) is not None}
+            object.__setattr__(self, "recorded", Recorded(there))
+        if not self.key_tokens:
+            object.__setattr__(self, "key_tokens", self.tokens)
+        _ = self.sizes  # says what does not fit, before torch does
+
+    def __getattr__(self, name: str) -> Tensor | None:
+        if name not in _DECLARED:
+            raise AttributeError(name)
+        return self._tensor(name) if self.has(name) else None
+
+    def __iter__(self) -> Iterator[tuple[Step, Tensor]]:
+        for step in self.steps:
+            yield step, self._tensor(step.name)
+
+    def __getitem__(self, name: str) -> Tensor:
+        """The tensor of the step or parameter called `name`, of all heads.
+
+        Raises:
+            MissingError: there is no such step, or this source could not record it.
+        """
+        if name not in _DECLARED:
+            find_step(name)
+        self._check(name)
+        return self._tensor(name)
+
+    # -- what there is ------------------------------------------------------------------------
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps that this layer has, in the order of the formula; nothing is worked out."""
+        return tuple(step for step in STEPS if self.has(step.name))
+
+    def has(self, name: str) -> bool:
+        """Whether the layer has a step or parameter; nothing is worked out."""
+        if name in self.recorded:
+            return True
+        formula, there = self.formula, self.recorded
+        if formula is None:
+            return False
+        if name == "mask":
+            return formula.mask is not None
+        if name == "bias":
+            return bool(formula.bias)
+        step = _DECLARED[name]
+        if not isinstance(step, Step) or step.how == "given" or not formula.has(step):
+            return False
+        match name:
+            case "rotated_query" | "rotated_key":
+                return name.removeprefix("rotated_") in there
+            case "scores":
+                return "query" in there and "key" in there
+            case "output":
+                return "w_o" in there and self.has("head_output")
+            case "head_output":
+                return "value" in there and self.has("scores")
+            case _:
+                return step.axes == MAP_AXES and self.has("scores")
+
+    def without(self, *names: str) -> Layer:
+        """The layer without some of what is recorded."""
+        return replace(self, recorded={name: one for name, one in self.recorded.items() if name not in names})
+
+    def recording(self, **tensors: Tensor | None) -> Layer:
+        """The layer with more tensors recorded; None for one that it shall not have."""
+        there = {**self.recorded, **tensors}
+        return replace(self, recorded={name: tensor for name, tensor in there.items() if tensor is not None})
+
+    def turned(self, config: AttentionConfig) -> Layer:
+        """The layer with the knobs after the scores as `config` has them; itself where there is no formula."""
+        if self.formula is None:
+            return self
+        return replace(self, formula=self.formula.turned(config, self.sizes.get("d_k", 1)))
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """How long each axis is, by its name; only the axes of what this layer has.
+
+        Raises:
+            ShapeError: as for the layer.
+        """
+        seen: dict[str, tuple[int, str]] = {}
+        for axis, there in (("query_pos", self.tokens), ("key_pos", self.key_tokens)):
+            if there:
+                seen[axis] = len(there), "tokens"
+        for name, tensor in self.recorded.items():
+            axes = _DECLARED[name].axes
+            if tensor.ndim != len(axes):
+                raise ShapeError(
+                    f"{name} has the axes [{' '.join(axes)}]; got the shape {list(tensor.shape)}: give it {len(axes)} axes."
+                )
+            for axis, size in zip(axes, tensor.shape, strict=True):
+                first_size, first_name = seen.setdefault(axis, (size, name))
+                if size == first_size:
+                    continue
+                if first_name == "tokens":
+                    raise ShapeError(
+                        f"{axis} is {size} in {name} but there are {first_size} tokens: give one token per {axis}."
+                    )
+                raise ShapeError(
+                    f"{axis} is {first_size} in {first_name} but {size} in {name}: one axis has one size in a layer."
+                )
+        sizes = {axis: size for axis, (size, _) in seen.items()}
+        heads, shared = sizes.get("head"), sizes.get("kv_head")
+        if heads and shared and heads % shared:
+            raise ShapeError(
+                f"query heads share the heads of keys in equal groups; got {heads} of query and {shared} of key: "
+                f"{shared} must divide {heads}."
+            )
+        if self.formula is not None and heads is None and shared is not None:
+            sizes["head"] = shared
+        return sizes
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a step or parameter; nothing is worked out.
+
+        Raises:
+            MissingError: as for ``layer[name]``.
+        """
+        self._check(name)
+        if name in self.recorded:
+            return tuple(self.recorded[name].shape)
+        return tuple(self.sizes[axis] for axis in _DECLARED[name].axes)
+
+    @property
+    def n_heads(self) -> int:
+        """The number of heads, 1 where no step has any."""
+        return self.sizes.get("head", self.sizes.get("kv_head", 1))
+
+    @property
+    def nbytes(self) -> int:
+        """The memory of what is recorded, in bytes; what two tensors share counts once."""
+        storages = {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in self.recorded.values()}
+        return sum(storages.values())
+
+    def labels_of(self, axis: str) -> tuple[str, ...] | None:
+        """The tokens along an axis, or None for an axis that is only numbered (d_model, head, …)."""
+        return {"query_pos": self.tokens, "key_pos": self.key_tokens}.get(axis) or None
+
+    # -- the numbers --------------------------------------------------------------------------
+
+    def matrix(self, name: str, head: int = 0) -> Tensor:
+        """One head's matrix of a step or parameter, [row_axis column_axis]; what has no heads ignores `head`.
+
+        Keys and values that several query heads share are found by the number of any of these.
+
+        Raises:
+            MissingError: there is no such step or head.
+        """
+        self._check(name)
+        axes = _DECLARED[name].axes
+        if axes[0] not in HEAD_AXES:
+            return self._tensor(name)
+        if not 0 <= head < self.n_heads:
+            raise MissingError(f"heads count from 0 to {self.n_heads - 1}; got {head}: choose one of these.")
+        if name in self.recorded or name == "head_output" or self.whole:
+            return self._tensor(name)[head // (self.n_heads // self.sizes[axes[0]])]
+        return self._made(name, head)
+
+    def facts(self, name: str) -> Facts:
+        """What is said of a step in all heads, whichever of them are looked at.
+
+        Raises:
+            MissingError: as for ``layer[name]``.
+        """
+        self._check(name)
+        step = find_step(name)
+        if self.whole or name in self.recorded or step.axes != MAP_AXES:
+            return self._once(("facts", name), step, lambda: Facts.of(step, self._tensor(name)))
+        return self._survey().facts[name]
+
+    def ends(self, name: str) -> tuple[float, float] | None:
+        """The smallest and the largest finite number of a step in all heads; None where it has none.
+
+        Raises:
+            MissingError: as for ``layer[name]``.
+        """
+        low, high, *_ = self.facts(name)
+        return None if low is None or high is None else (low, high)
+
+    @cached_property
+    def temperature(self) -> float:
+        """The formula's temperature; 0 where it is so small that a quotient overflows: in these numbers it is 0."""
+        from attention.formula.making import overflows
+
+        if self.formula is None:
+            return 1.0
+        return 0.0 if overflows(self, self.formula) else self.formula.temperature
+
+    @property
+    def divisor(self) -> float:
+        """What the scores are divided by, before the temperature; 1 where they are not."""
+        return (self.formula and self.formula.divisor) or 1.0
+
+    @property
+    def dropout(self) -> float:
+        """The share of the weights that is dropped."""
+        return self.formula.dropout if self.formula else 0.0
+
+    @property
+    def hides(self) -> bool:
+        """Whether the mask hides anything."""
+        return self.has("mask") and not bool(self["mask"].all())
+
+    def _check(self, name: str) -> None:
+        if not self.has(find_step(name).name if name not in _DECLARED else name):
+            raise MissingError(
+                f"this source has no {name}; it has {', '.join(s.name for s in self.steps)}: choose one of these."
+            )
+
+    def _tensor(self, name: str) -> Tensor:
+        """The whole tensor of what the layer has."""
+        if name in self.recorded:
+            return self.recorded[name]
+        return self._made(name, None)
+
+    def _made(self, name: str, head: int | None) -> Tensor:
+        """A step that is not recorded, made from those before it: of one head [row column], or of all."""
+        from attention.formula import making
+
+        assert self.formula is not None  # `has` has looked
+        if name in ("mask", "bias"):
+            knobs = getattr(self.formula, name)
+            return kept.matrix(self.number, (name, head), knobs, lambda: making.made(self, name, head))
+        step = find_step(name)
+        if name == "head_output" and not self.whole:
+            return self._survey().head_output
+        return self._once((name, head), step, lambda: making.made(self, name, head))
+
+    def _survey(self) -> Survey:
+        """The facts of all maps and the outputs of all heads, each head made some queries at a time and forgotten."""
+        from attention.formula import making
+
+        return self._once("survey", find_step("head_output"), lambda: making.survey(self))
+
+    @property
+    def number(self) -> int:
+        """That of its recorded tensors, which nothing else ever has."""
+        assert isinstance(self.recorded, Recorded)  # __post_init__ has made it one
+        return self.recorded.number
+
+    def _once(self, place: Any, step: Step, make: Callable[[], T]) -> T:
+        return kept.matrix(self.number, place, self.formula and self.formula.knobs(step), make)
+
+    # -- what is said of a step ---------------------------------------------------------------
+
+    def factors(self, step: Step) -> list[tuple[Factor, str]]:
+        """The factors of a step that this layer has, each with the name of the step or parameter."""
+        there = ((one, next((name for name in one.names if self.has(name)), "")) for one in step.of)
+        return [(factor, name) for factor, name in there if name]
+
+    def formula_of(self, step: Step) -> str:
+        """The step's formula as this layer has it: D V where weights are dropped, X₂ W_K across two texts, another score."""
+        formula = self._said(step)
+        for factor, there in self.factors(step):
+            for name in {*factor.names} - {there}:
+                symbol = rf"(?<!\w){re.escape(find_step(name).symbol)}(?![A-Za-z0-9_′₂])"
+                formula = re.sub(symbol, find_step(there).symbol, formula)
+        biased = self.has(f"b_{step.name[0]}") if step.name in ("query", "key", "value", "output") else False
+        return f"{formula} + b_{step.symbol}" if biased else formula
+
+    def _said(self, step: Step) -> str:
+        from attention.formula.scores import SCORES
+        from attention.formula.shares import SHARES
+
+        if self.formula is None:
+            return step.formula
+        if step.name == "scores":
+            return SCORES[self.formula.score].formula
+        if step.name == "scaled_scores":
+            return SCORES[self.formula.score].scaled
+        if step.name == "weights" and self.formula.share:
+            return SHARES[self.formula.share].formula
+        return step.formula

@@ -1,0 +1,197 @@
+"""The steps of a layer that it has not recorded, made when they are looked at: all heads or one, all queries or some."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from attention.formula import kept, positions, seeds
+from attention.formula.biases import BIASES
+from attention.formula.facts import Facts, Survey
+from attention.formula.formula import Formula
+from attention.formula.functions import (
+    cap_scores,
+    drop_weights,
+    mask_scores,
+    mix_values,
+    project_output,
+    scale_scores,
+)
+from attention.formula.scores import ROWS, SCORES
+from attention.formula.shares import SHARES
+from attention.formula.steps import MAP_AXES, Step, find_step
+
+if TYPE_CHECKING:
+    from attention.formula.layer import Layer
+
+_ALL = slice(None)
+
+
+def made(layer: Layer, name: str, head: int | None) -> Tensor:
+    """A step that the layer has not recorded, of one head [row column] or of all."""
+    formula, heads = _formula(layer), _ALL if head is None else slice(head, head + 1)
+    if name == "mask":
+        assert formula.mask is not None
+        return formula.mask.build(layer.sizes["query_pos"], layer.sizes["key_pos"])
+    if name == "output":
+        return project_output(layer["head_output"], layer["w_o"], layer.recorded.get("b_o"))
+    if name == "head_output":
+        return mix_values(layer[_maps(layer)[-1].name], _of_queries(layer, layer["value"], _ALL))
+    if name.startswith("rotated_"):
+        whole = positions.rotated(layer[name.removeprefix("rotated_")], formula.rotary or positions.BASE)
+    elif name == "bias":
+        whole = BIASES[formula.bias].bias(layer, heads, _ALL)
+    else:
+        step, maps = find_step(name), _maps(layer)
+        at = maps.index(step)
+        before = None
+        if at:
+            before = layer[maps[at - 1].name] if head is None else layer.matrix(maps[at - 1].name, head)[None]
+        whole = _MADE[step.name](layer, before, heads, _ALL)
+    return whole if head is None else whole[0]
+
+
+def survey(layer: Layer) -> Survey:
+    """The facts of all maps of all heads, and their outputs: every head some queries at a time, and nothing kept of them."""
+    maps, value = _maps(layer), layer["value"]
+    facts: dict[str, Facts] = {}
+    outputs = []
+    for head in range(layer.n_heads):
+        heads, rows = slice(head, head + 1), []
+        for at in range(0, layer.sizes["query_pos"], ROWS):
+            known = None
+            for step in maps:
+                known = _block(layer, step, known, heads, slice(at, at + ROWS))
+                found = Facts.of(step, known)
+                facts[step.name] = facts[step.name].and_(found) if step.name in facts else found
+            assert known is not None
+            rows.append(mix_values(known, _of_queries(layer, value, heads))[0])
+        outputs.append(torch.cat(rows))
+    return Survey(facts, torch.stack(outputs))
+
+
+def overflows(layer: Layer, formula: Formula) -> bool:
+    """Whether scores that are finite become infinite when they are divided."""
+    divisor, temperature = formula.divisor or 1.0, formula.temperature
+    if temperature == 0 or divisor * temperature >= 1:
+        return False  # a division by so much shrinks, and nobody needs to look
+    scores = layer["scores"] if layer.whole or not layer.has("query") else layer.matrix("scores")
+    if (
+        layer.has("query") and not layer.whole
+    ):  # no score is larger than the lengths of its query and its key, multiplied
+        scores = (layer["query"].norm(dim=-1).amax() * layer["key"].norm(dim=-1).amax()).flatten()
+    finite = bool(torch.isfinite(scores).all())
+    return finite and not bool(torch.isfinite(scale_scores(scores, divisor, temperature)).all())
+
+
+def _formula(layer: Layer) -> Formula:
+    assert layer.formula is not None  # the layer has looked
+    return layer.formula
+
+
+def _maps(layer: Layer) -> list[Step]:
+    """The maps of a layer in their order, each made from the one before it; the last mixes the values."""
+    return [step for step in layer.steps if step.axes == MAP_AXES]
+
+
+def _of_queries(layer: Layer, tensor: Tensor, heads: slice) -> Tensor:
+    """Keys or values [kv_head …] as the `heads` of the queries see them: of several heads that share one, each the same."""
+    group = layer.n_heads // len(tensor)
+    return tensor[heads] if group == 1 else tensor[torch.arange(layer.n_heads)[heads] // group]
+
+
+def _block(layer: Layer, step: Step, before: Tensor | None, heads: slice, rows: slice) -> Tensor:
+    """One map of some heads and some queries, from the same block of the map before it: [head query_pos key_pos]."""
+    if step.name in layer.recorded:
+        return layer.recorded[step.name][heads, rows]
+    return _MADE[step.name](layer, before, heads, rows)
+
+
+def _scores(layer: Layer, _: Tensor | None, heads: slice, rows: slice) -> Tensor:
+    names = ("rotated_query", "rotated_key") if _formula(layer).rotary else ("query", "key")
+    query, key = (layer[name] for name in names)
+    score = SCORES[_formula(layer).score]
+    own = layer[score.parameter][heads] if score.parameter else None
+    return score.scores(query[heads, rows], _of_queries(layer, key, heads), own)
+
+
+def _scaled_scores(layer: Layer, before: Tensor | None, heads: slice, rows: slice) -> Tensor:
+    assert before is not None
+    return scale_scores(before, _formula(layer).divisor or 1.0, layer.temperature)
+
+
+def _capped_scores(layer: Layer, before: Tensor | None, heads: slice, rows: slice) -> Tensor:
+    assert before is not None
+    return cap_scores(before, _formula(layer).cap or 1.0, layer.temperature)
+
+
+def _biased_scores(layer: Layer, before: Tensor | None, heads: slice, rows: slice) -> Tensor:
+    assert before is not None
+    return before + BIASES[_formula(layer).bias].bias(layer, heads, rows)
+
+
+def _masked_scores(layer: Layer, before: Tensor | None, heads: slice, rows: slice) -> Tensor:
+    assert before is not None
+    return mask_scores(before, layer["mask"][rows] if layer.hides else None)
+
+
+def _weights(layer: Layer, before: Tensor | None, heads: slice, rows: slice) -> Tensor:
+    assert before is not None
+    formula = _formula(layer)
+    share = SHARES[formula.share]
+    if layer.temperature != 0 or formula.cap:  # capped scores have a limit of their own
+        return share.weights(before)
+    if not formula.bias:
+        return share.limit(before, torch.zeros_like(before))
+    # The scores decide, and a bias only among the largest: so it is taken out again.
+    known = None
+    for step in _maps(layer)[: [step.name for step in _maps(layer)].index("biased_scores")]:
+        known = _block(layer, step, known, heads, rows)
+    assert known is not None
+    return share.limit(_masked_scores(layer, known, heads, rows), BIASES[formula.bias].bias(layer, heads, rows))
+
+
+def _dropped_weights(layer: Layer, before: Tensor | None, heads: slice, rows: slice) -> Tensor:
+    assert before is not None
+    drawn = torch.stack([_luck(layer, head)[rows] for head in range(layer.n_heads)[heads]])
+    return drop_weights(before, _formula(layer).dropout, drawn)
+
+
+_MADE: dict[str, Callable[[Layer, Tensor | None, slice, slice], Tensor]] = {
+    f.__name__.removeprefix("_"): f
+    for f in (_scores, _scaled_scores, _capped_scores, _biased_scores, _masked_scores, _weights, _dropped_weights)
+}
+
+
+def _luck(layer: Layer, head: int) -> Tensor:
+    """What decides which weights of a head are dropped, [query_pos key_pos]: drawn head by head, so that each has its own part."""
+    return _drawn(layer, head)[0]
+
+
+def _drawn(layer: Layer, head: int) -> Drawn:
+    """The numbers of a head, and the generator as it stands after them."""
+    seed, number = _formula(layer).seed, layer.number
+
+    def make() -> Drawn:
+        own = seeds.generator(seed, "dropout")
+        if head:
+            own.set_state(_drawn(layer, head - 1).state)
+        luck = torch.rand(layer.sizes["query_pos"], layer.sizes["key_pos"], generator=own)
+        return Drawn(luck, own.get_state())
+
+    return kept.matrix(number, ("luck", head), seed, make)
+
+
+class Drawn(NamedTuple):
+    """Random numbers, and the state of the generator after them."""
+
+    luck: Tensor
+    state: Tensor
+
+    @property
+    def nbytes(self) -> int:
+        """The memory of both, in bytes."""
+        return self.luck.nbytes + self.state.nbytes

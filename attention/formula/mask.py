@@ -1,0 +1,71 @@
+"""A mask as a value: the one place that says which keys a query may attend to, in numbers and in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # torch takes more than a second to import; a page must open before that
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Which keys a query may attend to, as a rule.
+
+    Attributes:
+        kind: one of `attention.formula.config.MASKS`; "padding" hides nothing but what is not `real`.
+        window: for the two window masks: how many positions away a key may be.
+        prefix: for the prefix mask: how many first keys every query sees.
+        cells: for the custom mask: which cells are hidden, as `attention.formula.masks.encode` writes it.
+        real: for each key whether it is one, and not padding, which every mask hides; None where all are.
+    """
+
+    kind: str = "none"
+    window: int = 0
+    prefix: int = 0
+    cells: str = ""
+    real: tuple[bool, ...] | None = None
+
+    def build(self, n_queries: int, n_keys: int) -> Tensor:
+        """The mask in numbers: boolean [query_pos key_pos], True = may attend.
+
+        Raises:
+            ConfigError: `cells` is not what `encode` writes.
+        """
+        from attention.formula import masks
+
+        return masks.build(self, n_queries, n_keys)
+
+    @property
+    def hides(self) -> bool:
+        """Whether it may hide anything."""
+        return self.kind not in ("none", "padding") or self.real is not None
+
+    def in_page(self, n_queries: int, n_keys: int) -> dict[str, Any]:
+        """The rule as the page's own arithmetic reads it: {kind, window, prefix, real, bits}.
+
+        `real` [key_pos] is 0 for padding; `bits` [query_pos key_pos] is there where no rule says the cells.
+        """
+        import numpy as np
+
+        real = None if self.real is None or all(self.real) else np.array(self.real, dtype=np.uint8)
+        rule = {"kind": self.kind, "window": self.window, "prefix": self.prefix, "real": real, "bits": None}
+        if self.kind == "custom" and self.cells:
+            return rule | {"bits": self.build(n_queries, n_keys).numpy().astype(np.uint8)}
+        return rule | ({} if self.kind in _RULES else {"kind": "none"})
+
+    def python(self, real: str = "real") -> str:
+        """The rule as Python, in terms of `query_pos`, `key_pos` and, where there is padding, `real`; empty where none says it."""
+        rule = _RULES.get(self.kind, "").format(window=self.window, prefix=self.prefix)
+        if self.real is None or self.kind == "custom":
+            return rule
+        return f"({rule}) & {real}" if rule else f"{real}.expand(len(tokens), -1)"
+
+
+_RULES = {
+    "causal": "key_pos <= query_pos",
+    "window": "(key_pos - query_pos).abs() <= {window}",
+    "causal window": "(key_pos <= query_pos) & (key_pos >= query_pos - {window})",
+    "prefix": "(key_pos <= query_pos) | (key_pos < {prefix})",
+}

@@ -1,0 +1,156 @@
+"""How a query is compared with a key: one entry for each way, and the product that all sums are made with."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+ROWS = 256  # rows of a large product that are made at once: they stay in the processor's cache
+
+
+@dataclass(frozen=True)
+class Score:
+    """One way to compare queries with keys; this one is the dot product.
+
+    Attributes:
+        name: as in `AttentionConfig.score` and in links.
+        words: what it changes and who uses it, one sentence.
+        paper: where it comes from.
+        formula: plain text; `scaled` that of the scaled scores; `equation` the LaTeX of the scores.
+        how: the kind of arithmetic that makes a cell.
+        told: what happened, of one cell.
+        parameter: what it needs beside Q and K, by the name of the layer's parameter.
+        in_page: whether the page's own arithmetic knows it, under this name.
+    """
+
+    name: str = "dot"
+    words: str = (
+        "The dot product: large where a query and a key are long and point the same way. Nearly every transformer."
+    )
+    paper: str = "Vaswani et al. 2017, Attention Is All You Need, equation 1"
+    formula: str = "Q Kᵀ"
+    scaled: str = "S / (√d_k · temperature)"
+    equation: str = r"S = Q K^{\top}"
+    how: Literal["product", "cosine", "additive"] = "product"
+    told: str = "The dot product of query {row} and key {column}: how well they match."
+    parameter: str = ""
+    in_page: bool = True
+
+    def divisor(self, d_k: int) -> float:
+        """What the scores of vectors this wide are divided by where they are scaled."""
+        return math.sqrt(d_k)
+
+    def scores(self, query: Tensor, key: Tensor, weights: Tensor | None = None) -> Tensor:
+        """How well each query matches each key: [head query_pos key_pos]; `weights` is its parameter [head d_k]."""
+        return times(query, key.transpose(-2, -1))
+
+    def python(self) -> tuple[str, ...]:
+        """Lines that compute `scores` from `query` and `key`, with `dot` for the product."""
+        return ("scores = dot(query, key.mT)",)
+
+
+@dataclass(frozen=True)
+class Cosine(Score):
+    """Both sides normalised: the cosine of the angle between query and key, −1 to 1."""
+
+    name: str = "cosine"
+    words: str = (
+        "The cosine of the angle: the lengths of query and key no longer count. It is multiplied by √d_k instead of divided, "
+        "so that temperature 1 is usable. As QK-norm in ViT-22B; OLMo 2 and Qwen 3 normalise both sides too."
+    )
+    paper: str = "Henry et al. 2020, Query-Key Normalization for Transformers, equation 2"
+    formula: str = "Q Kᵀ / (|Q| |K|)"
+    scaled: str = "S · √d_k / temperature"
+    equation: str = r"S_{ij} = \frac{Q_i \cdot K_j}{\lVert Q_i \rVert \, \lVert K_j \rVert}"
+    how: Literal["product", "cosine", "additive"] = "cosine"
+    told: str = (
+        "The cosine of the angle between query {row} and key {column}: their dot product, divided by both lengths."
+    )
+
+    def divisor(self, d_k: int) -> float:
+        """1 / √d_k: a cosine is small, and is multiplied."""
+        return 1 / math.sqrt(d_k)
+
+    def scores(self, query: Tensor, key: Tensor, weights: Tensor | None = None) -> Tensor:
+        """The cosine of each query and each key: [head query_pos key_pos]; 0 where one of them is all zeros."""
+        unit = [one.double() / one.double().norm(dim=-1, keepdim=True).clamp_min(1e-300) for one in (query, key)]
+        return times(unit[0], unit[1].transpose(-2, -1)).to(query.dtype)
+
+    def python(self) -> tuple[str, ...]:
+        """Lines that compute `scores`."""
+        return (
+            "unit_query, unit_key = (one.double() / one.double().norm(dim=-1, keepdim=True) for one in (query, key))",
+            "scores = (unit_query @ unit_key.mT).to(query.dtype)",
+        )
+
+
+@dataclass(frozen=True)
+class Additive(Score):
+    """A small network: the columns of tanh(q + k), weighed and added."""
+
+    name: str = "additive"
+    words: str = (
+        "A small network instead of a product: tanh of query plus key, column by column, weighed by w_S and added. The first attention, "
+        "in translation before the transformer; never divided by √d_k."
+    )
+    paper: str = (
+        "Bahdanau et al. 2015, Neural Machine Translation by Jointly Learning to Align and Translate, appendix A.1.2"
+    )
+    formula: str = "w_S · tanh(Q + K)"
+    scaled: str = "S / temperature"
+    equation: str = r"S_{ij} = \sum_c w_{S,c} \tanh(Q_{ic} + K_{jc})"
+    how: Literal["product", "cosine", "additive"] = "additive"
+    told: str = "Query {row} and key {column} added, column by column; the tanh of each sum, weighed by w_S."
+    parameter: str = "w_s"
+
+    def divisor(self, d_k: int) -> float:
+        """1: a sum of weighed tanh is not scaled."""
+        return 1.0
+
+    def scores(self, query: Tensor, key: Tensor, weights: Tensor | None = None) -> Tensor:
+        """The weighed tanh of each query plus each key: [head query_pos key_pos]; `weights` is w_S [head d_k]."""
+        import torch
+
+        assert weights is not None
+        whole = query.new_empty(*query.shape[:-1], key.shape[-2])
+        few = max(
+            1, ROWS * ROWS // max(1, key.shape[-2])
+        )  # query rows at a time, column by column: no cube of numbers is ever there
+        for at in range(0, query.shape[-2], few):
+            some = query[:, at : at + few].double()
+            total = torch.zeros(*some.shape[:-1], key.shape[-2], dtype=torch.float64)
+            for column in range(query.shape[-1]):
+                together = some[:, :, None, column] + key[:, None, :, column].double()
+                total += weights[:, None, None, column].double() * torch.tanh(together)
+            whole[:, at : at + few] = total
+        return whole
+
+    def python(self) -> tuple[str, ...]:
+        """Lines that compute `scores`."""
+        return (
+            "together = torch.tanh(query.double()[:, :, None] + key.double()[:, None])  # [head query_pos key_pos d_k]",
+            "scores = (together @ w_s.double()[:, None, :, None])[..., 0].to(query.dtype)",
+        )
+
+
+SCORES: dict[str, Score] = {score.name: score for score in (Score(), Cosine(), Additive())}
+"""Every way to compare a query with a key, by its name in links."""
+
+
+def times(left: Tensor, right: Tensor, plus: Tensor | None = None) -> Tensor:
+    """Left @ right + plus, summed in double precision and rounded once.
+
+    In single precision BLAS sums the last rows and columns in another order, so that the same word
+    twice would have two scores, and the argmax of temperature 0 would miss the tie.
+    """
+    # Some rows at a time: the doubles of a whole large product would go through memory twice.
+    whole, right = left.new_empty(*left.shape[:-1], right.shape[-1]), right.double()
+    for at in range(0, left.shape[-2], ROWS):
+        rows = left[..., at : at + ROWS, :].double() @ right
+        whole[..., at : at + ROWS, :] = rows if plus is None else rows + plus.double()
+    return whole

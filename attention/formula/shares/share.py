@@ -1,0 +1,78 @@
+"""What every way to share out has to say of itself."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from attention.printed import Arithmetic
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Row:
+    """One query's masked scores, for the arithmetic of one of its weights.
+
+    Attributes:
+        scores: [key_pos], −∞ where a key is hidden.
+        column: the key whose weight is explained.
+        at: the indices of the cell as LaTeX; `any_at` those of any key of the row.
+    """
+
+    scores: list[float]
+    column: int
+    at: str
+    any_at: str
+
+    @property
+    def visible(self) -> list[int]:
+        """The keys that the query sees."""
+        return [j for j, score in enumerate(self.scores) if score > -math.inf]
+
+    @property
+    def keys(self) -> str:
+        """How many it sees, in words."""
+        return f"{len(self.visible)} {'key' if len(self.visible) == 1 else 'keys'}"
+
+
+@dataclass(frozen=True)
+class Share(ABC):
+    """One way to make weights of scores.
+
+    Attributes:
+        name: as in `AttentionConfig.share` and in links.
+        words: what it changes and who uses it, one sentence.
+        paper: where it comes from.
+        formula: plain text; `equation` the LaTeX.
+        sums: what the rows sum to.
+        in_page: whether the page's own arithmetic knows it, under this name.
+    """
+
+    name: str = ""
+    words: str = ""
+    paper: str = ""
+    formula: str = ""
+    equation: str = ""
+    sums: Literal["1", "below 1", "freely"] = "1"
+    in_page: bool = False
+
+    @abstractmethod
+    def weights(self, scores: Tensor) -> Tensor:
+        """The weights of masked scores [… key_pos]; a key at −∞ gets 0, and so does every key of a row that sees none."""
+
+    def limit(self, scores: Tensor, bias: Tensor) -> Tensor:
+        """The weights at temperature 0, where the scores without their bias decide, and among the largest the `bias`."""
+        highest = scores.amax(dim=-1, keepdim=True)
+        return self.weights(bias.masked_fill((scores != highest) | (scores == -math.inf), -math.inf))
+
+    @abstractmethod
+    def python(self, scores: str) -> tuple[str, ...]:
+        """Lines of plain torch that compute `weights` from a variable of that name."""
+
+    @abstractmethod
+    def arithmetic(self, row: Row) -> Arithmetic:
+        """How the weight of a row's column came about; the row sees at least one key."""

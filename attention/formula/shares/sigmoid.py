@@ -1,0 +1,71 @@
+"""The sigmoid: every key gets a weight of its own, whatever the others get."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from attention import printed
+from attention.formula.shares.share import Row, Share
+from attention.printed import Arithmetic, Printed, number
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Sigmoid(Share):
+    """σ(s − log n), n the number of keys: rows sum to anything between 0 and n."""
+
+    name: str = "sigmoid"
+    words: str = (
+        "Every key gets a weight of its own, and no key takes anything from another: rows sum to anything. The logarithm of the number of "
+        "keys is subtracted, so that they begin near 1. Apple's sigmoid attention."
+    )
+    paper: str = "Ramapuram et al. 2024, Theory, Analysis, and Best Practices for Sigmoid Self-Attention, equation 2"
+    formula: str = "σ(M − log n), n keys"
+    equation: str = r"A_{ij} = \sigma(M_{ij} - \log n) = \frac{1}{1 + n\, e^{-M_{ij}}}"
+    sums: Literal["1", "below 1", "freely"] = "freely"
+    in_page: bool = True
+
+    def weights(self, scores: Tensor) -> Tensor:
+        """Each between 0 and 1 by itself; a hidden key gets 0."""
+        import torch
+
+        return torch.sigmoid(scores - math.log(scores.shape[-1]))
+
+    def limit(self, scores: Tensor, bias: Tensor) -> Tensor:
+        """1 above 0 and 0 below; at 0 what the bias alone gives."""
+        import torch
+
+        one_or_none = (scores > 0).to(scores.dtype)
+        return torch.where(scores == 0, self.weights(bias), one_or_none)
+
+    def python(self, scores: str) -> tuple[str, ...]:
+        """One line."""
+        return (f"weights = torch.sigmoid({scores} - math.log({scores}.shape[-1]))  # a row sums to anything",)
+
+    def arithmetic(self, row: Row) -> Arithmetic:
+        """1 over 1 and n times e to minus the score."""
+        n, score = len(row.scores), row.scores[row.column]
+        below = 1 + n * math.exp(min(-score, 700.0)) if score > -math.inf else math.inf
+
+        def line(digits: int) -> Printed:
+            at = printed.exponent(-score, digits)
+            power = Printed(rf"1 + {n} \cdot e^{{{at.tex}}}", f"(1 + {n}·e^({at.text}))", 1 + n * at.value.exp())
+            return Printed(
+                rf"\frac{{1}}{{{power.tex}}}", f"1 / {power.text}", 1 / power.value, (number(1.0, digits), power)
+            )
+
+        def divided(digits: int) -> Printed:
+            return printed.quotient(number(1.0, digits), number(below, digits))
+
+        return Arithmetic(
+            formula=rf"\frac{{1}}{{1 + n\, e^{{-M{row.at}}}}}, \quad n = {n}",
+            lines=[line, divided],
+            shorts=[line],
+            words=f"Key {row.column} gets a weight of its own, whatever the other {n - 1} get; the row of query {{row}} need not sum to 1.",
+            values=[1.0, below],
+            operation="quotient",
+        )

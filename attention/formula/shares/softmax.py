@@ -1,0 +1,90 @@
+"""The softmax: every visible key gets its share of 1."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from attention import printed
+from attention.formula.shares.share import Row, Share
+from attention.printed import Arithmetic, Printed, largest, number, quotient
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Softmax(Share):
+    """Rows sum to 1, and no visible key gets nothing."""
+
+    name: str = "softmax"
+    words: str = "Every visible key gets a share of 1, larger scores exponentially more. Nearly every transformer."
+    paper: str = "Vaswani et al. 2017, Attention Is All You Need, equation 1"
+    formula: str = "softmax of M over key_pos"
+    equation: str = r"A_{ij} = \frac{e^{M_{ij}}}{\sum_{l} e^{M_{il}}}"
+    sums: Literal["1", "below 1", "freely"] = "1"
+    in_page: bool = True
+
+    def weights(self, scores: Tensor) -> Tensor:
+        """Rows sum to 1; a row with no visible key is 0 throughout, never NaN and never uniform."""
+        import torch
+
+        weights = torch.softmax(scores, dim=-1)
+        blind = weights[..., :1].isnan()  # an all-hidden row is 0 / 0 from its first key to its last
+        return weights.masked_fill(blind, 0) if blind.any() else weights
+
+    def python(self, scores: str) -> tuple[str, ...]:
+        """One line."""
+        return (f"weights = torch.softmax({scores}, dim=-1)  # every row sums to 1",)
+
+    def arithmetic(self, row: Row) -> Arithmetic:
+        """E to the score over the sum of all, the largest subtracted first."""
+        highest = max(row.scores)
+        return exponentials(row, highest, 0.0)
+
+
+def exponentials(row: Row, shift: float, added: float) -> Arithmetic:
+    """e^(score − shift) over the sum of all of them, and of what is `added` to it."""
+    visible, column, scores = row.visible, row.column, row.scores
+    power = {j: math.exp(scores[j] - shift) for j in visible}
+    top, total = power.get(column, 0.0), math.fsum(power.values()) + added
+    few = [visible[i] for i in largest(list(power.values()))]
+    others = math.fsum(power[j] for j in visible if j not in set(few))
+
+    def one_more(digits: int) -> list[Printed]:
+        if not added:
+            return []
+        return [number(1.0, digits) if shift == 0 else printed.power(0.0, shift, digits)]
+
+    def parts(digits: int) -> list[Printed]:
+        more = [printed.rest(others, len(visible) - len(few), digits)] if len(few) < len(visible) else []
+        return [*one_more(digits), *(printed.powered(scores[j], shift, digits) for j in few), *more]
+
+    def above(digits: int) -> Printed:
+        return printed.power(scores[column], shift, digits)
+
+    def whole(digits: int) -> Printed:
+        if len(few) <= 4:
+            return quotient(above(digits), printed.total(parts(digits), per_line=99))
+        one, below = above(digits), printed.total(parts(digits))
+        tex = rf"{one.tex} \;\big/\; \big({below.tex}\big)"
+        return Printed(tex, "", one.value / below.value, (one, below))
+
+    def shares(digits: int) -> Printed:
+        return quotient(number(top, digits), number(total, digits))
+
+    def short(digits: int) -> Printed:
+        return quotient(above(digits), number(total, digits))
+
+    largest_of = rf"\max_j M{row.any_at}" if not added else rf"\max(0, \max_j M{row.any_at})"
+    first = "e^{-m} + " if added else ""
+    return Arithmetic(
+        formula=rf"\frac{{e^{{M{row.at} - m}}}}{{{first}\sum_j e^{{M{row.any_at} - m}}}}, \quad m = {largest_of} = {printed.exponent(shift).tex}",
+        lines=[whole, shares],
+        shorts=[short],
+        words=f"The share of key {column} in everything query {{row}} can see ({row.keys}).",
+        values=[top, total],
+        operation="quotient",
+        below=[*[added] * bool(added), *(power[j] for j in few), *[others] * (len(few) < len(visible))],
+    )

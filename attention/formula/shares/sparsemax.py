@@ -1,0 +1,86 @@
+"""The sparsemax: the point of the simplex that is nearest to the scores, with true zeros."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from attention.formula.shares.share import Row, Share
+from attention.printed import Arithmetic, Printed, factor, number
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Sparsemax(Share):
+    """max(s − τ, 0), with the τ that makes the row sum to 1."""
+
+    name: str = "sparsemax"
+    words: str = (
+        "Low scores get exactly 0, not a little: the row is the point of the simplex nearest to its scores. In translation and "
+        "classification where a person wants to read which words counted."
+    )
+    paper: str = "Martins and Astudillo 2016, From Softmax to Sparsemax, algorithm 1"
+    formula: str = "sparsemax of M over key_pos"
+    equation: str = r"A_{ij} = \max(M_{ij} - \tau_i, 0), \quad \tau_i \text{ such that } \sum_j A_{ij} = 1"
+    sums: Literal["1", "below 1", "freely"] = "1"
+    in_page: bool = True
+
+    def weights(self, scores: Tensor) -> Tensor:
+        """Rows sum to 1, with true zeros; a row with no visible key is 0 throughout."""
+        import torch
+
+        # Less the largest: a threshold depends on differences alone, and large scores keep their digits.
+        highest = scores.amax(dim=-1, keepdim=True)
+        apart = torch.where(highest == -math.inf, scores, scores - highest).double()
+        ordered = apart.sort(dim=-1, descending=True).values
+        ranks = torch.arange(1, scores.shape[-1] + 1, dtype=torch.float64)
+        sums = ordered.nan_to_num(neginf=-1e300).cumsum(dim=-1)
+        kept = (1 + ranks * ordered > sums).sum(dim=-1, keepdim=True).clamp_min(1)
+        threshold = (sums.gather(-1, kept - 1) - 1) / kept
+        weights = (apart - threshold).clamp_min(0)
+        return torch.where(highest == -math.inf, 0.0, weights).to(scores.dtype)
+
+    def python(self, scores: str) -> tuple[str, ...]:
+        """Lines that find the threshold in the sorted scores."""
+        return (
+            f"ordered = {scores}.double().sort(dim=-1, descending=True).values",
+            "ranks, sums = torch.arange(1, ordered.shape[-1] + 1), ordered.nan_to_num(neginf=-1e300).cumsum(dim=-1)",
+            "kept = (1 + ranks * ordered > sums).sum(dim=-1, keepdim=True).clamp_min(1)  # keys that get anything",
+            "threshold = (sums.gather(-1, kept - 1) - 1) / kept",
+            f"weights = ({scores} - threshold).clamp_min(0).to({scores}.dtype)  # every row sums to 1",
+        )
+
+    def arithmetic(self, row: Row) -> Arithmetic:
+        """The score less the threshold, where that is more than 0."""
+        ordered = sorted((row.scores[j] for j in row.visible), reverse=True)
+        count = sum(1 + (i + 1) * score > math.fsum(ordered[: i + 1]) for i, score in enumerate(ordered))
+        threshold = (math.fsum(ordered[:count]) - 1) / count
+        score = row.scores[row.column]
+        keys = "the largest score" if count == 1 else f"the {count} largest scores"
+        told = f"τ = {number(threshold).text} comes from {keys} of query {{row}}: their sum less 1, divided by {count}."
+        if score <= threshold:
+            reason = f"0: not above the threshold τ = {number(threshold).text}"
+            return Arithmetic.told(
+                f"Key {row.column} gets exactly 0, since its score is not above the threshold. {told}", reason
+            )
+
+        def line(digits: int) -> Printed:
+            one, less = number(score, digits), factor(threshold, digits)
+            return Printed(
+                f"{one.tex} - {less.tex}",
+                f"{one.text} − {less.text}",
+                one.value - less.value,
+                (one, Printed(f"-{less.tex}", "", -less.value)),
+            )
+
+        return Arithmetic(
+            formula=rf"M{row.at} - \tau",
+            lines=[line],
+            shorts=[line],
+            words=f"Key {row.column} gets what its score has above the threshold. {told}",
+            values=[score, -threshold],
+            operation="sum",
+        )

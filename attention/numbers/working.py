@@ -1,0 +1,198 @@
+"""How an explanation is written down: sums of products, lines with as many digits as they need, what they came from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from attention import printed
+from attention.formula.cell import Cell
+from attention.formula.layer import Layer
+from attention.formula.steps import HEAD_AXES, PARAMETERS, Step, find_step
+from attention.numbers.arithmetic import Explanation, Term
+from attention.printed import SHOWN_TERMS, Arithmetic, Line, Printed, fitting, largest, number, shown
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_FEWEST = 3  # digits of a number in the arithmetic in one line
+_SHORT = 70  # characters that the arithmetic in one line may take
+_NEAR = 1e-4  # how far, of the sizes that were added, the arithmetic may be from the tensor's number
+_PARAMETERS = {parameter.name: parameter for parameter in PARAMETERS}
+
+
+@dataclass(frozen=True)
+class Working:
+    """One cell of one step of a layer, and its number."""
+
+    layer: Layer
+    step: Step
+    cell: Cell
+    value: float
+
+    def given(self, words: str = "") -> Explanation:
+        """A number that nothing here has made."""
+        tex = number(self.value).tex
+        return self.told((tex,), words or self.step.unknown, terms=(Term(tex, self.value),))
+
+    def copied(self, symbol: str, value: float, words: str, why: str, came_from: tuple[Cell, ...]) -> Explanation:
+        """A number of an earlier step, taken over as it is."""
+        tex = number(self.value).tex
+        return self.told((symbol, tex), words, f"{shown(self.value)}: {why}", came_from, (Term(tex, value),))
+
+    def told(
+        self,
+        right_sides: tuple[str, ...],
+        words: str,
+        short: str = "",
+        came_from: tuple[Cell, ...] = (),
+        terms: tuple[Term, ...] = (),
+    ) -> Explanation:
+        """A number without arithmetic of its own."""
+        lines = self._aligned([("=", side) for side in right_sides])
+        there = self._there(came_from)
+        return Explanation(self.step, self.cell, self.value, "sum", terms, lines, words, (), there, short)
+
+    def made(self, work: Arithmetic, came_from: tuple[Cell, ...] = ()) -> Explanation:
+        """A number and the arithmetic that made it, every line with the digits that it needs.
+
+        Where the arithmetic does not make the tensor's number, nobody claims it: the number is as it was recorded.
+        """
+        if work.reason:
+            return self.told((number(self.value).tex,), work.words, work.reason, came_from)
+        if not self._makes(work):
+            return self.given()
+        fitted = [fitting(line, self.value) for line in work.lines]
+        right_sides = [("=", work.formula)] if work.formula else []
+        exact = True
+        for one in fitted:  # "≈" stands before and after a line that does not give the value
+            right_sides.append(("=" if exact and one.agrees else r"\approx", one.printed.tex))
+            exact = one.agrees
+        right_sides.append(("=" if exact else r"\approx", number(self.value).tex))
+        brief = [short for short in work.shorts if len(short(_FEWEST).text) <= _SHORT] or [work.shorts[-1]]
+        for make in brief:
+            short = fitting(make, self.value, _FEWEST)
+            if len(short.printed.text) <= _SHORT:
+                break
+        return Explanation(
+            self.step,
+            self.cell,
+            self.value,
+            work.operation,
+            _terms(fitted[-1].printed, work.values),
+            self._aligned(right_sides),
+            work.words.format(row=self.cell.row, column=self.cell.column),
+            _terms(fitted[0].printed.parts[1], work.below) if work.below else (),
+            self._there(came_from),
+            short.printed.text,
+            "=" if short.agrees else "≈",
+        )
+
+    def summed(
+        self,
+        values: list[float],
+        piece: Callable[[int, int], Printed],
+        formula: str,
+        words: str,
+        back: Callable[[int], tuple[Cell, ...]],
+        plus: float | None = None,
+    ) -> Explanation:
+        """A sum of many `values`, the largest where there are many; `piece(i, digits)` prints one, and `plus` comes after them."""
+
+        def line(few: list[int]) -> Line:
+            others = _without(values, few)
+
+            def total(digits: int) -> Printed:
+                more = [printed.rest(others, len(values) - len(few), digits)] if len(few) < len(values) else []
+                bias = [] if plus is None else [printed.factor(plus, digits)]
+                return printed.total([*(piece(i, digits) for i in few), *more, *bias])
+
+            return total
+
+        few, something = largest(values), sum(value != 0 for value in values)
+        # In one line as many as it holds, and none that adds nothing where the rest says so.
+        most = something if 0 < something < len(values) - 1 else len(values)
+        counts = [count for count in range(min(most, SHOWN_TERMS), 0, -1) if len(values) - count != 1]
+        rest = [_without(values, few)] if len(few) < len(values) else []
+        bias = [] if plus is None else [plus]
+        work = Arithmetic(
+            formula=formula,
+            lines=[line(few)],
+            shorts=[line(largest(values, count)) for count in counts],
+            words=words,
+            values=[*(values[i] for i in few), *rest, *bias],
+        )
+        return self.made(work, back(max(range(len(values)), key=lambda i: abs(values[i]))))
+
+    # -- where the numbers lie -----------------------------------------------------------------
+
+    def number_at(self, name: str, row: int, column: int) -> float:
+        """A number of another step, in this cell's head."""
+        return float(self.layer.matrix(name, self.cell.head)[row, column])
+
+    def row_of(self, name: str, index: int) -> Tensor:
+        """A row of another step or parameter, in this cell's head."""
+        return self.layer.matrix(name, self.cell.head)[index]
+
+    def column_of(self, name: str, index: int) -> Tensor:
+        """A column of another step or parameter, in this cell's head."""
+        return self.layer.matrix(name, self.cell.head)[:, index]
+
+    def cell_of(self, name: str, row: int, column: int, head: int | None = None) -> Cell:
+        """The address of a number of another step."""
+        own = self.cell.head if head is None else head
+        return Cell(name, own if find_step(name).per_head else 0, row, column)
+
+    def symbol(self, name: str, row: object, column: object) -> str:
+        """A number of a step or parameter as LaTeX, with its head where it has one: A^{(0)}_{3,2}, W^{Q(0)}_{i,2}."""
+        declared = _PARAMETERS.get(name) or find_step(name)
+        letter, _, index = declared.symbol.partition("_")
+        tex = letter if index else getattr(declared, "tex", declared.symbol)
+        head = f"({self._head(declared.axes)})" if declared.axes[0] in HEAD_AXES else ""
+        above = f"^{{{index}{head}}}" if index or head else ""
+        return f"{tex}{above}_{{{row},{column}}}" if row != "" else f"{tex}{above}_{{{column}}}"
+
+    def at(self, row: object, column: object) -> str:
+        """The indices of a cell of this step."""
+        head = f"^{{({self._head(self.step.axes)})}}" if self.step.per_head else ""
+        return f"{head}_{{{row},{column}}}"
+
+    def _head(self, axes: tuple[str, ...]) -> int:
+        """The number of this cell's head along the first of these axes: keys have fewer where several heads share them."""
+        return self.cell.head // (self.layer.n_heads // self.layer.sizes.get(axes[0], self.layer.n_heads))
+
+    def _makes(self, work: Arithmetic) -> bool:
+        """Whether the arithmetic makes the tensor's number, as far as its precision says."""
+        made = work.values[0] / work.values[1] if work.operation == "quotient" else math.fsum(work.values)
+        size = abs(made) if work.operation == "quotient" else math.fsum(map(abs, work.values))
+        if math.isfinite(made) and math.isfinite(self.value):
+            return abs(made - self.value) <= self._near * (size + abs(self.value)) + 1e-35
+        return made == self.value or not math.isfinite(self.value)
+
+    @property
+    def _near(self) -> float:
+        import torch
+
+        tensor = self.layer.matrix(self.step.name, self.cell.head)
+        return max(_NEAR, 16 * torch.finfo(tensor.dtype).eps) if tensor.dtype.is_floating_point else _NEAR
+
+    def _aligned(self, right_sides: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+        """Lines of LaTeX with the number's symbol in front of the first."""
+        symbol = self.step.tex + self.at(self.cell.row, self.cell.column)
+        return tuple(f"{'' if i else symbol + ' '}&{relation} {side}" for i, (relation, side) in enumerate(right_sides))
+
+    def _there(self, cells: tuple[Cell, ...]) -> tuple[Cell, ...]:
+        return tuple(cell for cell in cells if self.layer.has(cell.step))
+
+
+def _without(values: list[float], few: list[int]) -> float:
+    """The sum of all values but a few."""
+    shown_ones = set(few)
+    return math.fsum(value for i, value in enumerate(values) if i not in shown_ones)
+
+
+def _terms(whole: Printed, values: Sequence[float]) -> tuple[Term, ...]:
+    parts = whole.parts or (whole,)
+    return tuple(Term(part.tex, value) for part, value in zip(parts, values, strict=True))
