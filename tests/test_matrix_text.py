@@ -13,7 +13,13 @@ from numpy.lib import format as npy
 
 from attention import AttentionError, MatrixError
 from attention.sources.reading import text as reader
-from attention.sources.reading.text import parse, read, write
+from attention.sources.reading.files import file_text
+from attention.sources.reading.text import parse, write
+
+
+def read(data: bytes, file_name: str, name: str = "matrix") -> tuple[tuple[float, ...], ...]:
+    return parse(file_text(data, file_name, name), name)
+
 
 SQUARE = ((1.0, 0.0), (0.0, 1.0))
 ONE_ROW = ((1.0, 2.0, 3.0),)
@@ -74,12 +80,23 @@ REFUSED = {
     "nothing": ("", "W_Q needs at least one number; got nothing: paste"),
     "blanks": (" \n\t ", "got only blanks"),
     "empty list": ("[[]]", "has nothing in row 0, column 0, where a number is expected: fill the cell"),
-    "a stack": ("tensor([[[1., 2.]]])", "third level of brackets in row 0, column 0: paste one matrix of the stack"),
-    "shortened": ("[[1, 2, ..., 4]]", "'...' in row 0, column 2, where a number is expected: it was printed shortened"),
-    "rows left out": ("[[1 2]\n ...\n [3 4]]", "'...' in row 1, column 0, where a row in brackets is expected: it was"),
+    "seven axes": ("[[[[[[[1]]]]]]]", "got more than 6 levels of brackets in row 0, column 0: paste one matrix"),
+    "a batch that is ragged": ("[[[1, 2]], [[3, 4], [5, 6]]]", "list 1 is 2, list 0 is 1: paste one matrix"),
+    "shortened": (
+        "[[1, 2, ..., 4]]",
+        "'...' in row 0, column 2, where a number is expected: numbers are missing, since it was printed shortened",
+    ),
+    "rows left out": (
+        "[[1 2]\n ...\n [3 4]]",
+        "'...' in row 1, column 0, where a row in brackets is expected: numbers are missing",
+    ),
     "ragged": ("1 2 3 4\n1 2 3 4\n1 2 3", "row 2 has 3 numbers, row 0 has 4: add"),
     "ragged list": ("[[1, 2], [3]]", "row 1 has 1 number, row 0 has 2: add"),
-    "heading": ("d0,d1\n1,2", "W_Q has 'd0' in row 0, column 0, where a number is expected: delete headings"),
+    "a heading in the middle": (
+        "1,2\nd0,d1",
+        "W_Q has 'd0' in row 1, column 0, where a number is expected: delete headings",
+    ),
+    "half a heading": ("1,d1\n1,2", "W_Q has 'd1' in row 0, column 1, where a number is expected: delete headings"),
     "word": ("1 2\n3 x", "W_Q has 'x' in row 1, column 1"),
     "NaN": ("[[1, nan]]", "has nan in row 0, column 1, where a finite number is expected"),
     "infinity": ("1 2\n-inf 0", "has -inf in row 1, column 0"),
@@ -93,7 +110,7 @@ REFUSED = {
         "'5.5' in row 0, column 1, where a decimal comma, as elsewhere in it, is expected: write all numbers with a point",
     ),
     "comma and blank": ("[1 0, 2]", "'1 0' in row 0, column 0"),
-    "decimal commas between blanks": ("1,5 2,5\n3,5 4,5", "'5 2' in row 0, column 1"),
+    "decimal commas between blanks, on one line": ("1,5 2,5", "'5 2' in row 0, column 1"),
     "a transpose": ("np.array([[1, 2]]).T", "').T' after row 0"),
     "a factor": ("2 * [[1, 2]]", "'2 *' before row 0"),
     "a minus": ("-[[1, 2]]", "'-' before row 0"),
@@ -102,7 +119,10 @@ REFUSED = {
     "a row that is no list": ("[1, 2], (3, 4)", "', (3, 4)' after row 0"),
     "a row that is no list, first": ("((1, 2), [3, 4])", "'((1, 2),' before row 0"),
     "a number beside a row": ("[[1, 2], 3]", "'3' in row 1, column 0, where a row in brackets"),
-    "two matrices": ("[[1, 2]]\n[[3, 4]]", "is one matrix; got a second one after row 0"),
+    "two matrices": (
+        "[[1, 2]]\n[[3, 4]]",
+        "needs an answer to “Which of these matrices is it?”; it is open: choose one of",
+    ),
     "first bracket lost": ("[1 0]\n [0 1]]", "closing bracket for each opening one; got one too many"),
     "last bracket lost": ("[[1 0]\n [0 1]", "closing bracket for each opening one; got one too few"),
     "booleans": ("[[True, False]]", "'True' in row 0, column 0"),
@@ -293,7 +313,8 @@ BAD_FILES = {
     "booleans": (npy_bytes(np.eye(2, dtype=bool)), "a.npy", "got an array of 'bool'"),
     "complex": (npy_bytes(np.eye(2) * 1j), "a.npy", "got an array of 'complex128'"),
     "records": (npy_bytes(np.zeros(2, dtype="f4,f4")), "a.npy", "got an array of"),
-    "a stack": (npy_bytes(np.zeros((2, 2, 2))), "a.npy", "got an array of 3 axes"),
+    "a stack": (npy_bytes(np.zeros((2, 2, 2))), "a.npy", "“Which of the 2 matrices of this batch of 2 × 2 × 2?”"),
+    "seven axes": (npy_bytes(np.zeros((1,) * 7)), "a.npy", "got an array of 7 axes"),
     "a number": (npy_bytes(np.array(1.0)), "a.npy", "got an array of 0 axes"),
     "nothing in it": (npy_bytes(np.zeros((0, 3))), "a.npy", "got 0 × 3"),
     "NaN": (npy_bytes(np.array([[1, np.nan]])), "a.npy", "has nan in row 0, column 1"),
@@ -341,7 +362,7 @@ def test_importing_the_package_does_not_import_torch() -> None:
 def test_a_text_is_read_once_and_what_it_said_is_bounded_by_bytes(monkeypatch):
     text = write([[i + j / 7 for j in range(40)] for i in range(50)])
     first = parse(text, "X")
-    monkeypatch.setattr(reader, "_numbers", lambda *_: pytest.fail("the text was read again"))
+    monkeypatch.setattr(reader, "_look", lambda *_: pytest.fail("the text was read again"))
     assert parse(text, "Y") == first
-    assert reader._PARSED.currsize <= reader._PARSED.maxsize == 2**26
-    assert {len(key) for key in reader._PARSED} == {16}
+    assert reader._READ.currsize <= reader._READ.maxsize == 2**26
+    assert {len(key) for key in reader._READ} == {16}
