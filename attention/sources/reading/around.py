@@ -25,11 +25,14 @@ _WRAPPERS: tuple[tuple[str, re.Pattern[str], str], ...] = tuple(
     for needed, pattern, put in (
         ("]:", r"^(?:In|Out) ?\[ ?\d* ?\]:", ""),  # Jupyter
         (">>>", r"^\.\.\. (?=.*\S)", ""),  # Python's second line of a statement
+        (">>>", rf"^>>> ?(?:\w+ ?= ?)?(?!{_CALL}\()[\w.]+ ?\([^\n]*\[[^\n]*$", ""),  # what it gives comes next
+        (">>>", r"^>>> ?([^\W\d]\w*)[ \t]*$", r"\1 ="),
         (">>>", r"^>>> ?", ""),
         ("#>", r"^#> ?", ""),  # what knitr puts before R's output
         ("#", r"(?<![\w\"'#])#(?!#+\w)[^\n\r]*", ""),  # not ##ing, a piece of a word
         ("←", r"←[^\n\r]*", ""),
         ("torch.Size", r"torch\.Size\(\[[\d, ]*\]\)", ""),
+        ("[", r"(?<=\w)\[[\w:'\"+*-]{0,40}(?:, ?[\w:'\"+*-]{1,40}){0,5}\]", ""),  # K.shape[1], x[:, 0]
         (" of size ", r"\[torch\.\w+ of size [\dx]+(?: \(GPU \d+\))?\]", ""),  # torch before 0.4
         ("[,1]", r"^\s*(?:\[,\d+\][ \t]*)+$", ""),  # R
         ("[1,]", r"^\s*\[\d+,\](?=[ \t]+[-+.\d])", ""),
@@ -37,6 +40,10 @@ _WRAPPERS: tuple[tuple[str, re.Pattern[str], str], ...] = tuple(
         ("[", rf"{_SIZE}[\s,]{{0,40}}(?={_CALL}\(|\[\[)", ""),  # ((3, 3), array(…
     )
 )
+_UNCOMMENTED = re.compile(r"^[ \t]*[^\s#]", re.MULTILINE)
+_COMMENTED = re.compile(
+    r"^[ \t]*#[>']?[ \t]?(?:#[ \t])?", re.MULTILINE
+)  # what code printed, written below it as a comment
 _AFTER = re.compile(
     r"""(?: \s*,\s* (?: \w+\s*=\s* (?: <[^<>]*> | '[^']*' | "[^"]*" | \([^()]*\) | [\w.]+(?:\([^()]*\))? )   # grad_fn=<…>
                       | (?:(?:np|numpy|torch|jnp|tf)\.)? (?:float|double|half|int|long)\d* )
@@ -44,12 +51,12 @@ _AFTER = re.compile(
           | \s*[,;)>}] )* [ \t]*""",
     re.VERBOSE,
 )
-_ASSIGNED = re.compile(r"(?P<name>.*?)(?<![-+*/@%&|^!<>=])\s*(?:[:=]|:=|→|->)\s*[(\s]*")
+_ASSIGNED = re.compile(r"(?P<name>.*?)(?<![-+*/@%&|^!<>=])\s*(?:[:=≈]|:=|→|->)\s*[(\s]*")
 _WORDS = re.compile(r"[(\s]*(?P<name>(?:[^\W\d][\w.]*(?:\s+[\w.]+)*)?)\s*")
 _CALLED = re.compile(r"(?!(?:dict|Matrices)\()\b\w+\([^()]*$")
 _CALCULATES = re.compile(r"[-+*/@%^|&~(.,]$")
 _ONLY_NUMBERS = re.compile(r"[\d\s.,;eE+…-]*")
-_NO_NAMES = {"numpy", "data", "value", "Parameter containing", "return", "print"}
+_NO_NAMES = {"numpy", "Parameter containing", "return", "print"}
 _LONGEST = 500  # characters beside a bracket that a pattern is tried on
 _MOST = 20_000  # characters between two matrices
 
@@ -63,6 +70,8 @@ class Before(NamedTuple):
 
 def peeled(text: str) -> str:
     """The text without the prompts, comments, sizes and calls that are known to say nothing about the numbers."""
+    if "#" in text and not _UNCOMMENTED.search(text):
+        text = _COMMENTED.sub("", text)
     for needed, pattern, put in _WRAPPERS:
         if needed in text:
             text = pattern.sub(put, text)
@@ -96,7 +105,7 @@ def before(text: str) -> Before | None:
     if not above:
         return Before("", ())
     *rest, last = above
-    label = called(last) if last.endswith((":", "=", "→")) else None
+    label = called(last) if last.endswith((":", "=", "→", "≈")) else None
     if label is not None:
         return Before(label, tuple(rest))
     if last.endswith((":", "=")) or _CALCULATES.search(last):
@@ -111,7 +120,7 @@ def called(line: str) -> str | None:
     match = _ASSIGNED.fullmatch(line) or _WORDS.fullmatch(line.removeprefix(",").lstrip())
     if match is None or _CALLED.search(match["name"]):
         return None
-    name = re.split(r"[({,=]|:\s", match["name"])[-1].strip(" \t\"'$*`:")
+    name = re.split(r"[({,=→]|:\s", match["name"])[-1].strip(" \t\"'$*`:[\\")
     return "" if name in _NO_NAMES or name.endswith(("shape", "}")) else name[-40:]
 
 

@@ -16,6 +16,8 @@ Nested = str | list["Nested"]  # a row is a text, everything else a list
 
 _DEEPEST = 6  # axes
 _MAX_ROWS = 16 * MAX_SIDE  # of all matrices of a text
+_WORDS = re.compile(r"(?:\s*(?:'[^'\n]*'|\"[^\"\n]*\")\s*(?:,|$))+\s*")  # a list of tokens
+_LONGEST = 2000
 _BRACKET = re.compile(r"[\[\]]")
 
 
@@ -39,6 +41,8 @@ def bracketed(text: str, name: str) -> Reading:
     for one in _lists(text, name):
         stood, where = one.before, f"after row {one.row - 1}" if found else "before row 0"
         if found:
+            if not stood and one.nested is not None:
+                raise _around(name, "[", where)  # an index
             rest, newline, lower = after(stood).partition("\n")
             if rest.strip(" \t\r,;)") and (newline or one.nested is None):
                 raise _around(name, one.before, where)
@@ -49,6 +53,9 @@ def bracketed(text: str, name: str) -> Reading:
         left_out += named.left_out
         if one.nested is None:
             break
+        if isinstance(one.nested, str) and _WORDS.fullmatch(one.nested[:_LONGEST]):
+            left_out.append(f"{named.label} = [{one.nested.strip()}]")
+            continue
         if isinstance(one.nested, list):
             found.append((named.label, one.nested))
         elif loose and not named.label:
@@ -58,6 +65,8 @@ def bracketed(text: str, name: str) -> Reading:
         loose = isinstance(one.nested, str)
         if len(found) > MAX_SIDE or (loose and len(found[-1][1]) > MAX_SIDE):
             raise too_large(name, f"more than {MAX_SIDE:,} {'rows' if loose else 'matrices'}")
+    if not found:
+        raise MatrixError(f"{name} needs at least one number; got only words in brackets: paste rows of numbers.")
     reading = several([_read(nested, name, label) for label, nested in found], name)
     if not left_out:
         return reading

@@ -47,9 +47,13 @@ def latex(text: str, name: str) -> Reading:
         words = text[max(at, begin.start() - _LONGEST) : begin.start()]
         behind = text[end + len(close) : end + len(close) + _LONGEST]
         at = end + len(close)
+        if not re.search(r"\d", text[begin.end() : end]):
+            continue  # arrows and words beside a matrix
         if re.match(r"\s*\^|\s*'", behind):
             raise _calculates(name, behind.strip()[:20])
-        label = called(_OPENED.sub("", words.rpartition("\n\n")[2].rpartition(r"\\")[2]).replace("\\", "") or "")
+        label = called(
+            _OPENED.sub("", _DRESS.sub(" ", words).rpartition(r"\\")[2]).strip().rpartition("\n")[2].replace("\\", "")
+        )
         others = len(found) > 0 or _BEGIN.search(text, at) is not None
         if alone and not others and (label is None or not _CLOSED.fullmatch(behind.split("\n\n")[0])):
             raise _calculates(name, (words if label is None else behind).strip()[-40:])
@@ -67,7 +71,9 @@ def _environment(body: str, table: bool, name: str, label: str) -> Reading:
     if dots := _DOTS.search(body):
         raise MatrixError(f"{name} has {dots[0]} where numbers are missing: write all of them out.")
     body = _RULES.sub("", body).replace("{,}", ".")
-    rows = [" ".join(_DRESS.sub("", row).split()) for row in _ROW_END.split(body, ENOUGH)]
+    rows = [" ".join(_DRESS.sub("", row).split(None, 4 * ENOUGH)) for row in _ROW_END.split(body, ENOUGH)]
+    if len(rows) > ENOUGH:
+        raise too_large(name, f"more than {MAX_SIDE:,} rows")
     rows = ["&".join(map(_plain, cells(row, "&"))) for row in rows if row.strip()]
     if table:
         return tabled(rows, name, label)

@@ -21,7 +21,7 @@ _LABEL = re.compile(r"\s*(?=.*[^\W\d])(?:[\w\"'`*$(×].*)?[:=]\s*")
 _LABELLED = re.compile(r"\s*(?!Unnamed: )([^\W\d][\w ]{0,40}?)\s*[:=]\s*(?=[-+.\d])(.*)")
 _COLUMNS = re.compile(r"\s*Columns? \d+(?: (?:to|through|and) \d+)?:?\s*|\s*\\\s*", re.IGNORECASE)
 _SAYS_NOTHING = re.compile(
-    r"\s*(?:print ?\(.*\)|display\(.*\)|import .*|from .* import .*|<.*>|\(\d+, ?\d*\)|.*\b(?:shape|dtype)\b.*)"
+    r"\s*(?:(?:print|display) ?\(.*\)|[a-z]\w*\.[\w.]+\([a-zA-Z_][\w., ]*\)|import .*|from .* import .*|<.*>|\(\d+, ?\d*\)|.*\b(?:shape|dtype)\b.*)"
 )
 _MOST_LINES = 16 * MAX_SIDE
 
@@ -32,7 +32,7 @@ class _Block:
 
     label: str = ""
     sections: list[list[str]] = field(default_factory=lambda: [[]])
-    ruled: bool = False
+    rules: list[int] = field(default_factory=list)  # below how many rows a line is drawn
 
 
 def lined(text: str, name: str) -> Reading:
@@ -71,10 +71,13 @@ def _blocks(lines: list[str]) -> Iterator[_Block]:
             if begins:
                 block.sections[0].append(begins[2])
         elif _RULE.fullmatch(line):
-            block.ruled |= len(block.sections[-1]) == 1
+            block.rules.append(len(block.sections[-1]))
         elif _COLUMNS.fullmatch(line):
             block.sections.append([])
-        elif not _SAYS_NOTHING.fullmatch(line):
+        elif _SAYS_NOTHING.fullmatch(line):
+            yield block
+            block = _Block()
+        else:
             block.sections[-1].append(line.rstrip().removesuffix("\\") if "\\" in line else line)
     yield block
 
@@ -93,7 +96,7 @@ def _read(block: _Block, name: str) -> Reading:
         return Reading({block.label: rows}, "", read[0].notes, block.label, (len(rows), len(rows[0])))
     rows_ = sections[0]
     if len(rows_) > 1:
-        return tabled(rows_, name, block.label, block.ruled)
+        return tabled(rows_, name, block.label, [rule for rule in block.rules if 0 < rule < len(rows_)] == [1])
     # A single line: `;` ends a row, as `write` and MATLAB have it.
     rows_ = rows_[0].rstrip().removesuffix(";").split(";", ENOUGH)
     return _in_a_line(rows_, name, block.label)

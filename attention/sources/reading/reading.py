@@ -94,6 +94,8 @@ def several(found: Sequence[Reading], name: str) -> Reading:
         choices[f"all {len(single)} as rows"] = tuple(rows[0] for rows in single)
     for i, one in enumerate(found):
         for key, rows in one.choices.items():
+            if not key and rows in choices.values():
+                continue
             called = key or f"matrix {i}"
             if choices.get(called, rows) != rows:  # printed a second time it is no other matrix
                 called = f"{called}, matrix {i}"
