@@ -27,7 +27,7 @@ COPY pages pages
 COPY .streamlit .streamlit
 # The scripts that the server serves, so that nothing is written at run time. Bytecode of what may be
 # imported; torch's compiler and the computer algebra never are.
-RUN /venv/bin/python -c "from pages.ui.served import publish; publish()" \
+RUN /venv/bin/python -c "from pages.ui.server.served import publish; publish()" \
  && find . -name __pycache__ -prune -exec rm -rf {} + \
  && /venv/bin/python -m compileall -q --invalidation-mode unchecked-hash \
       -x '/(sympy|networkx|mpmath|torchgen|torch/(_dynamo|_export|_inductor|ao|export|onnx|testing/_internal))/' \

@@ -61,8 +61,7 @@ class Figure:
 
     def trigger(self, name: str, value: Any) -> WidgetState:
         """What the page sends when something is done in it."""
-        sent = json.dumps([{"event": name, "value": value}])
-        return WidgetState(id=f"{STREAMLIT_INTERNAL_KEY_PREFIX}_{self.widget}__events", json_trigger_value=sent)
+        return _trigger(self.widget, name, value)
 
 
 @dataclass
@@ -145,7 +144,8 @@ class Session:
         if not (run.figure and run.figure.header["rest"]):
             return run
         await asyncio.sleep(_REST)
-        rest = await self._rerun([run.figure.trigger("rest", time.time_ns() // 10**6)], run.figure.fragment)
+        _, outside = run.widgets["copy_link"]
+        rest = await self._rerun([_trigger(outside.id, "again", time.time_ns() // 10**6)])
         rest.drawn, rest.seconds = run.drawn, run.seconds + _REST + rest.seconds
         rest.bytes, rest.exceptions = run.bytes + rest.bytes, run.exceptions + rest.exceptions
         return rest
@@ -309,6 +309,11 @@ def _value(kind: str, element: Any) -> Any:
             return element.value if element.set_value else element.default
         case _:
             return None
+
+
+def _trigger(widget: str, name: str, value: Any) -> WidgetState:
+    sent = json.dumps([{"event": name, "value": value}])
+    return WidgetState(id=f"{STREAMLIT_INTERNAL_KEY_PREFIX}_{widget}__events", json_trigger_value=sent)
 
 
 def _state(kind: str, widget_id: str, value: Any) -> WidgetState:

@@ -16,7 +16,7 @@ from conftest import FRAMED_BY, PATIENCE, ROOT, watched
 from playwright.sync_api import Browser, Page, expect
 
 from pages.ui.server import served
-from pages.ui.server.headers import HEADERS
+from pages.ui.server.headers import HEADERS, LASTING
 
 HOST = "window.heard = []; onmessage = ({data}) => heard.push(data.type);"
 
@@ -42,6 +42,15 @@ def test_every_answer_has_them(server: str, method: str) -> None:
             "Content-Security-Policy": f"{HEADERS['Content-Security-Policy']} {FRAMED_BY}",
             "of": path,
         }
+
+
+@pytest.mark.browser
+def test_a_browser_keeps_what_is_called_after_its_content_and_asks_again_for_all_else(server: str) -> None:
+    kept = {path: headers(server + path).get("cache-control") for path in map(served.script, ("figure", "plotly"))}
+    assert set(kept.values()) == set(LASTING.values())
+    assert headers(f"{server}/").get("cache-control") == "no-cache"
+    missing = served.script("figure").replace("figure.js", "none.js")
+    assert "cache-control" not in headers(server + missing)
 
 
 def test_nobody_else_may_frame_or_command_the_lab(server: str) -> None:

@@ -13,7 +13,13 @@ from numpy.lib import format as npy
 
 from attention import AttentionError, MatrixError
 from attention.sources.reading import text as reader
-from attention.sources.reading.text import parse, read, write
+from attention.sources.reading.files import file_text
+from attention.sources.reading.text import parse, write
+
+
+def read(data: bytes, file_name: str, name: str = "matrix") -> tuple[tuple[float, ...], ...]:
+    return parse(file_text(data, file_name, name), name)
+
 
 SQUARE = ((1.0, 0.0), (0.0, 1.0))
 ONE_ROW = ((1.0, 2.0, 3.0),)
@@ -62,6 +68,63 @@ READ_AS = {
     "one row of tabs": ("1\t2\t3", ONE_ROW),
     "one list": ("[1., 2., 3.]", ONE_ROW),
     "one number": ("+1e0", ((1.0,),)),
+    "decimal commas between blanks": ("1,5 -2,5\n0,00125 4", FRACTIONS),
+    "a heading": ("d0,d1\n1,0\n0,1", SQUARE),
+    "a list of Mathematica": ("{{1, 0}, {0, 1}}", SQUARE),
+    "JSON with a name": ('{"W_Q": [[1, 0], [0, 1]]}', SQUARE),
+    "a list of arrays": ("[array([1, 0]), array([0, 1])]", SQUARE),
+    "calls in calls": ("W = nn.Parameter(torch.tensor([[1, 0], [0, 1]]), requires_grad=False)", SQUARE),
+    "of the same numbers": ("torch.tensor([[1, 0], [0, 1]]).float().to(device)", SQUARE),
+    "TensorFlow's repr": (
+        "<tf.Tensor: shape=(2, 2), dtype=float32, numpy=\narray([[1., 0.],\n       [0., 1.]], dtype=float32)>",
+        SQUARE,
+    ),
+    "JAX": ("Array([[1., 0.],\n       [0., 1.]], dtype=float32)", SQUARE),
+    "MXNet": ("[[1. 0.]\n [0. 1.]]\n<NDArray 2x2 @cpu(0)>", SQUARE),
+    "Jupyter": ("In [5]:\nW_Q\n\nOut[5]: tensor([[1., 0.],\n        [0., 1.]])", SQUARE),
+    "a prompt": (">>> W_Q\ntensor([[1., 0.],\n        [0., 1.]])", SQUARE),
+    "a prompt and its second line": (">>> x = torch.tensor([[1., 0.],\n...                   [0., 1.]])", SQUARE),
+    "a print above it": ("print(W_Q)\n[[1 0]\n [0 1]]", SQUARE),
+    "a sentence above it": ("Weight matrix W_q:\n[[1 0]\n [0 1]]", SQUARE),
+    "a sentence above lines": ("Weight matrix W_q:\n1 0\n0 1", SQUARE),
+    "a name before a line": ("W_q = 1,0;0,1", SQUARE),
+    "a comment a row": ("[[1, 0],  # the\n [0, 1]]  # cat", SQUARE),
+    "a row that is a comment": ("[[1, 0],\n # [2, 2],\n [0, 1]]", SQUARE),
+    "comments only": ("# [[1 0]\n#  [0 1]]", SQUARE),
+    "numpy.savetxt with a heading": ("# W\n1.0 0.0\n0.0 1.0", SQUARE),
+    "an index in code": ("d = K.shape[1]\nW = [[1, 0], [0, 1]]", SQUARE),
+    "words in a list": ("tokens = ['the', 'cat']\nW = [[1, 0], [0, 1]]", SQUARE),
+    "torch 0.3": ("\n 1  0\n 0  1\n[torch.FloatTensor of size 2x2]\n", SQUARE),
+    "torch 0.3 in parts": (
+        "Columns 0 to 1 \n 1 2\n\nColumns 2 to 2 \n 3\n[torch.FloatTensor of size 1x3]",
+        ONE_ROW,
+    ),
+    "torch 0.4 with a scale": (
+        "tensor(1.00000e-02 *\n       [[ 150.0, -250.0],\n        [ 0.125,  400.0]])",
+        FRACTIONS,
+    ),
+    "MATLAB's print": ("W =\n\n     1     0\n     0     1\n", SQUARE),
+    "MATLAB's print with a scale": ("W =\n   1.0e+03 *\n\n    0.0015   -0.0025\n    0.00000125    0.0040", FRACTIONS),
+    "Julia": ("2×2 Matrix{Float64}:\n 1.0  0.0\n 0.0  1.0", SQUARE),
+    "R": ("     [,1] [,2]\n[1,]    1    0\n[2,]    0    1", SQUARE),
+    "pandas": ("   0  1\n0  1  0\n1  0  1", SQUARE),
+    "pandas with tokens": ("     the  cat\nthe  1.0  0.0\ncat  0.0  1.0", SQUARE),
+    "pandas in parts": ("   0  1  \\\n0  1  2   \n\n   2  \n0  3  ", ONE_ROW),
+    "pandas.to_csv": (",0,1\n0,1.0,0.0\n1,0.0,1.0", SQUARE),
+    "tokens before the numbers": ("the 1 0\n##ing 0 1", SQUARE),
+    "Markdown": ("| token | d0 | d1 |\n|---|---|---|\n| the | **1** | 0 |\n| cat | 0 | 1 |", SQUARE),
+    "a table of a terminal": ("┌───┬───┐\n│ 1 │ 0 │\n│ 0 │ 1 │\n└───┴───┘", SQUARE),
+    "LaTeX": (r"W_Q = \begin{bmatrix} 1 & 0 \\ 0 & 1 \end{bmatrix}", SQUARE),
+    "LaTeX with fractions": (
+        r"$$\begin{pmatrix} \frac{3}{2} & -\dfrac52 \\[4pt] 1/800 & \mathbf{4} \end{pmatrix}.$$",
+        FRACTIONS,
+    ),
+    "LaTeX, an array": (r"\left[\begin{array}{cc} 1 & 0 \\ 0 & 1 \\ \end{array}\right]", SQUARE),
+    "LaTeX, decimal commas": (r"\begin{matrix} 1{,}5 & -2{,}5 \\ 0{,}00125 & 4 \end{matrix}", FRACTIONS),
+    "LaTeX, a table": (
+        r"\begin{tabular}{l|rr} & a & b \\ \hline the & 1 & 0 \\ cat & 0 & 1 \\ \hline \end{tabular}",
+        SQUARE,
+    ),
 }
 
 
@@ -74,12 +137,23 @@ REFUSED = {
     "nothing": ("", "W_Q needs at least one number; got nothing: paste"),
     "blanks": (" \n\t ", "got only blanks"),
     "empty list": ("[[]]", "has nothing in row 0, column 0, where a number is expected: fill the cell"),
-    "a stack": ("tensor([[[1., 2.]]])", "third level of brackets in row 0, column 0: paste one matrix of the stack"),
-    "shortened": ("[[1, 2, ..., 4]]", "'...' in row 0, column 2, where a number is expected: it was printed shortened"),
-    "rows left out": ("[[1 2]\n ...\n [3 4]]", "'...' in row 1, column 0, where a row in brackets is expected: it was"),
+    "seven axes": ("[[[[[[[1]]]]]]]", "got more than 6 levels of brackets in row 0, column 0: paste one matrix"),
+    "a batch that is ragged": ("[[[1, 2]], [[3, 4], [5, 6]]]", "list 1 is 2, list 0 is 1: paste one matrix"),
+    "shortened": (
+        "[[1, 2, ..., 4]]",
+        "'...' in row 0, column 2, where a number is expected: numbers are missing, since it was printed shortened",
+    ),
+    "rows left out": (
+        "[[1 2]\n ...\n [3 4]]",
+        "'...' in row 1, column 0, where a row in brackets is expected: numbers are missing",
+    ),
     "ragged": ("1 2 3 4\n1 2 3 4\n1 2 3", "row 2 has 3 numbers, row 0 has 4: add"),
     "ragged list": ("[[1, 2], [3]]", "row 1 has 1 number, row 0 has 2: add"),
-    "heading": ("d0,d1\n1,2", "W_Q has 'd0' in row 0, column 0, where a number is expected: delete headings"),
+    "a heading in the middle": (
+        "1,2\nd0,d1",
+        "W_Q has 'd0' in row 1, column 0, where a number is expected: delete headings",
+    ),
+    "half a heading": ("1,d1\n1,2", "W_Q has 'd1' in row 0, column 1, where a number is expected: delete headings"),
     "word": ("1 2\n3 x", "W_Q has 'x' in row 1, column 1"),
     "NaN": ("[[1, nan]]", "has nan in row 0, column 1, where a finite number is expected"),
     "infinity": ("1 2\n-inf 0", "has -inf in row 1, column 0"),
@@ -93,7 +167,7 @@ REFUSED = {
         "'5.5' in row 0, column 1, where a decimal comma, as elsewhere in it, is expected: write all numbers with a point",
     ),
     "comma and blank": ("[1 0, 2]", "'1 0' in row 0, column 0"),
-    "decimal commas between blanks": ("1,5 2,5\n3,5 4,5", "'5 2' in row 0, column 1"),
+    "decimal commas between blanks, on one line": ("1,5 2,5", "'5 2' in row 0, column 1"),
     "a transpose": ("np.array([[1, 2]]).T", "').T' after row 0"),
     "a factor": ("2 * [[1, 2]]", "'2 *' before row 0"),
     "a minus": ("-[[1, 2]]", "'-' before row 0"),
@@ -102,9 +176,33 @@ REFUSED = {
     "a row that is no list": ("[1, 2], (3, 4)", "', (3, 4)' after row 0"),
     "a row that is no list, first": ("((1, 2), [3, 4])", "'((1, 2),' before row 0"),
     "a number beside a row": ("[[1, 2], 3]", "'3' in row 1, column 0, where a row in brackets"),
-    "two matrices": ("[[1, 2]]\n[[3, 4]]", "is one matrix; got a second one after row 0"),
+    "two matrices": (
+        "[[1, 2]]\n[[3, 4]]",
+        "needs an answer to “Which of these matrices is it?”; it is open: choose one of",
+    ),
     "first bracket lost": ("[1 0]\n [0 1]]", "closing bracket for each opening one; got one too many"),
     "last bracket lost": ("[[1 0]\n [0 1]", "closing bracket for each opening one; got one too few"),
+    "an index": ("[[1, 2], [3, 4]][0]", "'[' after row 1"),
+    "an operation on its own line": ("K = 2 *\n[[1, 2]]", "'K = 2 *' before row 0"),
+    "an argument": ("F.softmax(input=[[1, 2]], dim=1)", "'F.softmax(input=' before row 0"),
+    "an increment": ("X += [[1, 2]]", "'X +=' before row 0"),
+    "numbers between two matrices": ("[[1, 2]]\n3 4\n[[5, 6]]", "'3 4' after row 0"),
+    "words alone": ("W_Q:\nW_K:\n", "got only words, such as 'W_Q:'"),
+    "words in brackets alone": ("['the', 'cat']", "got only words in brackets"),
+    "names that may be numbers": ("sqrt(2) 1\nsqrt(3) 2", "'sqrt(2)' in row 0, column 0"),
+    "a number that is missing": ("the,1\nNaN,2", "'the' in row 0, column 0"),
+    "a table that pandas shortened": (
+        "     0  ...    9\n0  0.1  ...  0.2\n\n[1 rows x 10 columns]",
+        "'...' in row 0, column 1, where a number is expected: numbers are missing",
+    ),
+    "parts of a table that do not fit": ("Columns 1 to 1\n1\n2\nColumns 2 to 2\n3", "part 1 has 1, part 0 has 2"),
+    "two scales": ("A =\n1.0e-03 *\n1.0\nB =\n1.0e+03 *\n1.0", "several scales such as '1.0e-03 *'"),
+    "LaTeX without an end": (r"\begin{bmatrix} 1 & 2", r"has \begin{bmatrix} without \end{bmatrix}"),
+    "LaTeX without a matrix": (r"\begin{align} 1 \end{align}", "LaTeX without a matrix in it"),
+    "LaTeX, transposed": (r"\begin{bmatrix} 1 & 2 \end{bmatrix}^T", "'^T' beside the matrix"),
+    "LaTeX, a factor": (r"X = \frac{1}{2} \begin{bmatrix} 1 & 2 \end{bmatrix}", "beside the matrix, where only a name"),
+    "LaTeX, a product": (r"\begin{bmatrix} 1 \cdot 2 & 2 \end{bmatrix}", r"'1 \\cdot 2' in row 0, column 0"),
+    "LaTeX, dots": (r"\begin{bmatrix} 1 & \cdots & 2 \end{bmatrix}", r"has \cdots where numbers are missing"),
     "booleans": ("[[True, False]]", "'True' in row 0, column 0"),
     "complex": ("[1+2j]", "'1+2j' in row 0"),
     "underscores": ("1_000", "'1_000' in row 0"),
@@ -127,7 +225,7 @@ def test_anything_else_is_refused_in_one_sentence(text: str, sentence: str) -> N
     assert "\n" not in said
 
 
-MANY = 10_000_000
+MANY, SOME = 10_000_000, 1_000_000
 HOSTILE = {
     "opening brackets": "[" * MANY,
     "closing brackets": "]" * MANY,
@@ -153,6 +251,40 @@ HOSTILE = {
     "one long row": "1," * (MANY // 2),
     "one long column": "1\n" * (MANY // 2),
     "more than a matrix": "1" * (2 * MANY),
+    "comments": "#" * SOME,
+    "comments and lists": "#[1]\n" * (SOME // 5),
+    "prompts": ">>> a(" * (SOME // 6),
+    "prompts and lists": ">>> a([1])\n" * (SOME // 11),
+    "arrays": "array([" * (SOME // 7),
+    "arrays in one list": "[" + "array([1])," * (SOME // 11) + "]",
+    "names": "a = " * (SOME // 4) + "[1]",
+    "named lists": "a = [1]\n" * (SOME // 8),
+    "named rows": "a: 1\n" * (SOME // 5),
+    "names alone": "a:\n" * (SOME // 3),
+    "colons": ":" * SOME,
+    "quoted words": "[" + "'a'," * (SOME // 4) + "]",
+    "a quote in a list": "['" + "a" * SOME + "]",
+    "shapes": "(1, 2), " * (SOME // 8) + "[[1]]",
+    "sizes": "torch.Size([1, " * (SOME // 15),
+    "scales": "1.0e-01 *\n" * (SOME // 10),
+    "columns": "Columns 1 to 2\n1\n" * (SOME // 17),
+    "parts": "1 \\\n\n" * (SOME // 5),
+    "pipes": "|" * SOME,
+    "ruled lines": "|-|\n" * (SOME // 4),
+    "tables": "| 1 |\n|---|\n" * (SOME // 12),
+    "LaTeX that begins": "\\begin{bmatrix}" * (SOME // 15),
+    "LaTeX that is empty": "\\begin{bmatrix}\\end{bmatrix}" * (SOME // 28),
+    "many LaTeX": "\\begin{bmatrix}1\\end{bmatrix}" * (SOME // 29),
+    "one long LaTeX": "\\begin{bmatrix}" + "1 & " * (SOME // 4) + "\\end{bmatrix}",
+    "one high LaTeX": "\\begin{bmatrix}" + "1 \\\\ " * (SOME // 5) + "\\end{bmatrix}",
+    "a long column spec": "\\begin{array}{" + "c" * SOME,
+    "fractions": "\\begin{bmatrix}" + "\\frac{" * (SOME // 6) + "\\end{bmatrix}",
+    "braces": "{" * SOME,
+    "a deep batch": "[[[[[[1]" + ",[1]" * (SOME // 4) + "]]]]]",
+    "blanks in a call": "array(" + " " * SOME + "[1",
+    "minus signs": "-" * SOME,
+    "letters with numbers": "a1 " * (SOME // 3),
+    "calls of nothing": "a.b(" * (SOME // 4),
 }
 
 
@@ -293,7 +425,8 @@ BAD_FILES = {
     "booleans": (npy_bytes(np.eye(2, dtype=bool)), "a.npy", "got an array of 'bool'"),
     "complex": (npy_bytes(np.eye(2) * 1j), "a.npy", "got an array of 'complex128'"),
     "records": (npy_bytes(np.zeros(2, dtype="f4,f4")), "a.npy", "got an array of"),
-    "a stack": (npy_bytes(np.zeros((2, 2, 2))), "a.npy", "got an array of 3 axes"),
+    "a stack": (npy_bytes(np.zeros((2, 2, 2))), "a.npy", "“Which of the 2 matrices of this batch of 2 × 2 × 2?”"),
+    "seven axes": (npy_bytes(np.zeros((1,) * 7)), "a.npy", "got an array of 7 axes"),
     "a number": (npy_bytes(np.array(1.0)), "a.npy", "got an array of 0 axes"),
     "nothing in it": (npy_bytes(np.zeros((0, 3))), "a.npy", "got 0 × 3"),
     "NaN": (npy_bytes(np.array([[1, np.nan]])), "a.npy", "has nan in row 0, column 1"),
@@ -341,7 +474,7 @@ def test_importing_the_package_does_not_import_torch() -> None:
 def test_a_text_is_read_once_and_what_it_said_is_bounded_by_bytes(monkeypatch):
     text = write([[i + j / 7 for j in range(40)] for i in range(50)])
     first = parse(text, "X")
-    monkeypatch.setattr(reader, "_numbers", lambda *_: pytest.fail("the text was read again"))
+    monkeypatch.setattr(reader, "_look", lambda *_: pytest.fail("the text was read again"))
     assert parse(text, "Y") == first
-    assert reader._PARSED.currsize <= reader._PARSED.maxsize == 2**26
-    assert {len(key) for key in reader._PARSED} == {16}
+    assert reader._READ.currsize <= reader._READ.maxsize == 2**26
+    assert {len(key) for key in reader._READ} == {16}

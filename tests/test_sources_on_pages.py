@@ -1,5 +1,7 @@
 """The sources other than one typed line, on the pages: notebooks, matrices, batches, masks, dropout."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from conftest import around
@@ -83,6 +85,49 @@ def test_what_cannot_be_a_matrix_is_said_and_nothing_is_lost(pasted: str, compla
     app.text_area(key="w_q").set_value("2,0,2;2,0,0;2,1,2").run()
     assert not app.error
     assert drawn(app)
+
+
+BATCH = "tensor([[[0.3367, 0.1288], [0.2345, 0.2303]],\n\n        [[1., 0.], [0., 1.]]])"
+
+
+def choice(app: AppTest, name: str) -> Any:
+    """The question that a pasted matrix leaves open."""
+    return next((box for box in app.selectbox if box.key == f"matrices_choice_{name}"), None)
+
+
+def test_a_batch_asks_which_matrix_and_the_answer_stands_in_the_link() -> None:
+    app = opened("app.py", source="matrices", given="Q, K and V", key="1,0;0,1", value="1,2;3,4")
+    app.text_area(key="query").set_value(BATCH).run()
+    assert not app.exception
+    assert "Which of the 2 matrices of this batch" in said(app)
+    assert not drawn(app), "nothing is guessed"
+    asked = choice(app, "query")
+    assert asked.label == "Which of the 2 matrices of this batch of 2 × 2 × 2?"
+    assert asked.options == ["[0]: 2 × 2, from 0.3367, 0.1288", "[1]: 2 × 2, from 1, 0"]
+    asked.set_value("[0]").run()
+    assert not app.exception
+    assert not app.error
+    assert choice(app, "query") is None
+    assert app.text_area(key="query").value == "0.3367,0.1288;0.2345,0.2303"
+    assert app.query_params["query"] == "0.3367,0.1288;0.2345,0.2303"
+    assert any("4 digits after the point, as torch prints them" in caption.value for caption in app.caption)
+    rows = ((0.3367, 0.1288), (0.2345, 0.2303))
+    expected = Matrices(query=rows, key=((1.0, 0.0), (0.0, 1.0)), value=((1.0, 2.0), (3.0, 4.0))).trace().layers[0]
+    np.testing.assert_array_equal(step(app, "weights"), expected.matrix("weights").numpy())
+
+
+def test_an_uploaded_heading_is_asked_about_and_what_was_left_out_is_said() -> None:
+    app = opened("app.py", source="matrices", given="Q, K and V", key="1,0;0,1", value="1,2;3,4")
+    app.file_uploader(key="matrices_file_query").upload("q.csv", b"0,1\n0.5,0.25\n1.5,0.75\n", "text/csv").run()
+    assert not app.exception
+    assert choice(app, "query").label.startswith("Is the first row, 0, 1, a heading")
+    choice(app, "query").set_value("the first row is a heading").run()
+    assert not app.error
+    assert app.text_area(key="query").value == "0.5,0.25;1.5,0.75"
+    assert step(app, "weights").shape == (2, 2)
+    app.text_area(key="query").set_value("the 1 0\ncat 0 1").run()
+    assert app.text_area(key="query").value == "1,0;0,1"
+    assert any(note.value == "The first column, the, cat, is read as names of the rows." for note in app.caption)
 
 
 def test_a_matrix_too_large_for_the_link_says_so_and_is_used() -> None:

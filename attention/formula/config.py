@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from attention.errors import ConfigError
 from attention.formula import positions
+from attention.formula.knobs import knob, knobs_of
 from attention.formula.mask import Mask
-from attention.formula.scores import SCORES
-from attention.formula.shares import SHARES
+from attention.formula.positions import Positions
+from attention.formula.ranges import Choice, Real, Switch, Text, Whole
+from attention.formula.scores import SCORES, Score
+from attention.formula.shares import SHARES, Share
 
 MASKS = ("none", "causal", "window", "causal window", "prefix", "padding", "custom")
 POSITIONS = tuple(positions.POSITIONS)
 INITS = ("scaled normal", "uniform", "normal", "linear", "identity")
-AFTER_THE_SCORES = ("mask", "window", "prefix", "cells", "temperature", "scaled", "cap", "share", "dropout")
-LARGEST_CAP = 1000.0
 WIDEST = 4096  # columns of Q, K or V in all heads together, where d_model has fewer
+
+_DRAWN = ("typed text",)  # the source that draws its weights at random
+_MADE = ("typed text", "matrices")  # those whose numbers are worked out here
+_MORE = "More knobs"
+
+
+def _told(ways: Mapping[str, Positions] | Mapping[str, Score] | Mapping[str, Share]) -> str:
+    """What several ways do, each in its own words."""
+    return " ".join(f"**{name}**: {way.words}" for name, way in ways.items())
 
 
 class HeadSizes(NamedTuple):
@@ -30,7 +41,7 @@ class HeadSizes(NamedTuple):
 
 @dataclass(frozen=True)
 class AttentionConfig:
-    """The knobs of one attention layer.
+    """The knobs of one attention layer. Each is declared here, and nowhere else: `Knob` says what follows from it.
 
     Attributes:
         d_model: width of a token's row.
@@ -42,13 +53,13 @@ class AttentionConfig:
         window: for the two window masks: how many positions away a key may be.
         prefix: for the prefix mask: how many first keys every query sees.
         cells: for the custom mask: which cells are hidden, as `attention.masks.encode` writes it.
-        dropout: the share of the weights that is dropped, 0 to 0.9; seeded. The rest is divided by 1 − dropout.
-        temperature: 0 to infinity; 0 is argmax, infinity is uniform over the visible keys.
+        dropout: the share of the weights that is dropped; seeded. The rest is divided by 1 − dropout.
+        temperature: 0 is argmax, infinity is uniform over the visible keys.
         scaled: whether scores are divided by √d_k (per head, never √d_model).
         positions: what is added to the embeddings, one of `POSITIONS`.
         init: how the projections are drawn, one of `INITS`. "identity" has no projections:
             one head, Q = K = V = X, no W_O.
-        seed: of every random matrix, 0 to 2³² − 1.
+        seed: of every random matrix.
         n_kv_heads: how many heads keys and values have; query heads share them in equal groups. None: as many as queries.
         score: how a query is compared with a key, one of `attention.formula.scores.SCORES`.
         cap: what no score goes beyond, by cap · tanh(score / cap); None caps nothing.
@@ -61,58 +72,66 @@ class AttentionConfig:
     Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.2 and equation 1.
     """
 
-    d_model: int = 64
-    n_heads: int = 4
-    d_k: int | None = None
-    d_v: int | None = None
-    mask: str = "none"
-    window: int = 2
-    temperature: float = 1.0
-    scaled: bool = True
-    positions: str = "none"
-    init: str = "scaled normal"
-    seed: int = 0
-    prefix: int = 1
-    cells: str = ""
-    dropout: float = 0.0
-    n_kv_heads: int | None = None
-    score: str = "dot"
-    cap: float | None = None
-    share: str = "softmax"
+    # fmt: off
+    d_model: int = knob(
+        64, Whole(1, limit="d_model"), "d_model", "How many numbers stand for one token.",
+        _DRAWN, held=True, place=60, usual=(16, 32, 64, 128))
+    n_heads: int = knob(
+        4, Whole(1, limit="heads"), "Heads", "Only numbers that divide d_model are offered.", _DRAWN, key="heads")
+    d_k: int | None = knob(
+        None, Whole(1, limit="d_model", optional=True), "d_k", "Width of a query or key in each head. Empty: d_model / heads.",
+        _DRAWN, fold=_MORE, place=30, empty="d_model / heads")
+    d_v: int | None = knob(
+        None, Whole(1, limit="d_model", optional=True), "d_v", "Width of a value in each head. Empty: d_model / heads.",
+        _DRAWN, fold=_MORE, place=40, empty="d_model / heads")
+    mask: str = knob(
+        "none", Choice(MASKS), "Mask",
+        "Which keys a query may look at. Causal: only itself and what stands before it. Window: only its neighbours. "
+        "Prefix: causal, but everybody sees the first ones. Custom: click the cells on the Masks page.",
+        _MADE, after=True, held=True, place=20)
+    window: int = knob(
+        2, Whole(0, limit="tokens"), "±", "How many positions away a key may be.",
+        _MADE, after=True, held=True, place=21, when=("mask", ("window", "causal window")))
+    temperature: float = knob(
+        1.0, Real(0, means=("argmax", "uniform")), "Temperature",
+        "Scores are divided by it before the softmax. Low: the best key takes all. High: every key gets the same.",
+        _MADE, after=True, held=True, place=10, offered=Real(0.05, 10), advice="1 changes nothing")
+    scaled: bool = knob(
+        True, Switch(), "÷ √d_k", "Without it the scores grow with d_k, and the softmax picks one key and forgets the rest.",
+        _MADE, after=True, held=True, place=30)
+    positions: str = knob(
+        "none", Choice(POSITIONS), "Positions", "How order gets in: " + _told(positions.POSITIONS),
+        _DRAWN, fold=_MORE, place=20)
+    init: str = knob(
+        "scaled normal", Choice(INITS), "Random weights",
+        "How W_Q, W_K, W_V and W_O are drawn. Identity: no projections at all, Q = K = V = X, one head.",
+        _DRAWN, fold=_MORE, place=10)
+    seed: int = knob(
+        0, Whole(0, 2**32 - 1), "Seed", "Another seed draws other random weights; the same seed always the same ones.",
+        _DRAWN, held=True, place=70)
+    prefix: int = knob(
+        1, Whole(0, limit="tokens"), "first", "How many first keys every query sees.",
+        _MADE, after=True, held=True, place=22, when=("mask", ("prefix",)))
+    cells: str = knob("", Text(), sources=_MADE, after=True, held=True, offered=Text(4000))
+    dropout: float = knob(
+        0.0, Real(0, 0.9), "Dropout", "The share of the weights that is dropped after the softmax, as in training.",
+        _DRAWN, after=True, fold=_MORE, advice="0 drops nothing")
+    n_kv_heads: int | None = knob(
+        None, Whole(1, limit="heads", optional=True), "Heads of keys",
+        "Several heads of queries may share one of keys and values (GQA; one for all is MQA), as in Llama 3. It divides the heads. Empty: each has its own.",
+        _DRAWN, key="kv_heads", fold=_MORE, place=15, empty="heads")
+    score: str = knob(
+        "dot", Choice(tuple(SCORES)), "Score", "How a query is compared with a key: " + _told(SCORES), _DRAWN, fold=_MORE, place=50)
+    cap: float | None = knob(
+        None, Real(0.05, 1000, optional=True), "Cap", "No score goes beyond it: cap · tanh(score / cap), 50 in Gemma 2. Empty: nothing is capped.",
+        _MADE, after=True, fold=_MORE, place=60, empty="no cap", advice="None caps nothing")
+    share: str = knob(
+        "softmax", Choice(tuple(SHARES)), "Weights by", "How weights come from scores: " + _told(SHARES), _MADE, after=True, fold=_MORE, place=70)
+    # fmt: on
 
     def __post_init__(self) -> None:
-        for name, low, high in (
-            ("d_model", 1, None),
-            ("n_heads", 1, None),
-            ("window", 0, None),
-            ("prefix", 0, None),
-            ("seed", 0, 2**32 - 1),
-        ):
-            _check_whole(name, getattr(self, name), low, high)
-        for name in ("d_k", "d_v"):
-            if getattr(self, name) is not None:
-                _check_whole(name, getattr(self, name), 1, None)
-        for name, choices in (
-            ("mask", MASKS),
-            ("positions", POSITIONS),
-            ("init", INITS),
-            ("score", tuple(SCORES)),
-            ("share", tuple(SHARES)),
-        ):
-            if getattr(self, name) not in choices:
-                raise ConfigError(
-                    f"{name} is one of {', '.join(choices)}; got {getattr(self, name)!r}: choose one of them."
-                )
-        if not _is_number(self.temperature) or math.isnan(self.temperature) or self.temperature < 0:
-            raise ConfigError(
-                f"temperature is a number from 0 (argmax) to infinity (uniform); got {self.temperature!r}: choose one, 1 changes nothing."
-            )
-        if not _is_number(self.dropout) or not 0 <= self.dropout <= 0.9:
-            raise ConfigError(f"dropout is a number from 0 to 0.9; got {self.dropout!r}: choose one, 0 drops nothing.")
-        if self.cap is not None and (not _is_number(self.cap) or not 0 < self.cap <= LARGEST_CAP):
-            raise ConfigError(
-                f"cap is a number above 0 and up to {LARGEST_CAP:g}; got {self.cap!r}: choose one, or None to cap nothing."
-            )
+        for one in KNOBS:
+            one.check(getattr(self, one.name))
         if self.init == "identity":
             for name in ("d_k", "d_v"):
                 if getattr(self, name) not in (None, self.d_model):
@@ -127,7 +146,7 @@ class AttentionConfig:
         else:
             self._check_width("d_k", self.sizes.d_k)
             self._check_width("d_v", self.sizes.d_v)
-        self._check_shared()
+        self._check_variants()
 
     def _check_width(self, name: str, size: int) -> None:
         most = max(WIDEST, self.d_model)
@@ -137,18 +156,21 @@ class AttentionConfig:
                 f"choose fewer heads, or a smaller {name}."
             )
 
-    def _check_shared(self) -> None:
-        n_heads, d_k, *_ = self.sizes
-        if self.n_kv_heads is not None:
-            _check_whole("n_kv_heads", self.n_kv_heads, 1, None)
-            if self.init != "identity" and n_heads % self.n_kv_heads:
-                raise ConfigError(
-                    f"{n_heads} query heads cannot share {self.n_kv_heads} heads of keys in equal groups: choose {_one_of(divisors(n_heads))}."
-                )
+    def _check_variants(self) -> None:
+        n_heads, d_k, _ = self.sizes
+        if n_heads % self.kv_heads:
+            raise ConfigError(
+                f"{n_heads} heads of queries cannot share {self.kv_heads} heads of keys in equal groups: choose {_one_of(divisors(n_heads))}."
+            )
         if positions.POSITIONS[self.positions].rotary and d_k % 2:
             raise ConfigError(
                 f'positions "rope" turn pairs of columns, so d_k is even; got {d_k}: choose another d_k, or other positions.'
             )
+
+    @property
+    def kv_heads(self) -> int:
+        """How many heads keys and values have."""
+        return 1 if self.init == "identity" else self.n_kv_heads or self.n_heads
 
     @property
     def hiding(self) -> Mask:
@@ -158,8 +180,8 @@ class AttentionConfig:
     @property
     def base(self) -> AttentionConfig:
         """The config with the knobs after the scores where they were. "padding" stays, since it makes shorter lines longer."""
-        plain, mask = AttentionConfig(), "padding" if self.mask == "padding" else "none"
-        return replace(self, **{name: getattr(plain, name) for name in AFTER_THE_SCORES} | {"mask": mask})
+        mask = "padding" if self.mask == "padding" else "none"
+        return replace(self, **{one.name: one.default for one in KNOBS if one.after} | {"mask": mask})
 
     @property
     def sizes(self) -> HeadSizes:
@@ -172,27 +194,15 @@ class AttentionConfig:
         d_v = self.d_v if self.d_v is not None else (share if divides else d_k)
         return HeadSizes(self.n_heads, d_k, d_v)
 
-    @property
-    def kv_heads(self) -> int:
-        """How many heads keys and values have."""
-        return self.sizes.n_heads if self.init == "identity" else self.n_kv_heads or self.n_heads
+
+KNOBS = knobs_of(AttentionConfig)
+"""The fields of `AttentionConfig` as knobs, in their order."""
 
 
 def divisors(number: int) -> tuple[int, ...]:
     """All whole numbers that divide `number`, ascending: the numbers of heads that fit a d_model."""
     small = [i for i in range(1, math.isqrt(number) + 1) if number % i == 0]
     return tuple(sorted({*small, *(number // i for i in small)}))
-
-
-def _check_whole(name: str, value: object, low: int, high: int | None) -> None:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if not whole or value < low or (high is not None and value > high):  # type: ignore[operator]  # int by `whole`
-        span = f"of at least {low}" if high is None else f"from {low} to {high}"
-        raise ConfigError(f"{name} is a whole number {span}; got {value!r}: choose one.")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _one_of(numbers: tuple[int, ...]) -> str:

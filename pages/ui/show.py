@@ -72,11 +72,6 @@ def figures(
                 windows[str(name)[:80]] = window
         st.session_state[f"{key}_windows"] = windows
 
-    def painted() -> None:
-        st.session_state[f"{key}_painted"] = True
-
-    if st.session_state.pop(f"{key}_painted", False):
-        st.rerun(scope="app")
     windows = {name: st.session_state.get(f"{key}_windows", {}).get(name) for name in _revisions(drawn)}
     message = figure.pack(drawn, around, windows, rest)
     figure.component()(
@@ -85,7 +80,6 @@ def figures(
         on_cell_change=clicked,
         on_knob_change=let_go,
         on_cut_change=zoomed,
-        on_rest_change=painted,
         height=_room(drawn, around),
     )
     if drawn and not (locked() or st.context.is_embedded):

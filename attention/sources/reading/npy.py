@@ -1,18 +1,21 @@
-"""A matrix from a .npy file, whose header is not believed."""
+"""A .npy file, whose header is not believed, as text."""
 
 from __future__ import annotations
 
 from io import BytesIO
+from math import prod
 
 from attention.errors import MatrixError
-from attention.sources.reading.matrix import Matrix, check_size, checked, shown
+from attention.sources.reading.matrix import MAX_NUMBERS, MAX_SIDE, shown, too_large
+
+_MOST_AXES = 6
 
 
-def read_npy(data: bytes, name: str) -> Matrix:
-    """The rows of an array that numpy.save wrote, in double precision; a 1-D array is one row.
+def npy_text(data: bytes, name: str) -> str:
+    """The array that numpy.save wrote, as nested lists of all its digits in double precision.
 
     Raises:
-        MatrixError: no such file, a damaged one, or an array that is no matrix of finite numbers.
+        MatrixError: no such file, a damaged one, or an array that is neither a matrix nor a batch of them.
     """
     import numpy as np
     from numpy.lib import format as npy
@@ -30,17 +33,19 @@ def read_npy(data: bytes, name: str) -> Matrix:
         raise MatrixError(
             f"{name} needs real numbers of at most 64 bits; got an array of {shown(str(dtype))}: save it again with .astype(float)."
         )
-    if len(shape) not in (1, 2):
+    if not 1 <= len(shape) <= _MOST_AXES:
         raise MatrixError(
-            f"{name} has two axes, rows and columns; got an array of {len(shape)} axes: save one matrix of it, such as {name}[0]."
+            f"{name} has two axes, rows and columns, and may be a batch; got an array of {len(shape)} axes: save one matrix of it."
         )
-    rows, columns = shape if len(shape) == 2 else (1, *shape)
     # Before a byte of it is loaded: np.load believes the header and makes room for what it claims.
-    check_size(rows, columns, name)
+    said = " × ".join(map(str, shape))
+    if min(shape) < 1:
+        raise MatrixError(f"{name} needs at least one number in every axis; got {said}: save an array with numbers.")
+    if prod(shape) > MAX_NUMBERS or max(shape[-2:]) > MAX_SIDE:
+        raise too_large(name, said)
     there = (len(data) - stream.tell()) // dtype.itemsize
-    if there < rows * columns:
+    if there < prod(shape):
         raise MatrixError(
-            f"{name} is {rows} × {columns} by the header of its .npy file; got only {there} of {rows * columns} numbers: upload the whole file."
+            f"{name} is {said} by the header of its .npy file; got only {there} of {prod(shape)} numbers: upload the whole file."
         )
-    array = np.load(BytesIO(data), allow_pickle=False).astype(np.float64).reshape(rows, columns)
-    return checked(array.tolist(), name)
+    return repr(np.load(BytesIO(data), allow_pickle=False).astype(np.float64).tolist())

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import plotly.graph_objects as go
 
 from attention.pictures.drawing import Spec, enlarged
+from attention.pictures.pooling import MOST_CELLS
 from attention.pictures.screen import SENT_NUMBERS, on_screen
 from pages.ui.server import served
 
@@ -143,7 +144,8 @@ def _sent(
     if (step := layout["meta"]["step"]) in made:
         data[0]["live"] = step
         panel = layout["meta"]["panels"][0]
-        if panel["rows"] * panel["columns"] > SENT_CELLS:
+        # What is drawn as blocks the page cuts by itself: its blocks are squares, those of `on_screen` need not be.
+        if panel["rows"] * panel["columns"] > SENT_CELLS or max(panel["rows"], panel["columns"]) > MOST_CELLS:
             data[1:] = [trace for trace in data[1:] if trace["type"] != "heatmap"]
             del data[0]["z"]
     return on_screen({"data": data, "layout": layout}, windows.get(layout.get("uirevision", "")), numbers)

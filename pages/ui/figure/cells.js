@@ -64,18 +64,8 @@ function seen(axis, first, size, count) {
   return Array.from({ length: count }, (_, i) => i).filter((i) => { const pixel = Math.round(axis.c2p(first + i * size)); return pixel >= 0 && pixel <= axis._length; });
 }
 
-const edges = (first, size, count) => Array.from({ length: count + 1 }, (_, edge) => first + (edge - 0.5) * size);
-
-// Where the cells lie: what Plotly's hover looks up, and the image on the screen.
-function move(element, image, { x0, dx, y0, dy }, rows, columns) {
-  const [cells] = element.calcdata[0], { xaxis, yaxis } = element._fullLayout;
-  Object.assign(cells, { x: edges(x0, dx, columns), y: edges(y0, dy, rows) });
-  const across = [cells.x[0], cells.x[columns]].map(xaxis.c2p), down = [cells.y[0], cells.y[rows]].map(yaxis.c2p);
-  const box = { x: across[0], y: down[0], width: Math.round(across[1] - across[0]), height: Math.round(down[1] - down[0]) };
-  for (const [name, pixels] of Object.entries(box)) image.setAttribute(name, pixels);
-}
-
-// Whether the map could be painted so; otherwise nothing has happened, and Plotly must do it.
+// Whether the map could be painted so; otherwise nothing has happened, and Plotly must do it. It knows what Plotly 4 keeps
+// of a heatmap; should another version keep something else, `paint` takes what this throws, and lets Plotly draw.
 export function repaint(element, { z, zmin, zmax, colorbar, x0 = 0, dx = 1, y0 = 0, dy = 1 }) {
   const heat = element.data[0], group = element.querySelector(".heatmaplayer .hm"), image = group?.querySelector("image");
   if (!image?.style.imageRendering) return false;
@@ -83,7 +73,7 @@ export function repaint(element, { z, zmin, zmax, colorbar, x0 = 0, dx = 1, y0 =
   const texts = heat.texttemplate ? group.querySelectorAll(".heatmap-label text") : [];
   const { xaxis, yaxis } = element._fullLayout, across = texts.length ? seen(xaxis, x0, dx, columns) : [];
   const numbers = texts.length ? seen(yaxis, y0, dy, rows).flatMap((row) => across.map((column) => z[row][column]).filter(Number.isFinite)) : [];
-  if (numbers.length !== texts.length || (heat.texttemplate && heat.z[0].length !== columns)) return false;
+  if (numbers.length !== texts.length) return false;
 
   const shades = new Uint8Array(rows * columns);
   let gaps = false;
@@ -102,12 +92,11 @@ export function repaint(element, { z, zmin, zmax, colorbar, x0 = 0, dx = 1, y0 =
   });
   if (colorbar) element.querySelectorAll(".colorbar .cbaxis text").forEach((text, i) => say(text, colorbar.ticktext[i]));
   // What Plotly's hover, and its next drawing after a zoom, read.
-  const [{ trace }] = element.calcdata[0], cells = { x0, dx, y0, dy };
+  const [{ trace }] = element.calcdata[0];
   // There a gap is undefined: Plotly would draw a NaN in a colour, and say it.
   element.calcdata[0][0].z = gaps ? z.map((row) => Array.from(row, (number) => (number === number ? number : undefined))) : z;
-  if (heat.z.length !== rows || heat.z[0].length !== columns || Object.entries(cells).some(([name, at]) => trace[name] !== at)) move(element, image, cells, rows, columns);
   for (const known of [heat, trace]) {
-    Object.assign(known, { z, zmin, zmax, ...cells });
+    Object.assign(known, { z, zmin, zmax });
     if (colorbar) Object.assign(known.colorbar, { tickvals: colorbar.tickvals, ticktext: colorbar.ticktext });
   }
   return true;

@@ -134,6 +134,10 @@ export default function render(message) {
     root.painted = figures;
     // Python has answered with these figures alone; now that they are painted, and the hand rests, the page follows.
     clearTimeout(root.rest);
-    if (root.owes) root.rest = setTimeout(() => { Object.assign(root, { owes: false, asked: performance.now() }); setTriggerValue("rest", Date.now()); sending(); }, REST);
+    if (root.owes) root.rest = setTimeout(() => {
+      Object.assign(root, { owes: false, asked: performance.now() });
+      window.dispatchEvent(new Event("runagain")); // link.js hears it; what this component asks for is a run of its fragment alone
+      sending();
+    }, REST);
   }).catch((error) => { root.textContent = `The picture could not be drawn: ${error.message}. The table below has the numbers; reload the page to try again.`; });
 }

@@ -1,7 +1,6 @@
 // One map on the screen: its theme, what is drawn of it at this zoom, and which cell stands under the pointer.
 
 import { inked, repaint } from "./cells.js";
-import { apart, unzoomed, widen } from "./columns.js";
 import { MOST_CELLS, clipped } from "./live.js";
 import { lines, ticked } from "./words.js";
 
@@ -112,11 +111,19 @@ function noted(layout, view) {
   return { ...layout, title: { ...title, subtitle: { ...title.subtitle, text } } };
 }
 
-// All of a figure but the cells of its first trace, as texts to compare; apart, what their columns bring with them.
+// All of a figure but the numbers of its cells and the ends of their colours, as a text to compare.
 function frameOf(data, layout) {
-  const [{ z, zmin, zmax, colorbar, live, x0, dx, y0, dy, ...heat }, ...more] = data, { meta, ...shown } = layout, [rest, across] = apart(shown);
+  const [{ z, zmin, zmax, colorbar, live, ...heat }, ...more] = data, { meta, ...shown } = layout;
   const length = (_, value) => (ArrayBuffer.isView(value) ? value.length : value);
-  return { frame: JSON.stringify([heat, more.map(({ z: _, ...one }) => one), rest], length), across: JSON.stringify(across) };
+  return JSON.stringify([heat, z?.length, z?.[0]?.length, more.map(({ z: _, ...one }) => one), shown], length);
+}
+
+// What a double click goes back to. Plotly by itself would know the range of the first map that it drew here.
+function whole(element) {
+  for (const [name] of AXES) {
+    const axis = element._fullLayout[name], { range } = element.figure.layout[name] ?? {};
+    if (range) [axis._rangeInitial0, axis._rangeInitial1] = range;
+  }
 }
 
 const sameRows = (one, other) => one.length === other.length && one.every((row, i) => row.length === other[i].length && row.every((cell, k) => Object.is(cell, other[i][k])));
@@ -138,16 +145,23 @@ export async function paint(element, root) {
   // Where a cell is a block, `tell` says which cell of it is shown.
   if (element.view?.block > 1 || figure.layout.meta.at) Object.assign(more, { hoverinfo: "none", hovertemplate: undefined });
   data = [{ ...data[0], ...more }, ...data.slice(1)];
-  const drawn = { ...frameOf(data, layout), ground: data[1]?.z, width: element.clientWidth };
+  const drawn = { frame: frameOf(data, layout), ground: data[1]?.z, width: element.clientWidth };
   const before = element.drawn;
   element.drawn = drawn;
   const cellsOnly = data[0].type === "heatmap" && before?.frame === drawn.frame && before.width === drawn.width && sameGround(before.ground, drawn.ground);
-  if (cellsOnly && (before.across === drawn.across || widen(element, layout)) && repaint(element, data[0])) return;
+  let half = false; // whether the cells were painted over in part
+  try {
+    if (cellsOnly && repaint(element, data[0])) return;
+  } catch (error) {
+    console.warn("Cells could not be painted over; Plotly draws the map.", error);
+    half = true;
+  }
   const first = !element.data, drawing = window.Plotly.react(element, data, layout, CONFIG);
   if (first) element.on("plotly_afterplot", () => inked(element));
   await drawing;
+  if (half) await window.Plotly.redraw(element); // `react` compares with what the cells say of themselves already
   inked(element);
-  for (const [axis] of AXES) if (figure.layout[axis]?.range) unzoomed(element._fullLayout[axis], figure.layout[axis].range);
+  whole(element);
 }
 
 // After somebody has zoomed: this map, and those that have the same axis, as they are seen now.

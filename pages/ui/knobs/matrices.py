@@ -11,8 +11,10 @@ from streamlit.delta_generator import DeltaGenerator
 from attention import AttentionError, MatrixError
 from attention.sources.given import fitted, said
 from attention.sources.matrices import SYMBOLS
+from attention.sources.reading.files import ENDINGS, file_text
 from attention.sources.reading.matrix import Matrix
-from attention.sources.reading.text import ENDINGS, parse, read, write
+from attention.sources.reading.reading import Reading, rounding
+from attention.sources.reading.text import look, parse, write
 from pages.ui.knobs.widgets import Knobs, asked_for, locked
 from pages.ui.server import uploads
 
@@ -128,8 +130,11 @@ def _one(knobs: Knobs, name: str, matrix: Matrix, problem: AttentionError | None
     symbol = SYMBOLS[name]
     grid, field = st.columns(2)
     with grid:
-        if problem:
+        if problem and not _ask(name):
             knobs.notes.error(str(problem), here=True)
+        for note in dict.fromkeys((*_notes(name), rounding(matrix))):
+            if note:
+                st.caption(note)
         if matrix and max(len(matrix), len(matrix[0])) <= GRID_UP_TO:
             _grid(name, matrix)
         elif matrix:
@@ -165,7 +170,10 @@ def _grid(name: str, matrix: Matrix) -> None:
 def _field(knobs: Knobs, name: str) -> None:
     symbol, text = SYMBOLS[name], whole_text(name)
     more: dict[str, Any] = {"height": 120, "on_change": _pasted, "args": (name,)}
-    advice = "CSV, cells of a spreadsheet, or a list such as [[1, 0], [0, 1]] as Python, NumPy and torch print it."
+    advice = (
+        "As it was published: CSV, cells of a spreadsheet, a list such as [[1, 0], [0, 1]], what NumPy, torch, TensorFlow, "
+        "pandas or R print, LaTeX, a Markdown table, or a whole cell of a notebook."
+    )
     if text is None and name in _uploaded_sizes():
         again = {**more, "on_change": _pasted_again}
         st.text_area(f"Paste {symbol}", key=f"matrices_again_{name}", max_chars=LONGEST_IN_FIELD, help=advice, **again)
@@ -187,9 +195,10 @@ def _pasted(name: str) -> None:
     """Writes what was pasted the short way, if it can be read; otherwise it stays as it is, and its tab says why."""
     st.session_state.pop(f"matrices_problem_{name}", None)
     text = str(st.session_state[name])
-    with suppress(AttentionError):
-        text = write(parse(text, SYMBOLS[name])) if text.strip() else ""
-    keep(name, text)
+    try:
+        _take(name, text, look(text, SYMBOLS[name]))
+    except AttentionError:
+        keep(name, text if text.strip() else "")
 
 
 def _uploaded(name: str) -> None:
@@ -198,9 +207,54 @@ def _uploaded(name: str) -> None:
     if file is None:
         return
     try:
-        keep(name, write(read(uploads.content(file), file.name, SYMBOLS[name])))
+        text = file_text(uploads.content(file), file.name, SYMBOLS[name])
+        _take(name, text, look(text, SYMBOLS[name]))
     except AttentionError as error:
         st.session_state[f"matrices_problem_{name}"] = type(error)(str(error))  # its traceback holds the whole text
+
+
+def _take(name: str, text: str, reading: Reading, pick: str | None = None) -> None:
+    """Makes what was read the matrix; where something is open and nothing was picked, the text stays until somebody answers."""
+    if not reading.question or pick is not None:
+        text = write(reading.chosen(pick, SYMBOLS[name]))
+    keep(name, text)
+    st.session_state[f"matrices_notes_{name}"] = text, reading.notes
+
+
+def _ask(name: str) -> bool:
+    """Asks in place what the text of this matrix leaves open; whether it leaves anything open."""
+    with suppress(AttentionError):
+        reading = look(whole_text(name) or "", SYMBOLS[name])
+        if reading.question:
+            st.selectbox(
+                reading.question,
+                reading.choices,
+                index=None,
+                key=f"matrices_choice_{name}",
+                placeholder="Choose one",
+                format_func=lambda choice: _described(choice, reading.choices[choice]),
+                on_change=_answered,
+                args=(name,),
+            )
+            return True
+    return False
+
+
+def _described(choice: str, rows: Matrix) -> str:
+    begins = ", ".join(f"{number:g}" for number in rows[0][:4]) + (", …" if len(rows[0]) > 4 else "")
+    return f"{choice}: {len(rows)} × {len(rows[0])}, from {begins}"
+
+
+def _answered(name: str) -> None:
+    text, pick = whole_text(name) or "", st.session_state[f"matrices_choice_{name}"]
+    if pick is not None:
+        _take(name, text, look(text, SYMBOLS[name]), pick)
+
+
+def _notes(name: str) -> tuple[str, ...]:
+    """What was said of the matrix when it was pasted, while it is the same."""
+    text, notes = st.session_state.get(f"matrices_notes_{name}", ("", ()))
+    return notes if text and text == whole_text(name) else ()
 
 
 def _keep_all(matrices: dict[str, Matrix]) -> None:

@@ -1,7 +1,8 @@
-"""Scripts of ours that our own server serves, under names that change with their content.
+"""Scripts of ours that our own server serves, under addresses that change with their content.
 
-Streamlit keeps inline modules under a ``blob:`` address and sends them again with every message, so
-a component gets a two-line loader, and the real script is a file in ``static/`` beside ``app.py``.
+Streamlit keeps inline modules under a ``blob:`` address and sends them again with every message, so a component gets a
+two-line loader, and the real scripts are files in ``static/`` beside ``app.py``: all of ours in one folder, where they find
+each other, and Plotly's in one of its own, which stays when ours change.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import hashlib
 import json
 import os
 import re
+import shutil
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,35 +21,47 @@ import streamlit as st
 
 _STATIC = Path(__file__).parents[3] / "static"
 _UI = Path(__file__).parents[1]
-_SCRIPTS = {
-    **{path.stem: path for folder in ("figure", "share/link") for path in (_UI / folder).glob("*.js")},
-    # Plotly's own bundle for charts with two axes: a third of the whole, which the Python package carries.
-    "plotly": _UI / "figure" / "vendor" / "plotly-cartesian.min.js",
-}
+# Plotly's own bundle for charts with two axes: a third of the whole, which the Python package carries.
+_PLOTLY = _UI / "figure" / "vendor" / "plotly-cartesian.min.js"
+_KEPT = 4  # folders of other contents, for servers that run since before an edit
+LASTING = re.compile(r"/app/static/[0-9a-f]{12}/")
+"""What is called after its content, and can be kept for ever."""
+
+
+def script(name: str) -> str:
+    """The address under which our server serves a script."""
+    base = str(st.get_option("server.baseUrlPath") or "").strip("/")
+    return f"{'/' + base if base else ''}/app/static/{publish()[name]}/{name}.js"
 
 
 @cache
-def script(name: str) -> str:
-    """The path under which our server serves the script; a copy is made once, under a name of its content."""
-    content = _SCRIPTS[name].read_bytes()
-    if name != "plotly":  # our scripts import each other by their names in the repository
-        content = re.sub(
-            rb'(?<=from "\./)(\w+)\.js(?=")', lambda found: Path(script(found[1].decode())).name.encode(), content
-        )
-    file = f"{name}-{hashlib.blake2b(content, digest_size=6).hexdigest()}.js"
-    if not (_STATIC / file).exists():
-        _STATIC.mkdir(exist_ok=True)
-        part = _STATIC / f".{file}.{os.getpid()}"
-        part.write_bytes(content)
-        part.replace(_STATIC / file)  # whole or not at all, also with several servers starting at once
-    base = str(st.get_option("server.baseUrlPath") or "").strip("/")
-    return f"{'/' + base if base else ''}/app/static/{file}"
+def publish() -> dict[str, str]:
+    """Puts all scripts where the server can serve them; by its name, the folder of each."""
+    ours = {path.stem: path.read_bytes() for part in ("figure", "share/link") for path in (_UI / part).glob("*.js")}
+    folders = {**dict.fromkeys(ours, _folder(ours)), "plotly": _folder({"plotly": _PLOTLY.read_bytes()})}
+    with suppress(FileNotFoundError):  # another server that starts now does the same
+        others = [one for one in _STATIC.iterdir() if one.name not in folders.values() and one.name[0] != "."]
+        for old in sorted(others, key=os.path.getmtime)[:-_KEPT]:
+            shutil.rmtree(old, ignore_errors=True)
+    return folders
 
 
-def publish() -> None:
-    """Puts all scripts where the server can serve them, so that nothing is written at run time."""
-    for name in _SCRIPTS:
-        script(name)
+def _folder(scripts: dict[str, bytes]) -> str:
+    """The name of the folder with these scripts, made of their content; it is written where there is none yet."""
+    content = hashlib.blake2b(digest_size=6)
+    for name, script in sorted(scripts.items()):
+        content.update(f"{name} {len(script)} ".encode() + script)
+    folder = _STATIC / content.hexdigest()
+    if not folder.exists():
+        part = _STATIC / f".{folder.name}.{os.getpid()}"
+        part.mkdir(parents=True, exist_ok=True)
+        for name, script in scripts.items():
+            (part / f"{name}.js").write_bytes(script)
+        try:
+            part.rename(folder)  # whole or not at all, also with several servers starting at once
+        except OSError:  # another was first
+            shutil.rmtree(part)
+    return folder.name
 
 
 def component(name: str, key: str, html: str, css: str) -> Any:

@@ -1,4 +1,4 @@
-// Buttons that copy the address, and the watch over the connection.
+// Buttons that copy the address, the watch over the connection, and whoever asks for a run of the whole page.
 //
 // The address bar always holds the whole state, so copying it is all there is to sharing.
 
@@ -47,19 +47,17 @@ function said(what, text, missing) {
   return [`${what} copied.`, false];
 }
 
+let runAgain = null; // asks for a run of the whole page, as the latest of our components outside all fragments can
+
 // An idle page of a server that went away would stay as it was, without a word. When the connection is
 // back, perhaps to another server, the script runs again from the address and the widgets.
-function watchConnection(root, again) {
-  root.again = again;
-  if (root.watch) return;
-  const app = root.closest("[data-testid=stApp]");
+function watchConnection(app) {
   let lost = false;
-  root.watch = new MutationObserver(() => {
+  new MutationObserver(() => {
     const connected = app.dataset.testConnectionState === "CONNECTED";
-    if (connected && lost) root.again();
+    if (connected && lost) runAgain();
     lost = !connected;
-  });
-  root.watch.observe(app, { attributes: true, attributeFilter: ["data-test-connection-state"] });
+  }).observe(app, { attributes: true, attributeFilter: ["data-test-connection-state"] });
 }
 
 // What was said lies over the page, and goes when it has been read: by itself, or with Escape, or a click elsewhere.
@@ -78,7 +76,11 @@ export default function render({ data, parentElement, setTriggerValue }) {
     menu(app, data.page, () => new URL(address()).search);
     keepFocus(app);
     firstPicture(app);
-    watchConnection(root, () => setTriggerValue("again", Date.now()));
+    if (!runAgain) {
+      watchConnection(app);
+      window.addEventListener("runagain", () => runAgain()); // a figure is painted that a fragment has made
+    }
+    runAgain = () => setTriggerValue("again", Date.now());
   }
   const status = root.querySelector("[role=status]");
   dismissable(status);

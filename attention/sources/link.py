@@ -1,0 +1,226 @@
+"""What a link says, as a source: read by a pure function, or by a page that draws a widget for each knob it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from attention.errors import MatrixError
+from attention.formula import config
+from attention.formula.config import AttentionConfig, divisors
+from attention.formula.knobs import Knob
+from attention.formula.ranges import Choice, Range
+from attention.sources import Source, knobs
+from attention.sources.matrices import SYMBOLS, Matrices
+from attention.sources.notebooks import Notebook
+from attention.sources.reading.matrix import Matrix
+from attention.sources.reading.text import parse
+from attention.sources.typed_text import TypedText
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What an operator allows.
+
+    Attributes:
+        tokens: of a text; a longer one is cut, and its trace says so.
+        characters: of a text.
+        d_model: of a token's row, and of d_k and d_v.
+        heads: of a layer.
+        trace_mb: of all steps; more is refused before it is worked out.
+    """
+
+    tokens: int = 2048
+    characters: int = 20_000
+    d_model: int = 1024
+    heads: int = 32
+    trace_mb: int = 128
+
+
+class Asked(Protocol):
+    """Who gives every knob its value: a link, or a page, whose widgets it draws."""
+
+    limits: Limits
+
+    def knob(self, knob: Knob, within: Range | None = None, fixed: str = "") -> Any:
+        """The value of a knob; `within` where that is narrower than declared, and what it is `fixed` at where it does nothing."""
+        ...
+
+    def standing(self, knob: Knob) -> str:
+        """What the knob is asked to be, as in a link; empty where nobody asks."""
+        ...
+
+    def heads(self, knob: Knob, d_model: int, fixed: str) -> int:
+        """The number of heads, which divides d_model."""
+        ...
+
+    def sequence(self, names: Sequence[str]) -> int:
+        """Which of several sequences is shown."""
+        ...
+
+    def matrices(self, names: Sequence[str]) -> Mapping[str, Any]:
+        """The person's own matrices by name; the last may be empty."""
+        ...
+
+
+def source(asked: Asked) -> Source:
+    """The source that the knobs describe; only those that it has are asked for.
+
+    Raises:
+        AttentionError: they contradict each other, or a matrix cannot be read.
+    """
+    chosen = asked.knob(knobs.SOURCE)
+    if chosen == "notebook":
+        name = asked.knob(knobs.NOTEBOOK)
+        return Notebook(name, asked.sequence(Notebook(name).sequences))
+    max_bytes = asked.limits.trace_mb * 2**20
+    if chosen == "matrices":
+        names = knobs.GIVEN[asked.knob(knobs.GIVES)]
+        labels = asked.knob(knobs.LABELS)
+        layer = _config(asked, chosen)
+        return Matrices(**asked.matrices(names), tokens=tuple(labels.split()), config=layer, max_bytes=max_bytes)
+    text = asked.knob(knobs.TEXT)
+    sequence = asked.sequence(TypedText(text).sequences)
+    layer = _config(asked, chosen)
+    text2, lowercase, pad = (asked.knob(one) for one in (knobs.TEXT2, knobs.LOWERCASE, knobs.PAD))
+    return TypedText(text, layer, text2, lowercase, asked.limits.tokens, sequence, pad, max_bytes)
+
+
+def _config(asked: Asked, chosen: str) -> AttentionConfig:
+    """The knobs of the layer that the `chosen` source has; those above the maps first, since heads must divide d_model."""
+    found: dict[str, Any] = {}
+    known = {one.name: one for one in config.KNOBS if chosen in one.sources}
+    identity = "init" in known and asked.standing(known["init"]) == "identity"
+    fixed = {"n_heads": "1", "d_k": "d_model", "d_v": "d_model"} if identity else {}
+    for one in sorted(known.values(), key=lambda one: (not one.held, one.place)):
+        if one.name == "n_heads":
+            found[one.name] = asked.heads(one, found["d_model"], fixed.get(one.name, ""))
+        else:
+            found[one.name] = asked.knob(one, fixed=fixed.get(one.name, ""))
+    return AttentionConfig(**{**found, **({"d_k": None, "d_v": None} if identity else {})})
+
+
+class Link:
+    """The knobs as a link, or a state file, says them; `notes` are the sentences on what it got wrong."""
+
+    def __init__(self, texts: Mapping[str, str], limits: Limits) -> None:
+        self.limits = limits
+        self.notes: list[str] = []
+        self._texts = texts
+
+    def knob(self, knob: Knob, within: Range | None = None, fixed: str = "") -> Any:
+        """What the link says; the default where it says nothing, or something else than may be."""
+        within = within or on_pages(knob, self.limits)
+        default = within.nearest(knob.default)
+        if knob.key not in self._texts:
+            return default
+        value, note = knob.read(self._texts[knob.key], within, default)
+        if note:
+            self.notes.append(note)
+        return value
+
+    def standing(self, knob: Knob) -> str:
+        """What the link says, as it stands there."""
+        return self._texts.get(knob.key, "")
+
+    def heads(self, knob: Knob, d_model: int, fixed: str) -> int:
+        """The number of heads; a default that does not divide d_model becomes the next smaller that does."""
+        fits = Divisors.of(d_model, self.limits).nearest(knob.default)
+        if not self.standing(knob) and fits != knob.default and not fixed:
+            self.notes.append(settled(knob.default, d_model, self.limits))
+        return int(self.knob(knob, Divisors.of(d_model, self.limits)))
+
+    def sequence(self, names: Sequence[str]) -> int:
+        """Which sequence the link asks for."""
+        if len(names) > 1:
+            return int(self.knob(knobs.SEQUENCE, Choice(tuple(range(len(names))))))
+        self.notes += only_one(self._texts.get(knobs.SEQUENCE.key))
+        return 0
+
+    def matrices(self, names: Sequence[str]) -> dict[str, Matrix]:
+        """The matrices of the link.
+
+        Raises:
+            AttentionError: one cannot be read, or the link holds only its size.
+        """
+        texts = {one.key: self._texts.get(one.key, one.default) for one in knobs.MATRICES}
+        missing = sizes(self._texts.get(knobs.UPLOADED, ""))
+        for name in (name for name in names if name in missing and name not in self._texts):
+            raise too_long(name, missing[name])
+        return {name: parse(texts[name], SYMBOLS[name]) for name in names if texts[name].strip() or name != names[-1]}
+
+
+def source_of(texts: Mapping[str, str], limits: Limits | None = None) -> tuple[Source, tuple[str, ...]]:
+    """The source that a link describes, and a sentence for each thing that it asks for and cannot have.
+
+    Args:
+        texts: what the link says, or a state file, by key.
+        limits: what an operator allows.
+
+    Raises:
+        AttentionError: the knobs contradict each other, or a matrix cannot be read.
+    """
+    link = Link(texts, limits or Limits())
+    return source(link), tuple(link.notes)
+
+
+def on_pages(knob: Knob, limits: Limits) -> Range:
+    """What a knob may be under these limits."""
+    return knob.on_pages(asdict(limits))
+
+
+@dataclass(frozen=True)
+class Divisors(Choice):
+    """The numbers of heads that divide a d_model, as far as the `limits` go."""
+
+    d_model: int = 1
+    most: int = 1
+
+    @classmethod
+    def of(cls, d_model: int, limits: Limits) -> Divisors:
+        """Those of one d_model."""
+        return cls(tuple(n for n in divisors(d_model) if n <= limits.heads), d_model=d_model, most=limits.heads)
+
+    def nearest(self, value: int) -> int:
+        """The number itself where it divides, otherwise the next smaller that does."""
+        return max(int(n) for n in self.options if n <= value)
+
+    def refused(self, text: str, default: Any) -> tuple[Any, str]:
+        """The default, and what may be."""
+        too_many = text in map(str, divisors(self.d_model))
+        expected = (
+            f"at most {self.most}, {self.expected}"
+            if too_many
+            else f"{self.expected}, which divide d_model {self.d_model}"
+        )
+        return default, f"{expected}: {default} is used"
+
+
+def settled(wish: int, d_model: int, limits: Limits) -> str:
+    """What became of heads that do not divide d_model."""
+    fit = Divisors.of(d_model, limits)
+    heads = fit.nearest(wish)
+    now_there = "now there is 1 head" if heads == 1 else f"now there are {heads} heads"
+    return f"{wish} heads do not divide d_model {d_model}: {now_there}. Choose {', '.join(map(str, fit.options))}."
+
+
+def only_one(asked: str | None) -> tuple[str, ...]:
+    """What is said where a link asks for another sequence than the only one."""
+    if asked in (None, "0"):
+        return ()
+    return (f"The link asks for sequence “{asked}”; there is only sequence 0, which is shown.",)
+
+
+def sizes(uploaded: str) -> dict[str, str]:
+    """The matrices that a link holds only the size of, by name, from what it says of them."""
+    found = (one.partition(":") for one in uploaded.split(","))
+    return {name: size[:20] for name, _, size in found if name in SYMBOLS}
+
+
+def too_long(name: str, size: str) -> MatrixError:
+    """What is said where a link holds only the size of a matrix."""
+    return MatrixError(
+        f"{SYMBOLS[name]} ({size.replace('x', ' × ')}) is too long for a link, and this server does not have it: "
+        "upload it again, or open a state file that holds it."
+    )

@@ -1,0 +1,138 @@
+"""A link is read into a source without a page, and what it gets wrong is said."""
+
+from contextlib import suppress
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+from test_links import LINKS
+
+from attention import AttentionConfig, AttentionError, Matrices, Notebook, TypedText
+from attention.formula.ranges import in_url
+from attention.sources import knobs
+from attention.sources.link import Limits, source_of
+
+OWL = knobs.TEXT.default
+
+
+def read(**link: str):
+    return source_of(link, Limits())
+
+
+def of(link: str) -> dict[str, str]:
+    return dict(parse_qsl(urlsplit(link).query, keep_blank_values=True))
+
+
+def test_no_link_is_the_default_text() -> None:
+    assert read() == (TypedText(OWL, AttentionConfig(), max_tokens=2048, max_bytes=128 * 2**20), ())
+
+
+def test_a_link_says_the_source_and_its_knobs_and_no_other_ones() -> None:
+    assert read(source="notebook", notebook="multi-head", sequence="2", temperature="hot") == (
+        Notebook("multi-head", 2),
+        (),
+    )
+    source, notes = read(source="matrices", mask="causal", temperature="2.0", labels="a b c d", d_model="x", w_o=" ")
+    assert isinstance(source, Matrices)
+    assert (source.config, source.tokens, notes) == (AttentionConfig(mask="causal", temperature=2.0), tuple("abcd"), ())
+    source, _ = read(
+        text="a\nb", text2="c d", sequence="1", pad="true", lowercase="false", heads="8", dropout="0.3", seed="7"
+    )
+    assert source == TypedText(
+        "a\nb", AttentionConfig(n_heads=8, dropout=0.3, seed=7), "c d", False, 2048, 1, True, 128 * 2**20
+    )
+
+
+@pytest.mark.parametrize(
+    ("link", "expected"),
+    [
+        ({"d_k": "99999"}, "“99999”, but d_k is a whole number from 1 to 1024: the default is used."),
+        ({"d_k": "5.5"}, "a whole number from 1 to 1024: the default is used."),
+        ({"seed": "inf"}, "a whole number from 0 to 4294967295: 0 is used."),
+        ({"window": "1e9"}, "a whole number from 0 to 2048: 2 is used."),
+        ({"temperature": "nan"}, "temperature is a number from 0.05 to 10: 1.0 is used."),
+        ({"dropout": "0.91"}, "dropout is a number from 0 to 0.9: 0.0 is used."),
+        ({"lowercase": "no"}, "lowercase is true or false: true is used."),
+        ({"mask": ""}, "mask = “”, but mask is one of none, causal, window, causal window, prefix, padding, custom: none is used."),
+        ({"text": "a" * 20_001}, f"“{'a' * 40}…”, but text is up to 20,000 characters: the first 20,000 are used."),
+        ({"sequence": "7"}, "asks for sequence “7”; there is only sequence 0, which is shown."),
+        ({"sequence": "7", "text": "a\nb"}, "sequence is one of 0, 1: 0 is used."),
+        ({"d_model": "7"}, "4 heads do not divide d_model 7: now there is 1 head. Choose 1, 7."),
+        ({"d_model": "30"}, "4 heads do not divide d_model 30: now there are 3 heads."),
+        ({"d_model": "80", "heads": "40"}, "heads is at most 32, one of 1, 2, 4, 5, 8, 10, 16, 20: 4 is used."),
+        ({"d_model": "80", "heads": "3"}, "16, 20, which divide d_model 80: 4 is used."),
+    ],
+)  # fmt: skip
+def test_what_a_link_gets_wrong_is_one_sentence(link: dict[str, str], expected: str) -> None:
+    _, notes = source_of(link)
+    assert [expected in note for note in notes] == [True]
+
+
+def test_heads_and_widths_that_do_nothing_are_not_spoken_of() -> None:
+    source, notes = read(init="identity", d_model="7", d_k="5")
+    assert source.config == AttentionConfig(d_model=7, n_heads=1, init="identity")
+    assert not notes
+
+
+def test_what_is_no_source_is_said() -> None:
+    with pytest.raises(AttentionError, match="heads · d_k is at most 4,096"):
+        read(d_k="1024", heads="16")
+    with pytest.raises(AttentionError, match=r"X \(512 × 64\) is too long for a link"):
+        read(source="matrices", uploaded="x:512x64,?:9")
+    with pytest.raises(AttentionError, match="'y' in row 0"):
+        read(source="matrices", x="1,y")
+
+
+def test_an_operator_may_allow_less() -> None:
+    small = Limits(tokens=1, characters=10, d_model=12, heads=2, trace_mb=1)
+    source, notes = source_of({"d_model": "64"}, small)
+    assert source == TypedText(
+        OWL[:10], AttentionConfig(d_model=12, n_heads=2, window=1), max_tokens=1, max_bytes=2**20
+    )
+    assert notes[0].endswith("d_model is a whole number from 1 to 12: 12 is used.")
+
+
+ODD = [
+    "",
+    " ",
+    "nan",
+    "inf",
+    "-inf",
+    "1e400",
+    "-1",
+    "0x10",
+    "１",
+    "5.0",
+    "1_0",
+    "9" * 5000,
+    "True",
+    "<b>$x$</b>",
+    "\x00",
+    "None",
+    "🙂",
+]
+
+
+@pytest.mark.parametrize("knob", knobs.KNOBS, ids=[knob.key for knob in knobs.KNOBS])
+def test_every_knob_takes_odd_texts(knob) -> None:
+    for source in knob.sources or knobs.SOURCES:
+        for text in ODD:
+            with suppress(AttentionError):  # a matrix that is none, an empty text
+                made, notes = source_of({"source": source, knob.key: text})
+                assert hash(made) is not None
+                assert all(note.startswith("The link asks for ") or " do not divide " in note for note in notes)
+
+
+@pytest.mark.parametrize("knob", knobs.KNOBS, ids=[knob.key for knob in knobs.KNOBS])
+def test_a_default_may_be_and_comes_back_from_its_text(knob) -> None:
+    assert knob.range.takes(knob.default)
+    within = knob.offered or knob.range
+    assert within.takes(knob.default)
+    assert within.read(in_url(knob.default)) == knob.default
+    assert knob.label or knob.held
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_the_links_of_every_version_ask_for_nothing_that_cannot_be(link: str) -> None:
+    source, notes = source_of(of(link))
+    assert not notes
+    assert source.trace().layers

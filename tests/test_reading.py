@@ -1,0 +1,137 @@
+"""What a text leaves open is a question with its choices; what it settles is said in a note."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from attention import MatrixError
+from attention.sources.reading.files import file_text
+from attention.sources.reading.reading import decimals
+from attention.sources.reading.text import look, parse, write
+
+ROWS = ((0.5, 0.25), (0.125, 4.0))
+FRAME = pd.DataFrame(ROWS)
+HEADING, NUMBERS = "the first row is a heading", "all are numbers of the matrix"
+FIRST_COLUMN, BOTH = "the first column numbers the rows", "the first row and column are headings"
+DECIMALS = "one column, with decimal commas"
+
+ASKED = {
+    "a heading that pandas writes": (
+        FRAME.to_csv(index=False),
+        "Is the first row, 0, 1, a heading, or are these numbers of the matrix?",
+        {HEADING: ROWS, NUMBERS: ((0, 1), *ROWS)},
+    ),
+    "between tabs": (FRAME.to_csv(index=False, sep="\t"), "Is the first row", {HEADING: ROWS, NUMBERS: ((0, 1), *ROWS)}),
+    "whole numbers under it": (
+        "0;1;2\n5;6;7",
+        "Is the first row, 0, 1, 2, a heading",
+        {HEADING: ((5, 6, 7),), NUMBERS: ((0, 1, 2), (5, 6, 7))},
+    ),
+    "one column under it": ("0\n0.5\n0.25", "Is the first row, 0, a heading", {HEADING: ((0.5,), (0.25,)), NUMBERS: ((0,), (0.5,), (0.25,))}),
+    "an index that pandas writes": (
+        FRAME.to_csv(header=False),
+        "Is the first column, 0, 1, a numbering, or are these numbers of the matrix?",
+        {FIRST_COLUMN: ROWS, NUMBERS: ((0, *ROWS[0]), (1, *ROWS[1]))},
+    ),
+    "both": (
+        "0,1\n0,0.5\n1,0.25",
+        "Is the first row, 0, 1, a heading",
+        {HEADING: ((0, 0.5), (1, 0.25)), BOTH: ((0.5,), (0.25,)), NUMBERS: ((0, 1), (0, 0.5), (1, 0.25))},
+    ),
+    "an index with a name": ("id,d0\n0,0.5\n1,0.25", "Is the first column, 0, 1, a numbering", {FIRST_COLUMN: ((0.5,), (0.25,)), NUMBERS: ((0, 0.5), (1, 0.25))}),
+    "Markdown's first row": ("| 1 | 2 |\n|---|---|\n| 3 | 4 |", "Is the first row, 1, 2, a heading", {HEADING: ((3, 4),), NUMBERS: ((1, 2), (3, 4))}),
+    "a column of decimals": ("0,12\n0,25\n0,5", "Are its commas decimal commas?", {DECIMALS: ((0.12,), (0.25,), (0.5,)), "two columns": ((0, 12), (0, 25), (0, 5))}),
+    "decimals on one line": ("0,05;0,2", "Are its commas decimal commas?", {DECIMALS: ((0.05,), (0.2,)), "two columns": ((0, 5), (0, 2))}),
+    "a batch": ("tensor([[[1., 2.]], [[3., 4.]]])", "Which of the 2 matrices of this batch of 2 × 1 × 2?", {"[0]": ((1, 2),), "[1]": ((3, 4),)}),
+    "a batch of batches": (
+        "x = [[[[1]], [[2]]], [[[3]], [[4]]]]",
+        "Which of the 4 matrices of this batch of 2 × 2 × 1 × 1?",
+        {"x[0][0]": ((1,),), "x[0][1]": ((2,),), "x[1][0]": ((3,),), "x[1][1]": ((4,),)},
+    ),
+    "torch 0.3's batch": ("(0 ,.,.) = \n 1 2\n\n(1 ,.,.) = \n 3 4\n[torch.FloatTensor of size 2x1x2]", "Which of these", {"all 2 as rows": ((1, 2), (3, 4)), "[0]": ((1, 2),), "[1]": ((3, 4),)}),
+    "names": ("W_Q = [[1, 2]]\nW_K = [[3], [4]]", "Which of these matrices is it?", {"W_Q": ((1, 2),), "W_K": ((3,), (4,))}),
+    "names above lines": ("Weight matrix W_q:\n1 2\n3 4\nWeight matrix W_k:\n5 6\n7 8", "Which of these", {"Weight matrix W_q": ((1, 2), (3, 4)), "Weight matrix W_k": ((5, 6), (7, 8))}),
+    "named rows": ("the = np.array([1, 2])\ncat = np.array([3, 4])", "Which of these", {"all 2 as rows": ((1, 2), (3, 4)), "the": ((1, 2),), "cat": ((3, 4),)}),
+    "no names": ("[[1], [2]]\n\n[[3, 4]]", "Which of these", {"matrix 0": ((1,), (2,)), "matrix 1": ((3, 4),)}),
+    "one name for two": ("x = [[1], [2]]\nx = [[3, 4]]", "Which of these", {"x": ((1,), (2,)), "x, matrix 1": ((3, 4),)}),
+    "a dictionary": ("{'W_Q': [[1], [2]], 'W_K': [[3, 4]]}", "Which of these", {"W_Q": ((1,), (2,)), "W_K": ((3, 4),)}),
+    "LaTeX": (r"Q = \begin{bmatrix} 1 \end{bmatrix}, \quad K = \begin{bmatrix} 2 & 3 \end{bmatrix}", "Which of these", {"Q": ((1,),), "K": ((2, 3),)}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "question", "choices"), ASKED.values(), ids=ASKED)
+def test_what_a_text_leaves_open_is_asked(text, question, choices) -> None:
+    reading = look(text, "X")
+    assert reading.question.startswith(question)
+    assert dict(reading.choices) == choices
+    for i, (choice, rows) in enumerate(choices.items()):
+        assert parse(text, "X", pick=choice) == parse(text, "X", pick=i) == rows
+        settled = look(write(rows))
+        assert not settled.question, "an answer is written the short way, which asks nothing"
+        assert parse(write(rows)) == rows
+    with pytest.raises(MatrixError, match=r"^X needs an answer to “.*”; it is open: choose one of '.*\.$"):
+        parse(text, "X")
+    with pytest.raises(MatrixError, match="got 'another': choose one of"):
+        parse(text, "X", pick="another")
+
+
+SAID = {
+    "a batch of one": ("array([[[1., 2.]]])", "It was written as 1 × 1 × 2, a batch of one matrix, which is taken as it is."),
+    "a heading": ("d0,d1\n1,2", "The first row, d0, d1, is read as a heading."),
+    "names of the rows": ("the 1 2\ncat 3 4", "The first column, the, cat, is read as names of the rows."),
+    "pandas": (FRAME.to_csv(), "The first column, 0, 1, is read as names of the rows."),
+    "decimal commas": ("0,5;1,5\n2,5;3,5", "Its commas are read as decimal commas."),
+    "two columns": ("1,0\n0,1", "Its commas are read as standing between two columns; write decimals with a point."),
+    "two columns on one line": ("0,1;0,2", "Its commas are read as standing between two columns; write decimals with a point."),
+    "two small numbers above": ("0;1\n1;0", "Its first row, 0, 1, is read as numbers, not as a heading."),
+    "two small numbers beside": ("0;5\n1;6", "Its first column, 0, 1, is read as numbers, not as names of the rows."),
+    "code": ("X = [[1, 2]]\nX = softmax(X)", "Left out is what stands around the numbers: 'X = softmax(X)'."),
+    "torch": (
+        "tensor([[0.1921, 0.1646], [0.2041, 0.1659]])",
+        "The numbers have 4 digits after the point, as torch prints them: where they were rounded, later digits of what follows may differ.",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "note"), SAID.values(), ids=SAID)
+def test_what_is_taken_for_granted_is_said(text: str, note: str) -> None:
+    reading = look(text)
+    assert not reading.question
+    assert note in reading.notes
+
+
+def test_the_shape_and_the_name_are_as_they_were_written() -> None:
+    assert (look("W_q = [[1, 2]]").label, look("W_q = [[1, 2]]").shape) == ("W_q", (1, 2))
+    assert look("[[[1, 2]], [[3, 4]]]").shape == (2, 1, 2)
+    assert look("1,2;3,4") == look("1,2;3,4")
+
+
+def test_numbers_that_were_printed_look_rounded() -> None:
+    exact = np.random.default_rng(0).standard_normal((6, 6))
+    for digits in (3, 4, 8):
+        printed = parse(write(exact.round(digits).tolist()))
+        assert decimals(printed) == digits
+    assert decimals(parse(write(exact.tolist()))) is None
+    assert decimals(parse("0.43 0.15 0.89\n0.55 0.87 0.66")) is None, "two digits are chosen by hand"
+    assert decimals(parse("1 0\n0 1")) is None
+
+
+def test_a_batch_in_a_file_is_asked_about_as_a_pasted_one(tmp_path) -> None:
+    array = np.random.default_rng(0).standard_normal((2, 3, 4))
+    np.save(tmp_path / "x.npy", array)
+    reading = look(file_text((tmp_path / "x.npy").read_bytes(), "x.npy"))
+    assert list(reading.choices) == ["[0]", "[1]"]
+    np.testing.assert_array_equal(reading.choices["[1]"], array[1])
+    assert reading.shape == (2, 3, 4)
+
+
+def test_a_batch_is_bounded_as_a_matrix_is() -> None:
+    for text in (
+        "[" + "[[1]]," * 1025 + "]",
+        "[" + ("[" + "[1]," * 1000 + "],") * 17 + "]",
+        "x = [[1], [2]]\n" * 1025,
+        "[[" + "1," * 1025 + "]]",
+        "[" + ("[" + ("[" + "1," * 1000 + "],") * 100 + "],") * 6 + "]",
+    ):
+        with pytest.raises(MatrixError, match="may have at most 512 × 1024 numbers"):
+            look(text)
