@@ -30,7 +30,15 @@ def test_a_shape_has_the_sizes_of_the_layer() -> None:
         ("HOOK_Z", ["head_output"]),
         (
             "attn_weights",
-            ["scores", "scaled_scores", "capped_scores", "masked_scores", "weights", "dropped_weights"],
+            [
+                "scores",
+                "scaled_scores",
+                "capped_scores",
+                "biased_scores",
+                "masked_scores",
+                "weights",
+                "dropped_weights",
+            ],
         ),
         ("sims", ["scores", "scaled_scores"]),
         (" attn_probs ", ["weights", "dropped_weights"]),

@@ -14,8 +14,9 @@ from conftest import ROOT, turn
 from test_pages import PAGES, drawn, opened, said
 
 from attention import AttentionConfig, ConfigError, Matrices, Trace, TypedText
+from attention.formula.kept import KEPT
 from pages.ui.knobs import sidebar
-from pages.ui.server import limits, traces
+from pages.ui.server import limits
 
 
 def starts(**environment: str) -> subprocess.CompletedProcess[str]:
@@ -73,10 +74,12 @@ def test_where_all_heads_are_too_large_the_shown_one_is_kept(monkeypatch: pytest
 
 def test_both_sources_keep_to_their_bytes() -> None:
     column = ((1.0,), (2.0,))
+    text = TypedText("the owl asked the moon and the moon blinked")
+    alone = replace(text, max_bytes=text.needs - 1)  # all heads are too much: one at a time
     for source, words in (
-        (TypedText("the owl asked the moon and the moon blinked"), "4 heads of 9 × 9 scores, and 4 · 16 columns of d_model 64"),
+        (alone, "1 head of 9 × 9 scores, and 4 · 16 columns of d_model 64"),
         (Matrices(query=column, key=column, value=column), "1 head of 2 × 2 scores"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(ConfigError, match=words):
             replace(source, max_bytes=source.needs - 1).trace()
         replace(source, max_bytes=source.needs).trace()
@@ -84,12 +87,20 @@ def test_both_sources_keep_to_their_bytes() -> None:
 
 @pytest.mark.parametrize("knobs", [{"positions": "sinusoidal", "mask": "causal"}, {"dropout": 0.5, "d_k": 96, "d_v": 8}, {"init": "identity"}])  # fmt: skip
 @pytest.mark.parametrize("text2", ["", "a second text"])
-@pytest.mark.parametrize("only", [None, 0])
-def test_what_a_trace_needs_is_counted_whole_before_it_is_made(
-    knobs: dict[str, Any], text2: str, only: int | None
-) -> None:
-    source = TypedText(" ".join(f"w{i}" for i in range(90)), AttentionConfig(**knobs), text2, only=only)
-    assert source.trace().nbytes <= source.needs < 3 * source.trace().nbytes
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_a_trace_needs_is_counted_whole_before_it_is_made(knobs: dict[str, Any], text2: str, whole: bool) -> None:
+    source = TypedText(" ".join(f"w{i}" for i in range(90)), AttentionConfig(**knobs), text2)
+    if not whole and source.config.sizes.n_heads > 1:
+        source = replace(source, max_bytes=source.needs - 1)
+    layer = source.trace().layers[0]
+    assert layer.whole == (whole or layer.n_heads == 1)
+    made = {
+        matrix.untyped_storage().data_ptr(): matrix.untyped_storage().nbytes()
+        for step in layer.steps
+        for matrix in [layer[step.name] if layer.whole or step.name in layer.recorded else layer.matrix(step.name)]
+    }
+    made |= {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in layer.recorded.values()}
+    assert sum(made.values()) <= source.needs < 3 * sum(made.values())
 
 
 @pytest.mark.parametrize("wide", [{"d_k": "1024"}, {"d_v": "129"}])
@@ -102,19 +113,18 @@ def test_heads_that_are_too_wide_together_are_one_sentence(page: str, wide: dict
     assert not drawn(app)
 
 
-def test_the_bytes_of_a_trace_are_those_of_its_tensors() -> None:
+def test_the_bytes_of_a_trace_are_those_of_what_is_recorded() -> None:
     trace = TypedText("a b c", AttentionConfig(d_model=8, n_heads=2, init="identity")).trace()
-    layer = trace.layers[0]
-    tensors = {id(t.untyped_storage()): t for t in [*(t for _, t in layer), layer.mask] if t is not None}
-    assert trace.nbytes <= sum(t.untyped_storage().nbytes() for t in tensors.values())
-    assert trace.nbytes >= 4 * 3 * 3 * 4 + 3 * 8 * 4  # four steps of one head, and X, which is also Q, K and V
+    assert trace.nbytes == 3 * 8 * 4  # X, which is also Q, K and V
+    assert [step.name for step, _ in trace.layers[0]][-1] == "head_output"  # everything is made …
+    assert trace.nbytes == 3 * 8 * 4  # … and counted where it is kept
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_session_that_is_still_open_keeps_no_trace_from_leaving(page: str) -> None:
     app = opened(page, text="a session that stays open")
-    kept = traces._KEPT
-    assert kept.currsize >= sum(trace.nbytes + 20_000 for trace in kept.values())
+    kept = KEPT.cache
+    assert kept.currsize >= sum(getattr(one, "nbytes", 0) + 20_000 for one in kept.values())
     traces_of_it = [trace for trace in kept.values() if isinstance(trace, Trace) and "session" in trace.tokens]
     mine = [*map(ref, traces_of_it), *(ref(trace.layers[0]) for trace in traces_of_it)]
     assert mine
@@ -149,7 +159,7 @@ def counted(knobs: dict[str, Any]) -> str:
     most = limits.MAX_TRACE_MB * 2**20
     try:
         config = AttentionConfig(**of_config)
-        source = TypedText(texts[0], config, texts[1], True, limits.MAX_TOKENS, 0, "pad" in knobs, most).showing(0)
+        source = TypedText(texts[0], config, texts[1], True, limits.MAX_TOKENS, 0, "pad" in knobs, most)
         assert source.needs <= most
     except ConfigError as error:
         return str(error)

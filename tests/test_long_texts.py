@@ -1,15 +1,12 @@
 """Long texts: one head kept, scores kept while later knobs turn, and maps cut for a screen."""
 
-import io
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from attention import AttentionConfig, Cell, Matrices, MissingError, Notebook, TypedText
-from attention.export import arrays
-from attention.formula.attend import head_alone
+from attention import AttentionConfig, Cell, Matrices, Notebook, TypedText
 from attention.formula.steps import MAP_AXES
 from attention.pictures import heatmap
 from attention.pictures.mosaic import heads_json
@@ -33,72 +30,63 @@ def long_text(**knobs):
     return TypedText(f"a b c\n{WORDS}", AttentionConfig(**knobs), sequence=1)
 
 
+def alone(source):
+    """The source whose heads are made one by one, since all together would be too much."""
+    return source if source.config.sizes.n_heads == 1 else replace(source, max_bytes=source.needs - 1)
+
+
 @pytest.mark.parametrize("knobs", KNOBS)
-def test_one_kept_head_has_the_numbers_that_it_has_among_all(knobs):
+def test_a_head_made_alone_has_the_numbers_that_it_has_among_all(knobs):
     source = long_text(**knobs)
-    whole = source.trace().layers[0]
+    whole, single = source.trace().layers[0], alone(source).trace().layers[0]
+    assert whole.whole
+    assert single.whole == (whole.n_heads == 1)
     for head in range(whole.n_heads):
-        layer = replace(source, only=head).trace().layers[0]
-        assert (layer.only, layer.n_heads, layer.weights.shape[0]) == (head, whole.n_heads, 1)
-        for name in MAPS:
-            assert torch.equal(layer.matrix(name, head), whole.matrix(name, head))
-        if whole.dropped_weights is not None:
-            assert torch.equal(layer.matrix("dropped_weights", head), whole.dropped_weights[head])
-        torch.testing.assert_close(layer.head_output, whole.head_output, rtol=0, atol=1e-6)
-        if whole.output is not None:
-            torch.testing.assert_close(layer.output, whole.output, rtol=0, atol=1e-5)
+        for step in whole.steps:
+            close = 1e-5 if step.name in ("head_output", "output") else 0
+            torch.testing.assert_close(
+                single.matrix(step.name, head), whole.matrix(step.name, head), rtol=0, atol=close, msg=step.name
+            )
 
 
 @pytest.mark.parametrize("knobs", KNOBS)
-def test_colours_are_the_same_for_every_head_kept_or_not(knobs):
+def test_colours_and_sums_are_the_same_for_every_head_made_alone_or_not(knobs):
     source = long_text(**knobs)
-    whole = source.trace()
-    for head in range(whole.layers[0].n_heads):
-        kept = replace(source, only=head).trace()
-        for step, _ in whole.layers[0]:
-            assert kept.layers[0].ends(step.name) == pytest.approx(whole.layers[0].ends(step.name), rel=1e-4), step
-            if step.axes == MAP_AXES:
-                assert kept.layers[0].ends(step.name) == whole.layers[0].ends(step.name)
-                assert heatmap.color_range(kept, step.name) == heatmap.color_range(whole, step.name)
+    whole, single = source.trace(), alone(source).trace()
+    for step in whole.layers[0].steps:
+        assert single.layers[0].ends(step.name) == pytest.approx(whole.layers[0].ends(step.name), rel=1e-4), step
+        if step.axes == MAP_AXES:
+            mine, theirs = (trace.layers[0].facts(step.name) for trace in (single, whole))
+            assert mine[:2] == theirs[:2]
+            assert mine.empty == theirs.empty
+            assert (mine.least is None) == (theirs.least is None)
+            assert heatmap.color_range(single, step.name) == heatmap.color_range(whole, step.name)
 
 
-def test_the_exported_numbers_of_one_head_say_which_it_is():
+def test_the_whole_tensor_is_there_for_who_asks():
     source = long_text(mask="causal")
-    kept = np.load(io.BytesIO(arrays.npz(replace(source, only=1).trace())))
-    whole = np.load(io.BytesIO(arrays.npz(source.trace())))
-    for name in MAPS:
-        assert f"L0.{name}" not in kept
-        np.testing.assert_array_equal(kept[f"L0.H1.{name}"], whole[f"L0.{name}"][1])
-    np.testing.assert_array_equal(kept["L0.query"], whole["L0.query"])
+    assert torch.equal(alone(source).trace().layers[0].weights, source.trace().layers[0].weights)
 
 
-def test_a_head_that_is_not_kept_is_refused_in_words_and_made_by_itself():
-    layer = replace(long_text(mask="causal"), only=1).trace().layers[0]
-    with pytest.raises(MissingError, match="only head 1 has its weights in full; got head 2"):
-        layer.matrix("weights", 2)
-    alone = head_alone(layer, 2)
-    assert torch.equal(alone.weights[0], long_text(mask="causal").trace().layers[0].weights[2])
-
-
-def test_a_source_keeps_one_head_above_1024_tokens_or_where_all_are_too_large():
+def test_heads_are_made_one_by_one_above_1024_tokens_or_where_all_are_too_large():
     short, long = TypedText("w " * WHOLE_UP_TO), TypedText("w " * (WHOLE_UP_TO + 1), max_tokens=2048)
     crossed = TypedText("a b", text2="w " * (WHOLE_UP_TO + 1), max_tokens=2048)
-    assert replace(short, max_tokens=2048).showing(2).only is None
-    assert long.showing(2).only == crossed.showing(2).only == 2
-    assert long.showing(4).only == long.showing(-1).only == 0
+    wholes = [one.trace().layers[0].whole for one in (replace(short, max_tokens=2048), long, crossed)]
+    assert wholes == [True, False, False]
     needs = TypedText("w w w").needs
-    assert TypedText("w w w", max_bytes=needs).showing(3).only is None
-    assert TypedText("w w w", max_bytes=needs - 1).showing(3).only == 3
+    assert TypedText("w w w", max_bytes=needs).trace().layers[0].whole
+    assert not TypedText("w w w", max_bytes=needs - 1).trace().layers[0].whole
 
 
 @pytest.mark.parametrize("knobs", KNOBS)
-def test_from_kept_scores_come_the_same_steps(knobs):
+def test_a_base_that_is_turned_is_the_source(knobs):
     config = {name: value for name, value in knobs.items() if name not in ("dropout", "init")}
     matrices = Matrices(query=((1.0, 2.0),), key=((3.0, 4.0),), value=((5.0, 6.0),), config=AttentionConfig(**config))
     for source in (long_text(**knobs), matrices):
         assert isinstance(source, Turnable)
-        one, other = source.trace(), source.trace(source.unturned.scores())
+        one, other = source.trace(), source.base.trace().turned(source.config)
         assert one.notes == other.notes
+        assert one.layers[0].formula == other.layers[0].formula
         for (step, mine), (same_step, kept) in zip(one.layers[0], other.layers[0], strict=True):
             assert (step, mine.tolist()) == (same_step, kept.tolist())
 
@@ -196,10 +184,10 @@ def test_a_click_on_a_block_of_a_mosaic_is_its_largest_number():
     assert names[str(cell.column)] == f"{cell.column} {trace.tokens[cell.column]}"
 
 
-def test_all_heads_of_a_long_text_are_drawn_from_a_layer_that_keeps_one():
+def test_all_heads_of_a_long_text_are_drawn_though_made_one_by_one():
     source = long_text(mask="causal")
-    whole, kept = (
-        heads_json(one.trace(), "scores", chosen=Cell("scores", 0, 3, 3)) for one in (source, replace(source, only=3))
+    whole, single = (
+        heads_json(one.trace(), "scores", chosen=Cell("scores", 0, 3, 3)) for one in (source, alone(source))
     )
-    assert np.array_equal(whole["data"][0]["z"], kept["data"][0]["z"], equal_nan=True)
-    assert whole["data"][0]["zmax"] == pytest.approx(kept["data"][0]["zmax"])
+    assert np.array_equal(whole["data"][0]["z"], single["data"][0]["z"], equal_nan=True)
+    assert whole["data"][0]["zmax"] == pytest.approx(single["data"][0]["zmax"])

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from cachetools import LRUCache
 from test_turns import in_threads
 
-from attention import AttentionConfig, ConfigError, Matrices, Source, TextError, Trace, TypedText
-from pages.ui.server import traces, turns
+from attention import AttentionConfig, ConfigError, Matrices, Source, TextError, Trace, TypedText, find_step
+from attention.formula import kept, making
+from attention.formula.kept import KEPT
+from pages.ui.server import limits, traces, turns
 from pages.ui.server.traces import trace_of
 
 MANY = 30
@@ -24,9 +25,9 @@ def an_empty_cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(
         traces.gc, "collect", lambda: 0
     )  # of all that the tests have imported it takes a third of a second
-    traces._KEPT.clear()
+    KEPT.cache.clear()
     yield
-    traces._KEPT.clear()
+    KEPT.cache.clear()
 
 
 class Seen:
@@ -62,11 +63,11 @@ class Counted(TypedText):
     def needs(self) -> int:
         return 2**30 if self.large else super().needs
 
-    def trace(self, scores: Trace | None = None) -> Trace:
+    def trace(self) -> Trace:
         with seen:
             if self.fails:
                 raise TextError("no tokens")
-            return super().trace(scores)
+            return super().trace()
 
 
 def at_once(work: Callable[[int], Any]) -> Seen:
@@ -87,7 +88,7 @@ def test_a_link_that_thirty_people_open_at_once_is_worked_out_once() -> None:
     got: list[Trace] = []
     assert at_once(lambda _: got.append(trace_of(Counted()))).made == 1
     assert len(got) == MANY
-    assert len(set(map(id, got))) == 1
+    assert len({trace.layers[0].number for trace in got}) == 1
 
 
 def test_different_links_are_worked_out_one_after_the_other() -> None:
@@ -97,7 +98,7 @@ def test_different_links_are_worked_out_one_after_the_other() -> None:
 
 def test_turns_of_the_same_scores_wait_for_nobody_in_a_circle() -> None:
     found = at_once(lambda i: trace_of(Counted(config=AttentionConfig(temperature=1 + i % 3, seed=i % 2))))
-    assert found.made == 6
+    assert found.made == 2  # a temperature makes nothing that is recorded
 
 
 def test_an_error_leaves_nobody_waiting() -> None:
@@ -131,17 +132,16 @@ def test_what_is_large_belongs_to_one_run_until_that_ends_and_the_small_pass_by(
 
     assert at_once(work).made == MANY // 2 * 3
     assert most == [1]
-    assert not traces._KEPT or turns._large.acquire(blocking=False)
+    assert not KEPT.cache or turns._large.acquire(blocking=False)
     turns._large.release()
 
 
 def test_a_trace_that_the_cache_cannot_hold_is_made_once_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traces, "_kept", lambda key: None)
+    monkeypatch.setattr(traces, "_found", lambda key, make: make())
     at_once(lambda _: None)
     with turns.turn():
         one, other = (trace_of(Counted(large=True)) for _ in range(2))
     assert one is other
-    traces._KEPT.clear()
     before = seen.made
     trace_of(Counted(large=True))
     assert seen.made == before + 1  # the next run makes its own
@@ -151,39 +151,64 @@ def test_there_is_room_for_a_trace_before_it_is_made(monkeypatch: pytest.MonkeyP
     before: list[float] = []
     made = TypedText.trace
 
-    def trace(self: TypedText, scores: Trace | None = None) -> Trace:
-        before.append(traces._KEPT.currsize + self.needs)
-        return made(self, scores)
+    def trace(self: TypedText) -> Trace:
+        before.append(KEPT.cache.currsize + self.needs)
+        return made(self)
 
-    small = LRUCache[Any, Any](2**20, getsizeof=traces._weight)
-    for one in (traces._trace_of, traces._scores_of):
-        monkeypatch.setattr(one, "cache", small)
-    monkeypatch.setattr(traces, "_KEPT", small)
     monkeypatch.setattr(TypedText, "trace", trace)
-    for seed in range(8):
-        trace_of(TypedText("w " * 100, AttentionConfig(n_heads=1, seed=seed)))
-    assert len(before) == 8
-    assert max(before) <= small.maxsize
-    assert small
+    KEPT.hold(2**20)
+    try:
+        for seed in range(8):
+            found = trace_of(TypedText("w " * 100, AttentionConfig(n_heads=1, seed=seed)))
+            traces.work_out(found.layers[0], 0)
+        assert len(before) == 8
+        assert max(before) <= KEPT.cache.maxsize
+        assert 0 < KEPT.cache.currsize <= KEPT.cache.maxsize
+    finally:
+        KEPT.hold(limits.CACHE_MB * 2**20)
 
 
 def test_what_is_refused_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TypedText, "scores", lambda self: pytest.fail("scores were made for what is refused"))
+    monkeypatch.setattr(TypedText, "_input", lambda *_: pytest.fail("rows were drawn for what is refused"))
     source = TypedText("a b c", AttentionConfig(mask="causal", dropout=0.5))
     with pytest.raises(ConfigError, match="All steps need at most"):
-        trace_of(replace(source, max_bytes=source.unturned.needs))  # the scores alone would fit
+        trace_of(replace(source, max_bytes=1000))
 
 
 def test_of_many_temperatures_the_scores_and_the_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traces, "_LAST_ONLY", 0)
+    monkeypatch.setattr(kept, "LARGE", 0)
     rows = tuple((float(i), 1.0) for i in range(40))
     for temperature in range(1, 101):
-        trace = trace_of(Matrices(query=rows, key=rows, value=rows, config=AttentionConfig(temperature=temperature)))
-    assert traces._kept(
-        traces._key(Matrices(query=rows, key=rows, value=rows, config=AttentionConfig(temperature=100)))
-    )
-    assert len(traces._KEPT) == 2
-    assert traces._KEPT.currsize < 3 * (trace.nbytes + 20_000)
+        config = AttentionConfig(temperature=temperature)
+        layer = trace_of(Matrices(query=rows, key=rows, value=rows, config=config)).layers[0]
+        assert layer["output" if layer.has("output") else "head_output"].shape
+    weights = [key for key in KEPT.cache if isinstance(key, tuple) and key[1] == ("weights", None)]
+    assert [key[2] for key in weights] == [layer.formula.knobs(find_step("weights"))]  # type: ignore[union-attr]
+    assert len([key for key in KEPT.cache if isinstance(key, tuple) and key[1] == ("scores", None)]) == 1
+
+
+def test_what_belongs_to_nobody_any_more_is_forgotten() -> None:
+    layer = TypedText("a b c").trace().layers[0]
+    assert layer.weights is not None
+    number = layer.number
+    assert [key for key in KEPT.cache if isinstance(key, tuple) and key[0] == number]
+    del layer
+    assert TypedText("d e").trace().layers[0].weights is not None
+    assert not [key for key in KEPT.cache if isinstance(key, tuple) and key[0] == number]
+
+
+def test_a_matrix_is_made_once_for_all_who_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, made = TypedText("a b c").trace().layers[0], []
+    work = making.made
+
+    def counted(*given: Any) -> Any:
+        made.append(given[1])
+        threading.Event().wait(0.005)
+        return work(*given)
+
+    monkeypatch.setattr(making, "made", counted)
+    at_once(lambda _: layer.output)
+    assert sorted(made) == sorted(set(made))
 
 
 def test_a_key_is_short_and_the_same_for_the_same_numbers() -> None:
@@ -192,11 +217,11 @@ def test_a_key_is_short_and_the_same_for_the_same_numbers() -> None:
     ]
     one, same, other = map(traces._key, numbers)
     assert one == same != other
-    assert traces._key(TypedText("a" * 20_000)) != traces._key(TypedText("a" * 20_000, only=0))
+    assert traces._key(TypedText("a" * 20_000)) != traces._key(TypedText("a" * 20_001))
     assert len(traces._key(TypedText("a" * 20_000))) == 16
     assert len({traces._key(numbers[0], what) for what in ("trace", "scores", "scaling")}) == 3
 
 
 def test_the_smallest_trace_counts_for_what_it_weighs() -> None:
     trace_of(TypedText("a", AttentionConfig(d_model=4)))
-    assert traces._KEPT.currsize > len(traces._KEPT) * 20_000
+    assert KEPT.cache.currsize > len(KEPT.cache) * 20_000
