@@ -218,7 +218,7 @@ class Layer:
             return self._tensor(name)
         if not 0 <= head < self.n_heads:
             raise MissingError(f"heads count from 0 to {self.n_heads - 1}; got {head}: choose one of these.")
-        if name in self.recorded or name == "head_output" or self.whole:
+        if name in self.recorded or self.whole or axes != MAP_AXES:
             return self._tensor(name)[head // (self.n_heads // self.sizes[axes[0]])]
         return self._made(name, head)
 

@@ -1,0 +1,317 @@
+"""Other ways to say where a token stands, to compare, to cap, to share out: against what others compute from the same numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attention import AttentionConfig, Cell, ConfigError, Layer, ShapeError, Trace, TypedText, explain
+from attention.formula.attend import attend
+from attention.formula.biases import BUCKETS, bucket, slopes
+from attention.formula.formula import Formula
+from attention.formula.functions import cap_scores
+from attention.formula.mask import Mask
+from attention.formula.positions import POSITIONS, rotated
+from attention.formula.scores import SCORES
+from attention.formula.shares import SHARES
+
+CAT = "the cat sat on the mat"
+VARIANTS: dict[str, dict[str, Any]] = {
+    "learned": {"positions": "learned"},
+    "rope": {"positions": "rope"},
+    "alibi": {"positions": "alibi"},
+    "relative": {"positions": "relative"},
+    "grouped": {"n_kv_heads": 2},
+    "one key head": {"n_kv_heads": 1, "positions": "rope"},
+    "cosine": {"score": "cosine"},
+    "additive": {"score": "additive"},
+    "capped": {"cap": 1.5},
+    "softmax1": {"share": "softmax1"},
+    "sigmoid": {"share": "sigmoid"},
+    "sparsemax": {"share": "sparsemax"},
+    "all at once": {
+        "positions": "alibi",
+        "n_kv_heads": 2,
+        "score": "cosine",
+        "cap": 0.5,
+        "share": "softmax1",
+        "dropout": 0.3,
+    },
+}
+
+
+def rand(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+# -- the same numbers as others -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+def test_heads_that_share_keys_are_those_of_torch(kv_heads: int) -> None:
+    query, key, value = rand(4, 5, 8), rand(kv_heads, 7, 8, seed=1), rand(kv_heads, 7, 6, seed=2)
+    theirs = F.scaled_dot_product_attention(query[None], key[None], value[None], enable_gqa=True)[0]
+    layer = attend(query, key, value)
+    torch.testing.assert_close(layer["head_output"], theirs)
+    assert layer.shape("key") == (kv_heads, 7, 8)
+    for head in range(4):
+        assert torch.equal(layer.matrix("key", head), key[head // (4 // kv_heads)])
+
+
+def test_a_given_bias_is_torch_s_float_mask() -> None:
+    query, key, value, bias = rand(2, 5, 8), rand(2, 7, 8, seed=1), rand(2, 7, 6, seed=2), rand(2, 5, 7, seed=3)
+    layer = attend(query, key, value, formula=Formula(divisor=math.sqrt(8), bias="given")).recording(bias=bias)
+    theirs = F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
+    torch.testing.assert_close(layer["head_output"], theirs)
+    torch.testing.assert_close(layer["biased_scores"], layer["scaled_scores"] + bias)
+
+
+def test_a_turned_vector_is_a_complex_number_times_a_power_of_i() -> None:
+    rows = rand(2, 9, 8)
+    pairs = torch.complex(rows[..., :4], rows[..., 4:])
+    theta = 10_000 ** (-torch.arange(4, dtype=torch.float64) * 2 / 8)
+    theirs = pairs * torch.polar(
+        torch.ones(9, 4, dtype=torch.float64), torch.arange(9.0, dtype=torch.float64)[:, None] * theta
+    )
+    torch.testing.assert_close(rotated(rows, 10_000.0), torch.cat([theirs.real, theirs.imag], dim=-1))
+
+
+@pytest.mark.parametrize("n_heads", [1, 2, 4, 8, 16])
+def test_slopes_are_the_papers_powers_of_two(n_heads: int) -> None:
+    assert slopes(n_heads).tolist() == [2 ** (-8 * (head + 1) / n_heads) for head in range(n_heads)]
+
+
+def test_slopes_of_heads_that_are_no_power_of_two_take_every_second_of_the_next() -> None:
+    assert slopes(6).tolist() == [*slopes(4).tolist(), *slopes(8)[::2][:2].tolist()]
+    assert slopes(12).tolist() == [*slopes(8).tolist(), *slopes(16)[::2][:4].tolist()]
+
+
+def test_near_distances_have_groups_of_their_own_and_far_ones_share() -> None:
+    groups = bucket(torch.arange(-300, 301)).tolist()
+    assert groups[300] == 0
+    assert groups[292:300] == [8, 7, 6, 5, 4, 3, 2, 1]  # 8 … 1 keys before the query
+    assert groups[301:308] == [17, 18, 19, 20, 21, 22, 23]
+    assert set(groups) == set(range(BUCKETS)) - {16}
+    assert groups[0] == groups[300 - 128] == 15
+
+
+def test_a_cap_is_a_scaled_tanh() -> None:
+    scores = rand(2, 3, 4) * 40
+    torch.testing.assert_close(cap_scores(scores, 30.0), torch.tanh(scores / 30.0) * 30.0)
+    assert cap_scores(scores, 30.0).abs().max() < 30
+    layer = attend(rand(1, 3, 4) * 9, rand(1, 3, 4, seed=1), rand(1, 3, 4), formula=Formula(temperature=0.0, cap=2.0))
+    assert set(layer["capped_scores"].flatten().tolist()) <= {-2.0, 0.0, 2.0}
+    torch.testing.assert_close(layer["weights"].sum(dim=-1), torch.ones(1, 3, dtype=torch.float64))
+
+
+def test_a_cosine_is_torch_s() -> None:
+    query, key = rand(2, 3, 8), rand(2, 5, 8, seed=1)
+    theirs = F.cosine_similarity(query[:, :, None], key[:, None], dim=-1)
+    torch.testing.assert_close(SCORES["cosine"].scores(query, key), theirs)
+    assert SCORES["cosine"].scores(torch.zeros(1, 1, 4), torch.ones(1, 1, 4)).tolist() == [[[0.0]]]
+
+
+def test_additive_scores_are_the_sum_of_weighed_tanh() -> None:
+    query, key, weights = rand(2, 300, 3), rand(2, 5, 3, seed=1), rand(2, 3, seed=2)
+    theirs = torch.einsum("hqkd,hd->hqk", torch.tanh(query[:, :, None] + key[:, None]), weights)
+    torch.testing.assert_close(SCORES["additive"].scores(query, key, weights), theirs)
+
+
+def simplex(row: list[float]) -> list[float]:
+    """The nearest point of the simplex, by bisection."""
+    low, high = min(row) - 1, max(row)
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if sum(max(x - middle, 0) for x in row) > 1 else (low, middle)
+    return [max(x - low, 0) for x in row]
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(-30, 30), min_size=1, max_size=12))
+def test_a_sparsemax_is_the_projection_onto_the_simplex(row: list[float]) -> None:
+    weights = SHARES["sparsemax"].weights(torch.tensor([row], dtype=torch.float64))[0]
+    np.testing.assert_allclose(weights.numpy(), simplex(row), atol=1e-9)
+
+
+def test_softmax1_is_a_softmax_with_a_score_of_zero_that_nobody_reads() -> None:
+    scores = rand(2, 3, 5) * 50
+    theirs = torch.softmax(F.pad(scores, (0, 1)), dim=-1)[..., :-1]
+    torch.testing.assert_close(SHARES["softmax1"].weights(scores), theirs)
+
+
+def test_a_sigmoid_is_less_the_logarithm_of_the_number_of_keys() -> None:
+    scores = rand(2, 3, 5)
+    torch.testing.assert_close(SHARES["sigmoid"].weights(scores), torch.sigmoid(scores - math.log(5)))
+
+
+# -- what is always so ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize("kind", ["none", "causal", "window", "prefix"])
+def test_rows_sum_to_what_is_said_and_hidden_keys_get_nothing(share: str, kind: str) -> None:
+    real = (True, True, True, True, False)
+    layer = attend(
+        rand(2, 5, 4),
+        rand(2, 5, 4, seed=1),
+        rand(2, 5, 4),
+        formula=Formula(share=share, mask=Mask(kind, 1, 2, real=real)),
+    )
+    weights, mask = layer["weights"], layer["mask"]
+    assert weights[:, ~mask].eq(0).all()
+    sums = weights.sum(dim=-1)[:, mask.any(dim=-1)]
+    match SHARES[share].sums:
+        case "1":
+            torch.testing.assert_close(sums, torch.ones_like(sums))
+        case "below 1":
+            assert ((sums > 0) & (sums < 1)).all()
+        case "freely":
+            assert ((sums > 0) & (sums < 5)).all()
+    assert weights.sum(dim=-1)[:, ~mask.any(dim=-1)].eq(0).all()
+
+
+@pytest.mark.parametrize("share", SHARES)
+def test_a_row_that_sees_no_key_is_zero_and_never_nan(share: str) -> None:
+    blind = torch.full((1, 2, 3), -math.inf, dtype=torch.float64)
+    assert SHARES[share].weights(blind).eq(0).all()
+    assert SHARES[share].limit(blind, torch.zeros_like(blind)).eq(0).all()
+
+
+@pytest.mark.parametrize("share", SHARES)
+def test_temperature_zero_is_what_small_temperatures_come_to(share: str) -> None:
+    query, key, value = rand(2, 4, 4), rand(2, 5, 4, seed=1), rand(2, 5, 3)
+    key[:, 1] = key[:, 0]  # a tie
+    cold, colder = (
+        attend(query, key, value, formula=Formula(share=share, temperature=temperature)) for temperature in (0.0, 1e-9)
+    )
+    torch.testing.assert_close(cold["weights"], colder["weights"], atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("share", SHARES)
+def test_where_scores_tie_at_temperature_zero_the_bias_decides(share: str) -> None:
+    query, value, bias = (
+        torch.ones(1, 1, 2, dtype=torch.float64),
+        torch.eye(3, dtype=torch.float64)[None],
+        rand(1, 1, 3),
+    )
+    key = torch.tensor([[[1.0, 1.0], [1.0, 1.0], [-1.0, -1.0]]], dtype=torch.float64)
+    made = [
+        attend(query, key, value, formula=Formula(share=share, temperature=temperature, bias="given")).recording(
+            bias=bias
+        )
+        for temperature in (0.0, 1e-9)
+    ]
+    torch.testing.assert_close(made[0]["weights"], made[1]["weights"], atol=1e-6, rtol=0)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 40), st.integers(0, 2**31))
+def test_rope_depends_on_distances_only(shift: int, seed: int) -> None:
+    query, key = rand(1, 1, 8, seed=seed % 1000), rand(1, 1, 8, seed=seed % 1000 + 1)
+
+    def score(at: int, other: int) -> float:
+        rows = [
+            torch.cat([torch.zeros(1, place, 8, dtype=torch.float64), one], dim=1)
+            for place, one in ((at, query), (other, key))
+        ]
+        return float(rotated(rows[0], 10_000.0)[0, -1] @ rotated(rows[1], 10_000.0)[0, -1])
+
+    assert score(7, 3) == pytest.approx(score(7 + shift, 3 + shift), abs=1e-9)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("mask", ["none", "causal"])
+def test_every_cell_is_explained_by_arithmetic_that_makes_it(name: str, mask: str) -> None:
+    trace = TypedText(CAT, AttentionConfig(mask=mask, **VARIANTS[name])).trace()
+    layer = trace.layers[0]
+    for step in layer.steps:
+        rows, columns = layer.shape(step.name)[-2:]
+        for head in (0, layer.n_heads - 1):
+            for row, column in ((0, 0), (rows - 1, 0), (rows // 2, columns - 1), (rows - 1, columns - 1)):
+                shown = explain(trace, step.name, 0, head, row, column)
+                assert "recorded" not in shown.words, (step.name, row, column, shown.words)
+                if shown.terms and math.isfinite(shown.value) and shown.operation:
+                    assert shown.result == pytest.approx(shown.value, abs=2e-5, rel=1e-4), (step.name, shown)
+                assert "nan" not in f"{shown.lines} {shown.short}"
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_heads_made_one_by_one_are_those_made_together(name: str) -> None:
+    from dataclasses import replace
+
+    source = TypedText(" ".join(f"w{i % 70}" for i in range(300)), AttentionConfig(**VARIANTS[name]))
+    whole, single = source.trace().layers[0], replace(source, max_bytes=source.needs - 1).trace().layers[0]
+    assert (whole.whole, single.whole) == (True, False)
+    for step in whole.steps:
+        close = 1e-5 if step.name in ("head_output", "output") else 1e-6
+        torch.testing.assert_close(
+            single.matrix(step.name, 3), whole.matrix(step.name, 3), rtol=1e-6, atol=close, msg=step.name
+        )
+        assert single.ends(step.name) == pytest.approx(whole.ends(step.name), rel=1e-4)
+
+
+def test_an_explanation_whose_terms_do_not_make_the_number_is_not_given() -> None:
+    """A softmax-1 layer that is said to be a softmax: the wrong arithmetic is not stated, the number is."""
+    right = attend(rand(1, 2, 3), rand(1, 2, 3, seed=1), rand(1, 2, 3), formula=Formula(share="softmax1"))
+    wrong = Layer(recorded={**right.recorded, "weights": right["weights"]}, formula=Formula(share="softmax"))
+    shown = explain(Trace(("a", "b"), (wrong,)), "weights", q=1, k=0)
+    assert shown.words == "The weights as the source recorded it; what made it is not known."
+    assert shown.result == shown.value == float(right["weights"][0, 1, 0])
+    assert explain(Trace(("a", "b"), (right,)), "weights", q=1, k=0).short.startswith("e^(")
+
+
+def test_a_layer_without_a_formula_is_as_recorded() -> None:
+    made = attend(rand(1, 2, 3), rand(1, 2, 3, seed=1), rand(1, 2, 3))
+    layer = Layer(recorded={name: made[name] for name in ("query", "key", "scores", "weights")})
+    assert [step.name for step in layer.steps] == ["query", "key", "scores", "weights"]
+    for step in ("scores", "weights"):
+        assert explain(Trace(("a", "b"), (layer,)), step).came_from == ()
+
+
+# -- what is refused ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("knobs", "said"),
+    [
+        ({"n_kv_heads": 3}, "4 heads of queries cannot share 3 heads of keys in equal groups: choose 1, 2 or 4."),
+        ({"positions": "rope", "d_k": 3}, 'positions "rope" turn pairs of columns, so d_k is even; got 3'),
+        (
+            {"share": "entmax15"},
+            "share is one of softmax, softmax1, sigmoid, sparsemax; got 'entmax15': choose one of them.",
+        ),
+        ({"score": "sum"}, "score is one of dot, cosine, additive; got 'sum'"),
+        ({"cap": -1}, "cap is a number from 0.05 to 1000; got -1"),
+        ({"positions": "left"}, "positions is one of none, sinusoidal, learned, rope, alibi, relative; got 'left'"),
+    ],
+)
+def test_what_cannot_be_is_said_in_a_sentence(knobs: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        AttentionConfig(**knobs)
+    assert said in str(error.value)
+
+
+def test_heads_that_do_not_share_equally_are_refused() -> None:
+    with pytest.raises(ShapeError, match="2 must divide 3"):
+        attend(rand(3, 2, 4), rand(2, 2, 4), rand(2, 2, 4))
+
+
+def test_so_many_tanh_are_refused_before_they_are_made() -> None:
+    with pytest.raises(ConfigError, match="Additive scores take at most 268,435,456 tanh here"):
+        TypedText("w " * 2048, AttentionConfig(score="additive", d_model=128), max_tokens=2048).trace()
+
+
+@pytest.mark.parametrize("table", [POSITIONS, SCORES, SHARES], ids=["positions", "scores", "shares"])
+def test_every_way_says_what_it_changes_and_who_uses_it(table: dict[str, Any]) -> None:
+    for name, way in table.items():
+        assert way.name == name
+        assert way.words.endswith(".")
+        assert way.paper or name == "none"
+    assert Cell("weights", 0, 0, 0).step == "weights"
