@@ -52,7 +52,7 @@ def _without_headings(rows: list[str], separator: str | None) -> tuple[list[str]
     if len(rows) < 2:
         return rows, ()
     top = [cell.strip("\"'") for cell in cells(rows[0], separator)]
-    below = [cells(row, separator)[0].strip("\"'") for row in rows[1:]]
+    below = [_first(row, separator).strip("\"'") for row in rows[1:]]
     printed = separator is None and len(top) == len(cells(rows[1], separator)) - 1  # pandas leaves the corner blank
     corner, others = ("", top) if printed else (top[0], top[1:])
     if corner in _CORNERS and others:
@@ -82,9 +82,9 @@ def _open(
 ) -> tuple[dict[str, Matrix], str, tuple[str, ...]]:
     """What the numbers may be, what is asked about it, and what is said."""
     first = cells(rows[0], separator)
-    index = [cells(row, separator)[0] for row in rows]
+    index = [_first(row, separator) for row in rows]
     between = separator is not None and len(rows) > 1
-    points = "." in "".join(row.split(separator, 1)[-1] for row in rows[1:])
+    points = any("." in row.split(separator, 1)[-1] for row in rows[1:])
     alone = separator is None and len(first) == 1 and first == ["0"] and len(rows) > 1
     column = None if separator != "," or headed or numbered else _as_column(rows)
     heading = not headed and (
@@ -135,6 +135,10 @@ def decimal_column(rows: Sequence[str]) -> Matrix | None:
     """Rows such as 0,05 as one column, where a column of 05 beside one of 0 makes no sense."""
     column = _as_column(rows)
     return column[0] if column and any(re.search(r",0\d", row) for row in rows) else None
+
+
+def _first(row: str, separator: str | None) -> str:
+    return (row.split(separator, 1) or [""])[0].strip()
 
 
 def _counts(found: Sequence[str]) -> bool:
