@@ -32,9 +32,7 @@ _INTRUDERS = """() => {
   return found;
 }"""
 _DRAWN = "[data-testid=stAlert], [data-testid=stDataFrame], .figures"
-_PAINTED = (
-    "() => [...document.querySelectorAll('.figures')].every((root) => root.painted && root.painted === root.figures)"
-)
+_PAINTED = "() => [...document.querySelectorAll('.figures')].every(({ shown }) => shown?.painted && shown.painted === shown.figures)"
 
 
 def paint(server: Server, given: list[Hostile], how_many: int, broken: list[str]) -> int:

@@ -342,8 +342,8 @@ UNREST = """() => { const app = document.querySelector('[data-testid=stApp]'), a
     return [window.script.state !== 'ended' && `the script is ${window.script.state}`,
         app?.dataset.testScriptState !== 'notRunning' && `the page says that it is ${app?.dataset.testScriptState}`,
         !all.length && 'there is no figure',
-        all.some((root) => !root.painted || root.painted !== root.figures) && 'a figure is not painted',
-        all.some((root) => root.owes) && 'a figure has not asked for the rest of the page yet',
+        all.some(({ shown }) => !shown?.painted || shown.painted !== shown.figures) && 'a figure is not painted',
+        all.some(({ shown }) => shown?.owes) && 'a figure has not asked for the rest of the page yet',
         document.querySelector('[data-stale=true]') && 'a part of the page is stale',
         window.seen !== (window.seen = location.href) && 'the address changes'].filter(Boolean).join(', '); }"""
 

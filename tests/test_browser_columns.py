@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 import pytest
-from conftest import acted, cell_of, click_cell, painted, turned
+from conftest import acted, cell_of, click_cell, painted, settled, turned
 from test_browser import Open
 from test_browser_hand import TEXT, drag, follow, layer, temperature
 
@@ -44,6 +44,7 @@ def test_a_map_with_other_columns_is_zoomed_clicked_and_changed_again(open_page:
     assert page.evaluate(range_now) == [-0.5, 83.5]  # other columns are seen whole
     drag(page, 2, (8, 1), (70, 4))
     page.wait_for_function(f"{range_now}[1] - {range_now}[0] < 70")
+    settled(page)  # what is drawn after the zoom would set the delay back
     # On a busy machine the two clicks come late, and the next one early; Plotly tells them apart by time alone.
     within = """(within) => { const plot = document.querySelectorAll('.js-plotly-plot')[2];
         plot._mouseDownTime = 0;

@@ -32,10 +32,9 @@ TEMPERATURES = (0.0, 0.05, 0.35, 1.0, 10.0, float("inf"))
 def kernel(browser: Any, server: str) -> Any:
     page = browser.new_page()
     page.goto(f"{server}/_stcore/health")
-    page.evaluate("async (path) => { window.kernel = await import(path); }", served.script("kernel"))
     page.evaluate(
-        "async (paths) => { window.live = Object.assign({}, ...await Promise.all(paths.map((path) => import(path)))); }",
-        [served.script("live"), served.script("message")],
+        "async (paths) => { window.lab = Object.assign({}, ...await Promise.all(paths.map((path) => import(path)))); }",
+        [served.script(name) for name in ("kernel", "blocks", "live", "message")],
     )
     page.evaluate(
         """() => { window.floats = (text) => new Float32Array(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer);
@@ -74,7 +73,7 @@ def in_page(page: Page, layer: Any, *turns: dict[str, Any], steps: tuple[str, ..
     """What the page makes of a layer as it is sent, packed and unpacked: the steps at rest, and after each of the turns."""
     made = page.evaluate(
         """([message, turns, steps]) => {
-            const bytes = Uint8Array.from(atob(message), (c) => c.charCodeAt(0)), exact = new live.Exact(live.unpack(bytes).live);
+            const bytes = Uint8Array.from(atob(message), (c) => c.charCodeAt(0)), exact = new lab.Exact(lab.unpack(bytes).live);
             return [null, ...turns].map((turn) => {
               if (turn) exact.turn({ ...turn, ...(turn.temperature === 'inf' && { temperature: Infinity }) });
               return steps.map((name) => { const { flat, index } = exact.step(name), wide = exact.columnsOf(name);
@@ -167,7 +166,7 @@ def test_the_scores_in_the_page_are_the_backends_to_the_bit(kernel: Page) -> Non
     layer = TypedText("the owl asked the moon and the moon blinked").trace().layers[0]
     for head in range(layer.n_heads):
         text = kernel.evaluate(
-            "([query, key]) => text(kernel.dotScores(floats(query), floats(key), 16))",
+            "([query, key]) => text(lab.SCORES.dot(floats(query), floats(key), 16))",
             [sent(layer.query[head]), sent(layer.key[head])],
         )
         np.testing.assert_array_equal(received(text, 9, 9), layer.scores[head].numpy())
@@ -179,7 +178,7 @@ def test_a_block_is_the_number_of_largest_size_as_the_backend_pools(kernel: Page
 
     matrix = torch.randn(20, 20, generator=torch.Generator().manual_seed(1))
     rows = kernel.evaluate(
-        "([matrix, block]) => kernel.pooled(floats(matrix), 20, block, [0, 20], [0, 20]).map((row) => Array.from(row))",
+        "([matrix, block]) => lab.pooled(floats(matrix), 20, block, [0, 20], [0, 20]).map((row) => Array.from(row))",
         [sent(matrix), block],
     )
     np.testing.assert_array_equal(np.array(rows, np.float32), pooled(matrix.numpy(), block, block))
@@ -187,7 +186,7 @@ def test_a_block_is_the_number_of_largest_size_as_the_backend_pools(kernel: Page
         (7 * i) % 20 for i in range(33)
     ]  # rows that repeat are sent once; cut out of them, rows 3 to 30, columns 2 to 19
     rows = kernel.evaluate(
-        "([matrix, block, index]) => kernel.pooled(floats(matrix), 20, block, [3, 31], [2, 20], index).map((row) => Array.from(row))",
+        "([matrix, block, index]) => lab.pooled(floats(matrix), 20, block, [3, 31], [2, 20], index).map((row) => Array.from(row))",
         [sent(matrix), block, index],
     )
     expected = pooled(matrix.numpy()[index][3:31, 2:20], block, block)

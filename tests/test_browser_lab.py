@@ -13,15 +13,14 @@ from playwright.sync_api import Page, expect
 from test_browser import CAUSAL, LINK, TEXT, Open, query
 
 from attention import AttentionConfig, TypedText, explain
+from pages.ui.server import served
 
 pytestmark = pytest.mark.browser
 TRACE = TypedText(TEXT, AttentionConfig(mask="causal")).trace()
 
 
 def steps_shown(page: Page) -> list[str]:
-    figures: list[str] = page.evaluate(
-        "[...document.querySelectorAll('.js-plotly-plot')].map((one) => one.figure.layout.meta.step)"
-    )
+    figures: list[str] = page.evaluate("document.querySelector('.figures').shown.pictures.map(({ meta }) => meta.step)")
     return figures
 
 
@@ -198,9 +197,12 @@ def test_back_is_not_undone_by_an_answer_that_comes_late(open_page: Open, server
     page.keyboard.press("Enter")
     page.wait_for_function("location.search.includes('seed=7')")
     # The answer says its address at the worst moment: when Back has changed it, and the server does not know yet.
-    page.evaluate("""() => { const turned = location.href;
-        addEventListener("goback", () => { attentionHistory.sent = performance.now(); history.pushState({}, "", turned); window.late = true; });
-        history.back(); }""")
+    page.evaluate(
+        """async (path) => { const turned = location.href, { sending } = await import(path);
+        addEventListener("goback", () => { sending(); history.pushState({}, "", turned); window.late = true; });
+        history.back(); }""",
+        served.script("history"),
+    )
     page.wait_for_function("window.late && document.querySelector('.hand [name=seed]').value === '0'")
     settled(page)
     assert query(page) == {"text": TEXT, "mask": "causal"}

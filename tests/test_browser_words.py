@@ -40,6 +40,11 @@ def css_to_hex(css: str) -> str:
     return "#" + "".join(f"{int(part):02x}" for part in css.removeprefix("rgb(").removesuffix(")").split(","))
 
 
+# Every map is painted as wide as there is room for it.
+FITTED = """document.querySelector('.figures').shown.pictures.every(({ element, drawn }) =>
+    Math.abs(element._fullLayout.width - element.clientWidth) < 1 && drawn.width === element.clientWidth)"""
+
+
 @pytest.mark.parametrize("link", LINKS, ids=["few tokens", "many tokens", "odd tokens", "heads", "masks"])
 def test_nothing_written_on_a_map_is_cut_off_covered_or_faint(
     open_page: Open, server: str, link: tuple[str, dict[str, str]]
@@ -49,9 +54,7 @@ def test_nothing_written_on_a_map_is_cut_off_covered_or_faint(
         page = open_page(f"{server}/{path}?{urlencode({**knobs, 'lock': '1'})}", color_scheme=scheme)
         for width in (320, 390, 768, 1280) if scheme == "light" else (390,):  # a theme is colours, not places
             page.set_viewport_size({"width": width, "height": 900})
-            page.wait_for_function(
-                "[...document.querySelectorAll('.js-plotly-plot')].every((plot) => Math.abs(plot._fullLayout.width - plot.clientWidth) < 1 && plot.drawn.width === plot.clientWidth)"
-            )
+            page.wait_for_function(FITTED)
             settled(page)
             written: list[dict[str, Any]] = page.evaluate(WRITTEN)
             assert written
@@ -74,9 +77,7 @@ def test_weights_have_numbers_in_their_cells_where_scores_have_them(open_page: O
     shown = set()
     for width in range(900, 1400, 20):
         page.set_viewport_size({"width": width, "height": 900})
-        page.wait_for_function(
-            "[...document.querySelectorAll('.js-plotly-plot')].every((plot) => Math.abs(plot._fullLayout.width - plot.clientWidth) < 1 && plot.drawn.width === plot.clientWidth)"
-        )
+        page.wait_for_function(FITTED)
         scores, weights = (len(page.evaluate(INKS, i)) for i in (0, 1))
         assert scores == weights
         shown.add(scores)

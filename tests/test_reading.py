@@ -3,8 +3,11 @@
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from attention import MatrixError
+from attention import AttentionError, MatrixError
 from attention.sources.reading.files import file_text
 from attention.sources.reading.reading import decimals
 from attention.sources.reading.text import look, parse, write
@@ -135,3 +138,75 @@ def test_a_batch_is_bounded_as_a_matrix_is() -> None:
     ):
         with pytest.raises(MatrixError, match="may have at most 512 × 1024 numbers"):
             look(text)
+
+
+TOKENS = ["the", "cat", "sat", "on", "##ing", "mat"]
+FORMS = {
+    "print": str,
+    "repr": repr,
+    "list": lambda array: repr(array.tolist()),
+    "torch": lambda array: repr(torch.tensor(array)),
+    "a parameter": lambda array: repr(torch.nn.Parameter(torch.tensor(array))),
+    "a name": lambda array: f"Weight matrix W_q:\n{array}\n",
+    "code": lambda array: f"import numpy as np\nW_q = np.{array!r}  # the first\nprint(W_q.shape[0])\n",
+    "a prompt": lambda array: f">>> W_q\n{torch.tensor(array)}",
+    "commented": lambda array: "\n".join(f"# {line}" for line in repr(array).splitlines()),
+    "pandas": lambda array: pd.DataFrame(array).to_string(),
+    "pandas with tokens": lambda array: pd.DataFrame(array, TOKENS[: len(array)]).to_string(),
+    "pandas in parts": lambda array: pd.DataFrame(array).to_string(line_width=20),
+    "to_csv": lambda array: pd.DataFrame(array).to_csv(),
+    "to_csv without an index": lambda array: pd.DataFrame(array).to_csv(index=False),
+    "to_csv without a heading": lambda array: pd.DataFrame(array).to_csv(header=False),
+    "to_csv of a German": lambda array: pd.DataFrame(array).to_csv(sep=";", decimal=","),
+    "names in a csv": lambda array: pd.DataFrame(array).add_prefix("d").to_csv(index=False),
+    "Markdown": lambda array: markdown(pd.DataFrame(array).add_prefix("d")),
+    "LaTeX": lambda array: (
+        r"W_q = \begin{bmatrix} " + r" \\ ".join(" & ".join(map(str, row)) for row in array) + r" \end{bmatrix}"
+    ),
+    "a batch of one": lambda array: repr(torch.tensor(array)[None]),
+}
+
+
+def markdown(frame: pd.DataFrame) -> str:
+    rows = [list(frame.columns), ["---"] * len(frame.columns), *frame.to_numpy().tolist()]
+    return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in rows)
+
+
+@pytest.mark.parametrize("written", FORMS.values(), ids=FORMS)
+@given(st.integers(1, 6), st.integers(1, 7), st.integers(0, 2**16), st.sampled_from([0, 1, 2, 4]))
+@settings(max_examples=30, deadline=None)
+def test_whatever_is_printed_is_read_as_it_was_or_asked_about(written, rows, columns, seed, digits) -> None:
+    # One line of a file is what a link is made of, and nobody is asked about a link.
+    rows = rows + 1 if written is FORMS["to_csv without a heading"] else rows
+    array = np.random.default_rng(seed).standard_normal((rows, columns)).round(digits)
+    reading = look(written(array))
+    close = [
+        np.shape(found) == array.shape and np.allclose(found, array, rtol=1e-4, atol=5.1e-5)
+        for found in reading.choices.values()
+    ]
+    assert any(close)
+    assert len(close) == 1 or reading.question
+
+
+PIECES = st.sampled_from(
+    ["[", "]", "[[", "]]", "(", ")", "1", "0", "2.5", "-3", "1,5", ",", ";", "|", "#", "&", "$", "{", "}", "=", ":", "→", "\\", "...", "the", "W_q", "=", "W_q:\n", "In[1]:", "tensor(", "array(", ")\n", "0,1\n", "1,0\n", "²", "٣", "inf", " ", "\n", "\t", "|---|\n", ">>> ", "In [1]:", "# c\n", ", dtype=float32)", "\\begin{bmatrix}", "\\end{bmatrix}", "\\\\", "\\frac{1}{0}", "'a'", "Columns 1 to 2\n", "1.0e-03 *\n", "(0 ,.,.) = \n", "[,1]", "[1,]", "K.shape[1]", "^T", "\u2028", "\\begin{tabular}{ll}", "\\end{tabular}", "print(x)\n", " of size ", "\\dots", "Unnamed: 0", "\x00", ".T"]
+)  # fmt: skip
+
+
+@given(st.lists(PIECES, max_size=25).map("".join))
+@settings(max_examples=500, deadline=None)
+def test_pieces_of_what_is_published_give_a_reading_or_a_sentence(text: str) -> None:
+    sentence = ""
+    try:
+        reading = look(text, "W_Q")
+    except AttentionError as error:
+        sentence = str(error)
+    if sentence:
+        assert sentence.startswith("W_Q ")
+        assert sentence.endswith(".")
+        assert "\n" not in sentence
+        return
+    assert bool(reading.question) == (len(reading.choices) > 1)
+    for rows in reading.choices.values():
+        assert len({len(row) for row in rows}) == 1
+        assert parse(write(rows)) == rows

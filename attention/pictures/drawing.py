@@ -15,6 +15,7 @@ from attention.formula.layer import Layer
 from attention.formula.steps import MAP_AXES, Step
 from attention.formula.trace import Trace
 from attention.pictures import scales
+from attention.pictures.contract import Meta
 from attention.printed import shown
 from attention.tokens import label
 
@@ -123,15 +124,16 @@ def figure_of(
     data += beside
     told = scales.said(step, low, high, colors)
     sums = trace.layer(layer).facts(step.name) if whole is None and step.kind == "probability" else None
-    meta: dict[str, Any] = {
+    heads = "-heads" if many else f"-H{panels[0].head}" if step.per_head else ""
+    meta: Meta = {
         "alt": _alt(step, formula, sums, where, shape, blind, span, told),
         "step": step.name,
+        "panels": [asdict(panel) for panel in panels],
+        "axes": [_short(step.row_axis), _short(step.column_axis)],
+        "file": [step.name, f"L{layer}{heads}"],
     }
     if step.axes == MAP_AXES:
-        meta["ground"] = ground  # what the page lays over cells that a mask hides while it is turned
-    heads = "-heads" if many else f"-H{panels[0].head}" if step.per_head else ""
-    meta["file"] = [step.name, f"L{layer}{heads}"]
-    meta["axes"] = [_short(step.row_axis), _short(step.column_axis)]
+        meta["ground"] = ground
     heading = f"<b>{step.symbol}</b>  {step.name}"
     laid = laid_out(
         trace.layer(layer), (step.row_axis, step.column_axis), panels, heading, facts, meta, (rows, columns)
@@ -203,7 +205,7 @@ def laid_out(
     panels: list[Panel],
     heading: str,
     facts: list[str],
-    meta: dict[str, Any],
+    meta: Meta,
     shape: tuple[int, int],
 ) -> dict[str, Any]:
     """The layout of a map of `shape` cells and `axes` (row, column): heading, tokens, room, and what a page must know."""
@@ -235,7 +237,7 @@ def laid_out(
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "uirevision": f"{meta['step']} {rows} {columns}",  # zoom survives a knob, not another shape
-        "meta": meta | {"panels": [asdict(panel) for panel in panels]},
+        "meta": meta,
         "xaxis": {**plain, **across, "title": x_title, "range": [-0.5, columns - 0.5], "tickangle": -90 if upright else 0},
         "yaxis": {**plain, **_labelled(layer, row_axis, spans_y), "title": {"text": _title(row_axis)}, "range": [rows - 0.5, -0.5]},
     }  # fmt: skip

@@ -1,12 +1,12 @@
 """Trace to Plotly figure: one head's map, or all heads side by side.
 
-Labels come from the trace, colours from the kind of number. A figure carries in ``layout.meta``
-what a page needs beside the picture: ``alt``, a sentence for who cannot see it, ``step``, and
-``panels``, where the matrix of each head lies in the map.
+Labels come from the trace, colours from the kind of number. A figure carries in ``layout.meta`` what a page needs beside
+the picture, see `contract.Meta`.
 """
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import plotly.graph_objects as go
 from attention.formula.cell import Cell
 from attention.formula.steps import Step, find_step
 from attention.formula.trace import Trace
+from attention.pictures.contract import Meta
 from attention.pictures.drawing import (
     ALLOWED,
     AXIS_TITLES,
@@ -82,7 +83,7 @@ def heatmap_json(
 
 def placed(figure: Spec, row: int | None, column: int | None) -> Spec:
     """The figure with the chosen place in it: where the keyboard begins, and what a map's file is called after, such as q3-k2."""
-    meta = figure["layout"]["meta"]
+    meta: Meta = figure["layout"]["meta"]
     meta["chosen"] = None if row is None or column is None else [row, column]
     meta["file"] = [
         *meta["file"],
@@ -128,7 +129,13 @@ def mask_map_json(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> S
     facts = [allowed] + ([f"{blind} {'query sees' if blind == 1 else 'queries see'} no key"] if blind else [])
     alt = f"Heatmap of the mask, query (attends from) by key (attends to): {', '.join(facts)}."
     panel = Panel(0, 0, 0, rows, columns)
-    meta = {"alt": alt, "step": "mask", "axes": ["query", "key"], "file": ["mask", f"L{layer}"]}
+    meta: Meta = {
+        "alt": alt,
+        "step": "mask",
+        "panels": [asdict(panel)],
+        "axes": ["query", "key"],
+        "file": ["mask", f"L{layer}"],
+    }
     heading = "<b>mask</b>  may attend"
     layout = laid_out(trace.layer(layer), ("query_pos", "key_pos"), [panel], heading, facts, meta, (rows, columns))
     layout["title"]["pad"]["b"] = 60  # level with its neighbours, which a colour bar lifts

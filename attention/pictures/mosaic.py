@@ -11,6 +11,7 @@ from attention.formula.cell import Cell
 from attention.formula.config import divisors
 from attention.formula.steps import find_step
 from attention.formula.trace import Trace
+from attention.pictures.contract import Meta
 from attention.pictures.drawing import Panel, Spec, drawn, figure_of, hidden_cells, names_of, note, outline
 from attention.pictures.pooling import MOST_CELLS, places, pooled
 
@@ -83,17 +84,16 @@ def heads_json(
         trace, found, layer, mosaic, ground, panels, colors, height=height, annotations=notes, shapes=frames
     )
     if block > 1:
-        figure["layout"]["meta"] |= {
-            "at": at.astype(np.min_scalar_type(block * block - 1)),
-            "rows": {"labelalias": names_of(shown, found.row_axis)},
-            "columns": {"labelalias": names_of(shown, found.column_axis)},
-        }
+        meta: Meta = figure["layout"]["meta"]
+        meta["at"] = at.astype(np.min_scalar_type(block * block - 1))
+        meta["rows"] = {"labelalias": names_of(shown, found.row_axis)}
+        meta["columns"] = {"labelalias": names_of(shown, found.column_axis)}
     return figure
 
 
 def cell_at(figure: go.Figure | Spec, x: int, y: int) -> Cell | None:
     """The cell drawn at column `x` and row `y` of a map, in a block the one it shows; None between the panels."""
-    meta = figure["layout"]["meta"]
+    meta: Meta = figure["layout"]["meta"]
     for panel in (Panel(**place) for place in meta["panels"]):
         row, column = y - panel.y, x - panel.x
         if 0 <= row < panel.rows and 0 <= column < panel.columns:

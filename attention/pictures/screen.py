@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attention.pictures.contract import Meta
 from attention.pictures.pooling import MOST_CELLS, places, pooled
 
 if TYPE_CHECKING:
@@ -51,8 +52,9 @@ def on_screen(
             continue
         seen = ~pooled(np.isnan(ground["z"][part]), down, across)
         data.append({**ground, **place, "z": np.where(seen, np.float32(1), np.float32(np.nan))})
-    meta = {**layout["meta"], "blocks": {"down": down, "across": across, "top": top, "left": left}}
-    meta["blocks"]["window"] = [top, top + rows, left, left + columns]
+    meta: Meta = layout["meta"].copy()
+    cut = [top, top + rows, left, left + columns]
+    meta["blocks"] = {"down": down, "across": across, "top": top, "left": left, "window": cut}
     title = layout["title"]
     if down * across > 1:
         meta["at"] = places(matrix[part], down, across)

@@ -23,6 +23,7 @@ _COLUMNS = re.compile(r"\s*Columns? \d+(?: (?:to|through|and) \d+)?:?\s*|\s*\\\s
 _SAYS_NOTHING = re.compile(
     r"\s*(?:(?:print|display) ?\(.*\)|[a-z]\w*\.[\w.]+\([a-zA-Z_][\w., ]*\)|import .*|from .* import .*|<.*>|\(\d+, ?\d*\)|.*\b(?:shape|dtype)\b.*)"
 )
+_LONGEST = 300
 _MOST_LINES = 16 * MAX_SIDE
 
 
@@ -63,7 +64,11 @@ def lined(text: str, name: str) -> Reading:
 def _blocks(lines: list[str]) -> Iterator[_Block]:
     block = _Block()
     for line in lines:
-        slice_, begins = _SLICE.fullmatch(line), _LABELLED.fullmatch(line)
+        begins = _LABELLED.match(line)
+        if len(line) > _LONGEST and not begins and not _RULE.fullmatch(line):
+            block.sections[-1].append(line)  # words that say something are short
+            continue
+        slice_ = _SLICE.fullmatch(line)
         if slice_ or begins or _LABEL.fullmatch(line):
             yield block
             index = "".join(f"[{one.strip()}]" for one in slice_[1].split(",")[:-1]) if slice_ else ""

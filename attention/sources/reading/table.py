@@ -12,6 +12,7 @@ from attention.sources.reading.reading import Reading
 _NAME = re.compile(r"(?=.*[^\W\d_])[^()\[\]{}=*/+^\\]{1,60}")
 _NO_NAMES = {"nan", "inf", "-inf", "infinity", "-infinity", "none", "null", "na", "true", "false"}
 _CORNERS = {"", "Unnamed: 0", "index"}  # what pandas leaves above its row numbers
+_WHOLE = re.compile(r"\d{1,9}", re.ASCII)
 _DECIMAL = re.compile(r"([+-]?\d+),(\d+)", re.ASCII)
 
 
@@ -33,8 +34,7 @@ def tabled(lines: Sequence[str], name: str, label: str = "", ruled: bool = False
         ]
     separator, comma = separated(rows)
     rest, notes = _without_headings(rows, separator)
-    if len(rest) < len(rows):
-        comma = separated(rest)[1]
+    comma = comma and any("," in row for row in rest)  # a heading may have some of its own
     read = numbers(rest, name, separator, comma)
     check_size(len(read), len(read[0]), name)
     kept = checked(read, name)
@@ -52,11 +52,11 @@ def _without_headings(rows: list[str], separator: str | None) -> tuple[list[str]
     if len(rows) < 2:
         return rows, ()
     top = [cell.strip("\"'") for cell in cells(rows[0], separator)]
-    below = [cells(row, separator)[0].strip("\"'") for row in rows[1:]]
+    below = [_first(row, separator).strip("\"'") for row in rows[1:]]
     printed = separator is None and len(top) == len(cells(rows[1], separator)) - 1  # pandas leaves the corner blank
     corner, others = ("", top) if printed else (top[0], top[1:])
     if corner in _CORNERS and others:
-        header = index = (_names(others) or _numbered(others)) and (_names(below) or all(map(str.isdigit, below)))
+        header = index = (_names(others) or _numbered(others)) and (_names(below) or all(map(_WHOLE.fullmatch, below)))
     elif _names([corner]):
         index = _names(below) and bool(others)
         header = _heads(others) if index else _names(others)
@@ -82,9 +82,9 @@ def _open(
 ) -> tuple[dict[str, Matrix], str, tuple[str, ...]]:
     """What the numbers may be, what is asked about it, and what is said."""
     first = cells(rows[0], separator)
-    index = [cells(row, separator)[0] for row in rows]
+    index = [_first(row, separator) for row in rows]
     between = separator is not None and len(rows) > 1
-    points = "." in "".join(row.split(separator, 1)[-1] for row in rows[1:])
+    points = any("." in row.split(separator, 1)[-1] for row in rows[1:])
     alone = separator is None and len(first) == 1 and first == ["0"] and len(rows) > 1
     column = None if separator != "," or headed or numbered else _as_column(rows)
     heading = not headed and (
@@ -137,13 +137,17 @@ def decimal_column(rows: Sequence[str]) -> Matrix | None:
     return column[0] if column and any(re.search(r",0\d", row) for row in rows) else None
 
 
+def _first(row: str, separator: str | None) -> str:
+    return (row.split(separator, 1) or [""])[0].strip()
+
+
 def _counts(found: Sequence[str]) -> bool:
     return all(cell.strip('"') == str(i) for i, cell in enumerate(found))
 
 
 def _numbered(found: Sequence[str]) -> bool:
     """Whether these are whole numbers one after the other, from any."""
-    return all(map(str.isdigit, found)) and all(int(cell) == int(found[0]) + i for i, cell in enumerate(found))
+    return all(map(_WHOLE.fullmatch, found)) and all(int(cell) == int(found[0]) + i for i, cell in enumerate(found))
 
 
 def _names(found: Sequence[str]) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import plotly.graph_objects as go
 
+from attention.pictures.contract import Message
 from attention.pictures.drawing import Spec, enlarged
 from attention.pictures.pooling import MOST_CELLS
 from attention.pictures.screen import SENT_NUMBERS, on_screen
@@ -113,7 +114,7 @@ def pack(
     numbers = max(SENT_NUMBERS // 4, min(SENT_NUMBERS, (_ROOM - size) // 5 // max(1, others)))
     sent = (_sent(figure, made, windows or {}, numbers) for figure in figures)
     drawn = [lift(enlarged(one, LARGE) if around.large else one) for one in sent]
-    message = {
+    message: Message = {
         "plotly": served.script("plotly"),
         "figures": drawn,
         "names": [lift(_counted(alias)) for alias in names],
@@ -121,7 +122,7 @@ def pack(
         "controls": lift(around.controls),
         "strip": lift(around.strip),
         "line": lift(around.line),
-        "defaults": around.defaults,
+        "defaults": None if around.defaults is None else dict(around.defaults),
         "rest": rest,
         "large": around.large,
     }

@@ -15,7 +15,8 @@ export function write(defaults, turned) {
   }
   const search = query.size ? `?${query}` : "";
   if (search === location.search) return;
-  const name = Object.keys(turned).join(" "), now = performance.now();
+  const name = Object.keys(turned).join(" ");
+  const now = performance.now();
   // A key that is held down turns the same knob again and again: that is one act.
   const again = name === last.name && now - last.at < 1000 && location.search === last.search;
   last = { name, at: now, search };

@@ -2,33 +2,47 @@
 
 import { made } from "./made.js";
 
-const BY = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
+const BY = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }; // rows, columns
 
 const word = (name) => name.replace(/^\d+ (?=.)/, "");
 
-// The number at a cell of the map, and where it stands, as a sentence.
-function spoken(element, root, [row, column]) {
-  const { meta, xaxis, yaxis } = element.figure.layout, [heat] = element.data;
-  const live = element.figure.data[0].live;
-  let number = root.exact?.knows(live) && element.view ? root.exact.numberAt(live, row, column) : undefined;
-  const { x0 = 0, dx = 1, y0 = 0, dy = 1 } = heat;
-  number ??= heat.z[Math.round((row - y0) / dy)]?.[Math.round((column - x0) / dx)];
-  const head = heat.customdata ? `head ${heat.customdata[row]?.[column]}, ` : "";
-  const names = [[yaxis, meta.rows, row], [xaxis, meta.columns, column]].map(([axis, own, at]) => word((own ?? axis).labelalias?.[at] ?? String(at)));
+// The number at a cell of the map: as the page makes it, or as Plotly draws it.
+function numberAt(shown, { live, view, element }, row, column) {
+  const made = shown.exact?.knows(live) && view ? shown.exact.numberAt(live, row, column) : undefined;
+  const [{ z, x0 = 0, dx = 1, y0 = 0, dy = 1 }] = element.data;
+  return made ?? z[Math.round((row - y0) / dy)]?.[Math.round((column - x0) / dx)];
+}
+
+// That number, and where it stands, as a sentence.
+function sentence(shown, picture, [row, column]) {
+  const { meta, xaxis, yaxis } = picture.figure.layout;
+  const name = (axis, own, at) => word((own ?? axis).labelalias?.[at] ?? String(at));
+  const names = `${name(yaxis, meta.rows, row)} to ${name(xaxis, meta.columns, column)}`;
+  const [{ customdata }] = picture.element.data;
+  const head = customdata ? `head ${customdata[row]?.[column]}, ` : "";
+  const number = numberAt(shown, picture, row, column);
   const value = Number.isFinite(number) ? String(Number(number.toPrecision(4))) : "hidden by the mask";
-  return `${meta.step.replaceAll("_", " ")}, ${head}${names.join(" to ")}, ${value}`;
+  return `${meta.step.replaceAll("_", " ")}, ${head}${names}, ${value}`;
 }
 
 // Puts the frame of the cursor where its cell is drawn at this zoom.
-export function place(element) {
-  const { cursor, at } = element;
-  if (!at) return;
-  at.hidden = !cursor || document.activeElement !== element;
-  if (at.hidden) return;
-  const { xaxis, yaxis } = element._fullLayout, [row, column] = cursor;
-  const [left, right] = [column - 0.5, column + 0.5].map((x) => xaxis._offset + xaxis.l2p(x)), [top, bottom] = [row - 0.5, row + 0.5].map((y) => yaxis._offset + yaxis.l2p(y));
-  const inside = right > xaxis._offset && left < xaxis._offset + xaxis._length && bottom > yaxis._offset && top < yaxis._offset + yaxis._length;
-  Object.assign(at.style, { left: `${left - 2}px`, top: `${top - 2}px`, width: `${right - left + 4}px`, height: `${bottom - top + 4}px`, visibility: inside ? "visible" : "hidden" });
+export function placeCursor({ element, cursor, cursorFrame: frame }) {
+  if (!frame) return;
+  frame.hidden = !cursor || document.activeElement !== element;
+  if (frame.hidden) return;
+  const { xaxis, yaxis } = element._fullLayout;
+  const edges = (axis, at) => [at - 0.5, at + 0.5].map((edge) => axis._offset + axis.l2p(edge));
+  const [row, column] = cursor;
+  const [top, bottom] = edges(yaxis, row);
+  const [left, right] = edges(xaxis, column);
+  const meets = (axis, from, to) => to > axis._offset && from < axis._offset + axis._length;
+  Object.assign(frame.style, {
+    left: `${left - 2}px`,
+    top: `${top - 2}px`,
+    width: `${right - left + 4}px`,
+    height: `${bottom - top + 4}px`,
+    visibility: meets(xaxis, left, right) && meets(yaxis, top, bottom) ? "visible" : "hidden",
+  });
 }
 
 // Plotly's buttons are for the mouse; as tab stops there would be 21 of them.
@@ -36,27 +50,44 @@ export function untab(element) {
   for (const button of element.querySelectorAll(".modebar :is(a, button), .modebar [tabindex]")) button.tabIndex = -1;
 }
 
-export function keyboard(element, root, choose) {
+// The last row and the last column of a map; a cell of many panels is one that is drawn.
+function ends(panels) {
+  const far = (from, count, block) => from + count * (panels.length > 1 ? 1 : block);
+  const rows = panels.map(({ y, rows: count, block }) => far(y, count, block));
+  const columns = panels.map(({ x, columns: count, block }) => far(x, count, block));
+  return [Math.max(...rows) - 1, Math.max(...columns) - 1];
+}
+
+// Where an arrow leads. The first one shows where one stands, if nothing is chosen here yet.
+function moved({ cursor, meta: { chosen, panels } }, by) {
+  const from = cursor ?? chosen;
+  if (!from) return [0, 0];
+  return ends(panels).map((last, side) => Math.min(last, Math.max(0, from[side] + by[side])));
+}
+
+export function keyboard(shown, picture, choose) {
+  const { element } = picture;
   element.tabIndex = 0;
   element.setAttribute("aria-roledescription", "heatmap: arrow keys move over its cells, Enter explains one");
-  element.at = made("div", { className: "at", hidden: true });
-  element.says = made("div", { className: "spoken" });
-  element.says.setAttribute("aria-live", "polite");
-  element.append(element.at, element.says);
+  picture.cursorFrame = made("div", { className: "at", hidden: true });
+  picture.spoken = made("div", { className: "spoken" });
+  picture.spoken.setAttribute("aria-live", "polite");
+  element.append(picture.cursorFrame, picture.spoken);
   element.addEventListener("keydown", (event) => {
-    const { panels, chosen, step } = element.figure.layout.meta, by = BY[event.key];
-    if (event.target !== element || !panels?.length || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key === "Enter" && element.cursor) choose({ x: element.cursor[1], y: element.cursor[0], step });
-    else if (by) {
-      const high = Math.max(...panels.map(({ y, rows, block }) => y + rows * (panels.length > 1 ? 1 : block))) - 1;
-      const wide = Math.max(...panels.map(({ x, columns, block }) => x + columns * (panels.length > 1 ? 1 : block))) - 1;
-      const [row, column] = element.cursor ?? chosen ?? [0, 0];
-      // The first arrow shows where one stands, if nothing is chosen here yet.
-      element.cursor = element.cursor || chosen ? [Math.min(high, Math.max(0, row + by[0])), Math.min(wide, Math.max(0, column + by[1]))] : [row, column];
-      place(element);
-      element.says.textContent = spoken(element, root, element.cursor);
-    } else return;
+    const { panels, step } = picture.meta;
+    if (event.target !== element || !panels.length || event.ctrlKey || event.metaKey || event.altKey) return;
+    const by = BY[event.key];
+    if (event.key === "Enter" && picture.cursor) {
+      const [y, x] = picture.cursor;
+      choose({ x, y, step });
+    } else if (by) {
+      picture.cursor = moved(picture, by);
+      placeCursor(picture);
+      picture.spoken.textContent = sentence(shown, picture, picture.cursor);
+    } else {
+      return;
+    }
     event.preventDefault();
   });
-  for (const about of ["focus", "blur"]) element.addEventListener(about, () => place(element));
+  for (const about of ["focus", "blur"]) element.addEventListener(about, () => placeCursor(picture));
 }

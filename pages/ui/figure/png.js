@@ -16,7 +16,8 @@ function crc(bytes, from, to) {
 
 // A chunk of a PNG: its length, its kind, its content, its check.
 function chunk(kind, content) {
-  const bytes = new Uint8Array(12 + content.length), view = new DataView(bytes.buffer);
+  const bytes = new Uint8Array(12 + content.length);
+  const view = new DataView(bytes.buffer);
   view.setUint32(0, content.length);
   for (let i = 0; i < 4; i += 1) bytes[4 + i] = kind.charCodeAt(i);
   bytes.set(content, 8);
@@ -26,9 +27,10 @@ function chunk(kind, content) {
 
 // A zlib stream that holds `raw` as it is.
 function stored(raw) {
-  const bytes = new Uint8Array(2 + 5 * Math.ceil(raw.length / STORED) + raw.length + 4), view = new DataView(bytes.buffer);
+  const bytes = new Uint8Array(2 + 5 * Math.ceil(raw.length / STORED) + raw.length + 4);
+  const view = new DataView(bytes.buffer);
   bytes.set([0x78, 1]);
-  let at = 2, a = 1, b = 0;
+  let at = 2;
   for (let from = 0; from < raw.length; from += STORED) {
     const part = raw.subarray(from, from + STORED);
     bytes[at] = Number(from + STORED >= raw.length); // the last one
@@ -37,14 +39,26 @@ function stored(raw) {
     bytes.set(part, at + 5);
     at += 5 + part.length;
   }
-  for (let from = 0; from < raw.length; from += SUMMED) {
-    for (let i = from, until = Math.min(from + SUMMED, raw.length); i < until; i += 1) { a += raw[i]; b += a; }
-    a %= 65521;
-    b %= 65521;
-  }
-  view.setUint16(at, b);
-  view.setUint16(at + 2, a);
+  const [high, low] = adler(raw);
+  view.setUint16(at, high);
+  view.setUint16(at + 2, low);
   return bytes;
+}
+
+// The check of a zlib stream: the sum of the sums so far, and the sum.
+function adler(raw) {
+  let sum = 1;
+  let sums = 0;
+  for (let from = 0; from < raw.length; from += SUMMED) {
+    const until = Math.min(from + SUMMED, raw.length);
+    for (let i = from; i < until; i += 1) {
+      sum += raw[i];
+      sums += sum;
+    }
+    sum %= 65521;
+    sums %= 65521;
+  }
+  return [sums, sum];
 }
 
 function base64(bytes) {
@@ -54,16 +68,31 @@ function base64(bytes) {
   return btoa(text);
 }
 
-// `shades` has a number for each cell, row by row: its place among the `colors` (red, green, blue), of which the first is nothing.
+// `shades` has a number for each cell, row by row: its place among the `colors` (red, green, blue), of which the first
+// is nothing.
 export function png(shades, columns, colors) {
-  const rows = shades.length / columns, head = new Uint8Array([0, 0, 0, 0, 0, 0, 0, 0, 8, 3, 0, 0, 0]), view = new DataView(head.buffer);
+  const rows = shades.length / columns;
+  const head = new Uint8Array([0, 0, 0, 0, 0, 0, 0, 0, 8, 3, 0, 0, 0]); // a byte a cell, of a palette
+  const view = new DataView(head.buffer);
   view.setUint32(0, columns);
   view.setUint32(4, rows);
   const raw = new Uint8Array(rows * (columns + 1)); // a 0 before each row: nothing is filtered
-  for (let row = 0; row < rows; row += 1) raw.set(shades.subarray(row * columns, (row + 1) * columns), row * (columns + 1) + 1);
-  const parts = [[137, 80, 78, 71, 13, 10, 26, 10], chunk("IHDR", head), chunk("PLTE", colors), chunk("tRNS", [0]), chunk("IDAT", stored(raw)), chunk("IEND", [])];
+  for (let row = 0; row < rows; row += 1) {
+    raw.set(shades.subarray(row * columns, (row + 1) * columns), row * (columns + 1) + 1);
+  }
+  const parts = [
+    [137, 80, 78, 71, 13, 10, 26, 10],
+    chunk("IHDR", head),
+    chunk("PLTE", colors),
+    chunk("tRNS", [0]),
+    chunk("IDAT", stored(raw)),
+    chunk("IEND", []),
+  ];
   const bytes = new Uint8Array(parts.reduce((size, part) => size + part.length, 0));
   let at = 0;
-  for (const part of parts) { bytes.set(part, at); at += part.length; }
+  for (const part of parts) {
+    bytes.set(part, at);
+    at += part.length;
+  }
   return `data:image/png;base64,${base64(bytes)}`;
 }

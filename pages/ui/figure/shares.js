@@ -1,15 +1,16 @@
 // A row of numbers and its softmax as bars, with a temperature of its own that follows the hand without the server.
 
-import { softmax } from "./kernel.js";
+import { weights } from "./kernel.js";
 
 // Even steps from cold to hot, 0.05 to 10.
-const LOW = Math.log(0.05), HIGH = Math.log(10), PLACES = 200;
+const [LOW, HIGH] = [0.05, 10].map(Math.log);
+const PLACES = 200;
 const temperatureAt = (place) => Math.round(Math.exp(LOW + ((HIGH - LOW) * place) / PLACES) * 100) / 100;
 const START = Math.round(((0 - LOW) / (HIGH - LOW)) * PLACES); // the temperature 1, which changes nothing
 
-const VISIBLE = { kind: "none", window: 0, prefix: 0, real: null, bits: null };
+const PLAIN = { score: "dot", divisor: 1, share: "softmax", mask: { kind: "none" } };
 
-export const sharesOf = (row, temperature) => softmax(Float64Array.from(row), row.length, VISIBLE, temperature);
+const sharesOf = (row, temperature) => weights(Float64Array.from(row), row.length, { ...PLAIN, temperature });
 
 const written = (number) => (number !== 0 && Math.abs(number) < 0.0005 ? number.toExponential(2) : number.toFixed(4));
 
@@ -21,7 +22,8 @@ function cell(className, text = "") {
 function laidOut(root, row) {
   root.dataset.row = JSON.stringify(row);
   const lines = row.map((number) => {
-    const line = cell("line"), bar = cell("bar");
+    const line = cell("line");
+    const bar = cell("bar");
     bar.append(document.createElement("i"));
     line.append(cell("number", `${number}`), cell("divided"), bar, cell("share"));
     return line;
@@ -31,24 +33,30 @@ function laidOut(root, row) {
 }
 
 function show(root, row) {
-  const temperature = temperatureAt(Number(root.querySelector("input").value)), shares = sharesOf(row, temperature);
+  const temperature = temperatureAt(Number(root.querySelector("input").value));
+  const shares = sharesOf(row, temperature);
   root.querySelector("output").textContent = temperature.toFixed(2);
   root.querySelector("input").setAttribute("aria-valuetext", temperature.toFixed(2));
   root.shares = shares;
   root.querySelectorAll(".line").forEach((line, i) => {
-    line.querySelector(".divided").textContent = `÷ ${temperature.toFixed(2)} = ${Number((row[i] / temperature).toPrecision(4))}`;
+    const divided = Number((row[i] / temperature).toPrecision(4));
+    line.querySelector(".divided").textContent = `÷ ${temperature.toFixed(2)} = ${divided}`;
     line.querySelector("i").style.width = `${100 * shares[i]}%`;
     line.querySelector(".share").textContent = written(shares[i]);
   });
 }
 
 function say(root, row) {
-  const largest = root.shares.indexOf(Math.max(...root.shares)), { textContent } = root.querySelector("output");
-  root.querySelector("p").textContent = `At temperature ${textContent} the largest number, ${row[largest]}, gets ${written(root.shares[largest])} of 1.`;
+  const share = Math.max(...root.shares);
+  const largest = row[root.shares.indexOf(share)];
+  const { textContent: temperature } = root.querySelector("output");
+  const gets = `the largest number, ${largest}, gets ${written(share)} of 1.`;
+  root.querySelector("p").textContent = `At temperature ${temperature} ${gets}`;
 }
 
 export default function render({ data: { row }, parentElement }) {
-  const root = parentElement.querySelector(".shares"), input = root.querySelector("input");
+  const root = parentElement.querySelector(".shares");
+  const input = root.querySelector("input");
   if (root.dataset.row === JSON.stringify(row)) return;
   if (!root.dataset.row) Object.assign(input, { min: 0, max: PLACES, step: 1, value: START });
   laidOut(root, row);

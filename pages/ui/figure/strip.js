@@ -29,18 +29,21 @@ export function strip(place, steps, turn) {
     if (button.getAttribute("aria-pressed") !== String(chosen)) {
       button.setAttribute("aria-pressed", String(chosen));
       // Into sight, within the strip alone: scrollIntoView would move the page too.
-      if (chosen && place.scrollWidth > place.clientWidth) place.scrollLeft = button.offsetLeft - place.offsetLeft - place.clientWidth / 2;
+      if (chosen && place.scrollWidth > place.clientWidth) {
+        place.scrollLeft = button.offsetLeft - place.offsetLeft - place.clientWidth / 2;
+      }
     }
     button.tabIndex = chosen ? 0 : -1;
   }
   if (steps && !steps.some(({ chosen }) => chosen)) place.querySelector("button").tabIndex = 0;
 }
 
-// One tab stop for all of them; the arrows go from step to step, as in every toolbar.
+// The arrows go from step to step, as in every toolbar: all of them are one tab stop.
 function walk(place, event) {
   const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
   if (!by) return;
-  const all = [...place.querySelectorAll("button")], at = all.indexOf(document.activeElement);
+  const all = [...place.querySelectorAll("button")];
+  const at = all.indexOf(document.activeElement);
   all[(at + by + all.length) % all.length].focus();
   event.preventDefault();
 }

@@ -35,37 +35,63 @@ const shortened = (token, longest) => {
 // What an axis has at a place: its position in the text, how many positions a cell stands for, its token.
 function named({ labelalias }, place) {
   const found = NAME.exec(labelalias[place] ?? "");
-  return found && { place, index: Number(found[1]) / (found[2] ? found[2] - found[1] + 1 : 1), position: found[1], token: found[3] };
+  if (!found) return null;
+  const [, position, last, token] = found;
+  return { place, index: Number(position) / (last ? last - position + 1 : 1), position, token };
+}
+
+// The named places of an axis between the two ends of a zoom; within one cell, its middle.
+function namedWithin(axis, low, high) {
+  const first = Math.ceil(low);
+  const places = Array.from({ length: Math.max(0, Math.floor(high) - first + 1) }, (_, i) => first + i);
+  const found = places.map((place) => named(axis, place)).filter(Boolean);
+  if (found.length) return found;
+  const middle = (low + high) / 2;
+  const only = named(axis, Math.round(middle));
+  return only ? [{ ...only, place: middle }] : [];
+}
+
+// Every n-th of some ticks, counted in each panel of its own, so that labels that need so many pixels stand apart.
+function thinned(ticks, needed, slot, whole) {
+  const steps = ticks.slice(1).map(({ index }, i) => index - ticks[i].index).filter((step) => step > 0);
+  const unit = steps.length ? Math.min(...steps) : 1;
+  // A whole axis that Python has thought out may be a little tighter.
+  const stride = unit * Math.max(1, Math.ceil((whole ? needed - 3 : needed) / (unit * slot)));
+  let last = -Infinity;
+  return ticks.filter(({ index, place }) => {
+    const stays = index % stride === 0 && (place - last) * slot >= needed - 3;
+    if (stays) last = place;
+    return stays;
+  });
 }
 
 // The ticks of an axis between the two ends of a zoom, or of the whole: as many as fit, and where they are exact.
 // `along`: the pixels of the axis; `room`: those that a label may take; `flat`: whether labels stand side by side.
 export function ticked(axis, range, { along, room, flat, font, longest = 12 }) {
   if (!axis.labelalias || !axis.tickvals?.length) return {};
-  const whole = axis.range.every((end, i) => end === range[i]), low = Math.min(...range), high = Math.max(...range), slot = along / (high - low);
-  const own = new Map(axis.tickvals.map((place, i) => [place, axis.ticktext[i]])), [first] = axis.tickvals, begin = named(axis, first);
+  const own = new Map(axis.tickvals.map((place, i) => [place, axis.ticktext[i]]));
+  const begin = named(axis, axis.tickvals[0]);
   if (!begin) return {};
-  const numbered = begin.token !== undefined && own.get(first).startsWith(`${begin.position} `);
-  const places = whole ? axis.tickvals : Array.from({ length: Math.max(0, Math.floor(high) - Math.ceil(low) + 1) }, (_, i) => Math.ceil(low) + i);
-  let ticks = places.map((place) => named(axis, place)).filter(Boolean);
-  if (!ticks.length) ticks = [named(axis, Math.round((low + high) / 2))].filter(Boolean).map((tick) => ({ ...tick, place: (low + high) / 2 })); // within one cell
-  for (const tick of ticks) {
-    const token = tick.token === undefined ? "" : shortened(tick.token, longest);
-    tick.text = fitting((whole && own.get(tick.place)) || (token && numbered ? `${tick.position} ${token}` : token || tick.position), room, font);
-  }
-  // Every n-th of them, counted in each panel of its own.
-  const needed = flat ? APART + Math.max(...ticks.map(({ text }) => widthOf(plain(text), font))) : LINE * parseFloat(font);
-  const steps = ticks.slice(1).map(({ index }, i) => index - ticks[i].index).filter((step) => step > 0), unit = steps.length ? Math.min(...steps) : 1;
-  // A whole axis that Python has thought out may be a little tighter.
-  const stride = unit * Math.max(1, Math.ceil((whole ? needed - 3 : needed) / (unit * slot)));
-  let last = -Infinity;
-  ticks = ticks.filter(({ index, place }) => index % stride === 0 && (place - last) * slot >= needed - 3 && ((last = place), true));
+  const whole = axis.range.every((end, i) => end === range[i]);
+  const [low, high] = [Math.min(...range), Math.max(...range)];
+  const numbered = begin.token !== undefined && own.get(begin.place).startsWith(`${begin.position} `);
+  const textOf = ({ place, position, token }) => {
+    if (whole && own.get(place)) return own.get(place);
+    if (!token) return position;
+    return numbered ? `${position} ${shortened(token, longest)}` : shortened(token, longest);
+  };
+  let ticks = whole ? axis.tickvals.map((place) => named(axis, place)).filter(Boolean) : namedWithin(axis, low, high);
+  ticks = ticks.map((tick) => ({ ...tick, text: fitting(textOf(tick), room, font) }));
+  const widest = () => Math.max(...ticks.map(({ text }) => widthOf(plain(text), font)));
+  const needed = flat ? APART + widest() : LINE * parseFloat(font);
+  ticks = thinned(ticks, needed, along / (high - low), whole);
   return { tickvals: ticks.map(({ place }) => place), ticktext: ticks.map(({ text }) => text) };
 }
 
 // A text in as many lines as `room` pixels ask for, broken between its facts, or where one is too long between words.
 export function lines(text, room, font) {
-  const made = [""], fits = (more) => widthOf(plain(`${made.at(-1)}${more}`), font) <= room;
+  const made = [""];
+  const fits = (more) => widthOf(plain(`${made.at(-1)}${more}`), font) <= room;
   for (const [i, fact] of text.split(" · ").entries()) {
     if (i && !fits(` · ${fact}`)) made.push("");
     else if (i) made[made.length - 1] += " · ";

@@ -1,15 +1,23 @@
 // Says when the first picture is there: until then what stands under it is hidden (styles.css).
 
+let looking = false;
+
 export function firstPicture(app) {
-  if ("painted" in app.dataset || app.waits) return;
-  app.waits = true;
+  if ("painted" in app.dataset || looking) return;
+  looking = true;
   const look = () => {
-    const figures = [...app.querySelectorAll(".figures")];
-    const empty = [...app.querySelectorAll(".stMain .stBidiComponent")].some((component) => !component.querySelector(".figures, .links, [hidden]"));
-    const waits = empty || app.dataset.testScriptState !== "notRunning" || app.querySelector(".stMain [data-testid=stSkeleton]");
-    const there = !waits && figures.every((root) => root.painted && root.painted === root.figures);
-    if (there) requestAnimationFrame(() => { app.dataset.painted = ""; }); // when they have taken their place
-    else requestAnimationFrame(look);
+    if (!there(app)) requestAnimationFrame(look);
+    else requestAnimationFrame(() => { app.dataset.painted = ""; }); // when they have taken their place
   };
   look();
+}
+
+// Whether the script has ended, all components have come, and every figure is painted.
+function there(app) {
+  if (app.dataset.testScriptState !== "notRunning") return false;
+  if (app.querySelector(".stMain [data-testid=stSkeleton]")) return false;
+  const components = [...app.querySelectorAll(".stMain .stBidiComponent")];
+  if (components.some((component) => !component.querySelector(".figures, .links, [hidden]"))) return false;
+  const figures = [...app.querySelectorAll(".figures")];
+  return figures.every(({ shown }) => shown?.painted && shown.painted === shown.figures);
 }

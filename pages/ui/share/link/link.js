@@ -4,9 +4,12 @@
 
 import { firstPicture } from "./first.js";
 import { keepFocus } from "./focus.js";
+import { made } from "./made.js";
 import { menu } from "./menu.js";
 
 const SAFE_LENGTH = 2000; // characters that every mail program and chat keeps whole
+const NO_COPY = "The browser does not let this page copy. Copy the address bar.";
+const READ = 4000; // milliseconds after which a sentence that warns of nothing has been read
 
 // The page's own address; a parameter that stands there twice counts once.
 function address({ lock = false, embed = false, present } = {}) {
@@ -25,7 +28,10 @@ const TEXTS = {
   link: () => address(),
   lock: () => address({ lock: true }),
   present: ({ open }) => address({ present: open }),
-  iframe: () => `<iframe src="${escaped(address({ embed: true }))}" width="100%" height="900" style="border:0" title="Attention Lab"></iframe>`,
+  iframe: () => {
+    const source = escaped(address({ embed: true }));
+    return `<iframe src="${source}" width="100%" height="900" style="border:0" title="Attention Lab"></iframe>`;
+  },
 };
 
 async function copy(text) {
@@ -41,10 +47,13 @@ async function copy(text) {
   return copied;
 }
 
+// What is said of a text that was copied, and whether that is a warning.
 function said(what, text, missing) {
   if (missing) return [`Copied, but ${missing} not in the link: send the state file instead (Share).`, true];
-  if (text.length > SAFE_LENGTH) return [`Copied. It has ${text.length.toLocaleString("en")} characters, and many programs cut links after ${SAFE_LENGTH.toLocaleString("en")}: the state file (Share) holds the same.`, true];
-  return [`${what} copied.`, false];
+  if (text.length <= SAFE_LENGTH) return [`${what} copied.`, false];
+  const [long, safe] = [text.length, SAFE_LENGTH].map((number) => number.toLocaleString("en"));
+  const limit = `It has ${long} characters, and many programs cut links after ${safe}`;
+  return [`Copied. ${limit}: the state file (Share) holds the same.`, true];
 }
 
 let runAgain = null; // asks for a run of the whole page, as the latest of our components outside all fragments can
@@ -62,11 +71,31 @@ function watchConnection(app) {
 
 // What was said lies over the page, and goes when it has been read: by itself, or with Escape, or a click elsewhere.
 function dismissable(status) {
-  if (status.dismissable) return;
-  status.dismissable = true;
   const gone = () => { status.textContent = ""; };
   document.addEventListener("keydown", ({ key }) => { if (key === "Escape") gone(); });
   document.addEventListener("pointerdown", ({ target }) => { if (!status.contains(target)) gone(); });
+}
+
+// Opens the Lab, where the page stands in a frame or has no knobs.
+function opener(label) {
+  const link = made("a", { textContent: label, target: "_blank", rel: "noopener", href: address() });
+  link.addEventListener("pointerenter", () => { link.href = address(); });
+  return link;
+}
+
+// Copies a text, and says so; `root.sent` has what Python said last.
+function copier(root, status, kind, label, what) {
+  const button = made("button", { type: "button", textContent: label });
+  let fading = 0;
+  button.addEventListener("click", async () => {
+    const text = TEXTS[kind](root.sent);
+    const [words, warns] = (await copy(text)) ? said(what, text, root.sent.missing) : [NO_COPY, true];
+    status.textContent = words;
+    status.classList.toggle("warns", warns);
+    clearTimeout(fading);
+    if (!warns) fading = setTimeout(() => { status.textContent = ""; }, READ);
+  });
+  return button;
 }
 
 export default function render({ data, parentElement, setTriggerValue }) {
@@ -82,32 +111,14 @@ export default function render({ data, parentElement, setTriggerValue }) {
     }
     runAgain = () => setTriggerValue("again", Date.now());
   }
+  root.sent = data;
+  const wanted = JSON.stringify(data.buttons);
+  if (root.dataset.drawn === wanted) return;
   const status = root.querySelector("[role=status]");
-  dismissable(status);
-  if (root.dataset.drawn !== JSON.stringify(data.buttons)) {
-    root.dataset.drawn = JSON.stringify(data.buttons);
-    root.querySelectorAll("button, a").forEach((old) => old.remove());
-    for (const [kind, label, what] of data.buttons) {
-      const button = document.createElement(kind === "open" ? "a" : "button");
-      button.textContent = label;
-      if (kind === "open") {
-        Object.assign(button, { target: "_blank", rel: "noopener" });
-        button.addEventListener("pointerenter", () => { button.href = address(); });
-        button.href = address();
-      } else {
-        button.type = "button";
-        button.addEventListener("click", async () => {
-          const text = TEXTS[kind](root);
-          const [words, warns] = (await copy(text)) ? said(what, text, root.missing) : ["The browser does not let this page copy. Copy the address bar.", true];
-          status.textContent = words;
-          status.classList.toggle("warns", warns);
-          clearTimeout(root.fading);
-          if (!warns) root.fading = setTimeout(() => { status.textContent = ""; }, 4000);
-        });
-      }
-      status.before(button);
-    }
+  if (!root.dataset.drawn) dismissable(status);
+  root.dataset.drawn = wanted;
+  root.querySelectorAll("button, a").forEach((old) => old.remove());
+  for (const [kind, label, what] of data.buttons) {
+    status.before(kind === "open" ? opener(label) : copier(root, status, kind, label, what));
   }
-  root.missing = data.missing;
-  root.open = data.open;
 }

@@ -8,7 +8,8 @@ function whole(link, search, inMenu) {
   const state = new URLSearchParams(search);
   if (!inMenu) for (const [key, value] of new URLSearchParams(own)) state.set(key, value);
   // A page about masks opens with one, as the server does it in this tab; an address without one means none.
-  if (inMenu && page.pathname.endsWith("/masks") && !state.has("mask") && state.get("source") !== "notebook") state.set("mask", "causal");
+  const toMasks = inMenu && page.pathname.endsWith("/masks");
+  if (toMasks && !state.has("mask") && state.get("source") !== "notebook") state.set("mask", "causal");
   page.search = state;
   return page.href;
 }
@@ -24,12 +25,16 @@ function name(app, page) {
   }
 }
 
+let opened = ""; // the page that is open
+
 export function menu(app, page, search) {
-  app.page = page;
+  const first = !opened;
+  opened = page;
   name(app, page);
-  if (app.menu) return;
-  app.menu = new MutationObserver(() => name(app, app.page)); // the links may come after this, and go along to the next page
-  app.menu.observe(app.querySelector(".st-key-page_head") ?? app, { childList: true, subtree: true });
+  if (!first) return;
+  // The links may come after this, and go along to the next page.
+  const links = new MutationObserver(() => name(app, opened));
+  links.observe(app.querySelector(".st-key-page_head") ?? app, { childList: true, subtree: true });
   for (const about of ["pointerdown", "focusin"]) {
     app.addEventListener(about, ({ target }) => {
       const link = target.closest("[data-testid=stPageLink-NavLink]");

@@ -1,11 +1,18 @@
-// Stands in the index page before Streamlit's own scripts. A page whose server goes away while it works for it connects and asks
-// again by itself; if its state is what kills servers, it would take one after the other. After the second time in a row the
-// address says so, and Python asks the person (pages/ui/paused.py). Streamlit 1.67 has no setting for it, so its socket is watched.
+// Stands in the index page before Streamlit's own scripts. A page whose server goes away while it works for it connects
+// and asks again by itself; if its state is what kills servers, it would take one after the other. After the second
+// time in a row the address says so, and Python asks the person (pages/ui/server/paused.py). Streamlit 1.67 has no
+// setting for it, so its socket is watched.
 
 (() => {
-  const RERUN = 11, NEW_SESSION = 4, SCRIPT_FINISHED = 6; // fields of Streamlit's BackMsg and ForwardMsg
+  // Fields of Streamlit's BackMsg and ForwardMsg.
+  const RERUN = 11;
+  const NEW_SESSION = 4;
+  const SCRIPT_FINISHED = 6;
   const CALM = 5000; // milliseconds after a run in which a server that it kills has died
-  let lost = 0, running = false, calm = 0, leaving = false;
+  let lost = 0; // servers in a row that went away while they worked for this page
+  let running = false;
+  let calm = 0; // the timer after which a run counts as survived
+  let leaving = false;
 
   // The field of a message after its hash (1) and metadata (2).
   const kind = (bytes) => {
@@ -42,7 +49,8 @@
         clearTimeout(calm);
       });
       if (lost < 2) return;
-      // Not before there is a server again, which Streamlit has made sure of; and loaded anew, since it keeps the address to itself.
+      // Not before there is a server again, which Streamlit has made sure of; and loaded anew, since it keeps the
+      // address to itself.
       leaving = true;
       const address = new URL(location.href);
       address.searchParams.set("paused", "1");

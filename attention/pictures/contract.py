@@ -1,0 +1,143 @@
+"""What a figure says of itself, and what a page is told in one message: every key that travels, with its type.
+
+The script of the page reads the same; it says so in pages/ui/figure/message.js, and tests/test_contract.py compares the two
+with each other and with what is sent.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NotRequired, TypedDict
+
+from numpy.typing import NDArray
+
+
+class Names(TypedDict):
+    """The names along an axis, by position as a text."""
+
+    labelalias: dict[str, str]
+
+
+class Blocks(TypedDict):
+    """How a map was pooled: the rows and columns of a block, where the first lies, and the window [top, bottom, left, right)."""
+
+    down: int
+    across: int
+    top: int
+    left: int
+    window: list[int]
+
+
+class Meta(TypedDict):
+    """``layout.meta`` of a figure.
+
+    Attributes:
+        alt: a sentence for who cannot see it.
+        step: what is shown, a step, a parameter or "mask"; empty for a chart.
+        panels: where the matrix of each head lies, see `drawing.Panel`; empty for a chart, which takes no clicks.
+        axes: what its rows and columns are called.
+        file: the parts of the name under which it is saved.
+        chosen: the row and column where the keyboard begins.
+        ground: the trace that a page lays over cells which a mask hides while it is turned.
+        blocks: of a map that was pooled for a screen.
+        at: where in its block each number stands, counted row by row.
+        rows: the names of single rows, where a cell of several panels is a block.
+        columns: the same for columns.
+    """
+
+    alt: str
+    step: str
+    panels: list[dict[str, int]]
+    axes: NotRequired[list[str]]
+    file: NotRequired[list[str]]
+    chosen: NotRequired[list[int] | None]
+    ground: NotRequired[dict[str, Any]]
+    blocks: NotRequired[Blocks]
+    at: NotRequired[NDArray[Any]]
+    rows: NotRequired[Names]
+    columns: NotRequired[Names]
+
+
+class Live(TypedDict):
+    """What a page makes steps from, see `live.live`."""
+
+    head: int
+    heads: dict[str, Any]
+    inputs: dict[str, Any]
+    w_o: NDArray[Any] | None
+    divisor: float
+    temperature: float
+    mask: dict[str, Any]
+    made: tuple[str, ...]
+
+
+class Control(TypedDict):
+    """A knob above the maps; `only` names the values of others that it makes sense for, by their names."""
+
+    kind: str
+    name: str
+    label: str
+    help: str
+    value: str
+    low: NotRequired[float]
+    high: NotRequired[float]
+    options: NotRequired[list[str]]
+    buttons: NotRequired[list[str]]
+    offered: NotRequired[tuple[int, ...]]
+    only: NotRequired[dict[str, tuple[str, ...]]]
+
+
+class Tab(TypedDict):
+    """A step in the strip; a click also turns the `view`, and picks another `step` than it is called after."""
+
+    name: str
+    symbol: str
+    shape: str
+    help: str
+    chosen: bool
+    sums: NotRequired[str]
+    view: NotRequired[str]
+    step: NotRequired[str]
+
+
+Line = TypedDict(
+    "Line",
+    {
+        "step": str,
+        "steps": list[str],
+        "at": dict[str, Any],
+        "sides": list[dict[str, Any]],
+        "shown": str,
+        "sign": str,
+        "short": str,
+        "from": list[dict[str, Any]],
+    },
+)
+"""The chosen cell in one line: whose it is, its number, its arithmetic, and the cells it came from."""
+
+
+class Message(TypedDict):
+    """All that one component of a page draws.
+
+    Attributes:
+        plotly: the address of Plotly's script.
+        figures: each {"data", "layout"}, whose ``layout.meta`` is a `Meta`.
+        names: the names along axes, each once; a figure has their number.
+        live: what the page makes steps from by itself.
+        controls: the row above the maps.
+        strip: the steps above that row.
+        line: the chosen cell.
+        defaults: what each knob of the address is where the address does not name it.
+        rest: whether the rest of the page waits until the maps are painted.
+        large: whether it is projected.
+    """
+
+    plotly: str
+    figures: list[dict[str, Any]]
+    names: list[Any]
+    live: Live | None
+    controls: list[Control]
+    strip: list[Tab] | None
+    line: Line | None
+    defaults: dict[str, str] | None
+    rest: bool
+    large: bool

@@ -1,0 +1,48 @@
+// Which cell stands under the pointer, and what is said of it where a cell of the map is a block of them.
+
+// The cell whose number is drawn at a point, and how large the block is that it stands for.
+export function cellUnder(shown, picture, { x, y, z }) {
+  const { blocks, at, panels } = picture.meta;
+  const { view } = picture;
+  if (view?.block > 1) {
+    return { ...shown.exact.cellAt(picture.live, view, x, y), block: `${view.block} × ${view.block}` };
+  }
+  if (!at) return { x, y, z };
+  if (blocks) {
+    const { down, across, top, left } = blocks;
+    const row = Math.floor((y - top) / down);
+    const column = Math.floor((x - left) / across);
+    const place = at[row][column];
+    return {
+      x: left + column * across + (place % across),
+      y: top + row * down + Math.floor(place / across),
+      z,
+      block: `${down} × ${across}`,
+    };
+  }
+  const inside = (one) => x >= one.x && x < one.x + one.columns && y >= one.y && y < one.y + one.rows;
+  const { block, head, ...panel } = panels.find(inside);
+  const place = at[y][x];
+  return {
+    x: (x - panel.x) * block + (place % block),
+    y: (y - panel.y) * block + Math.floor(place / block),
+    z,
+    head,
+    block: `${block} × ${block}`,
+  };
+}
+
+// Says where the block under the pointer has its number, as a hover says it.
+export function tell(shown, picture, point) {
+  const { x, y, z, block, head } = cellUnder(shown, picture, point);
+  if (!block) return;
+  const { meta, xaxis, yaxis } = picture.figure.layout;
+  const name = (axis, own, i) => (own ?? axis).labelalias?.[i] ?? i;
+  picture.tip.innerHTML = [
+    `${head === undefined ? "" : `H${head}, `}largest of ${block}`,
+    `${meta.axes[0]} ${name(yaxis, meta.rows, y)}`,
+    `${meta.axes[1]} ${name(xaxis, meta.columns, x)}`,
+    `<b>${Number.isFinite(z) ? Number(z.toPrecision(9)) : "hidden by the mask"}</b>`,
+  ].join("<br>");
+  picture.tip.hidden = false;
+}
