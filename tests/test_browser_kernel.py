@@ -152,6 +152,44 @@ def test_every_mask_is_drawn_as_it_is_at_rest_and_in_the_hand(kernel: Page, name
             )
 
 
+VARIANTS: dict[str, dict[str, Any]] = {
+    "grouped": {"n_kv_heads": 2},
+    "rope": {"positions": "rope", "n_kv_heads": 1},
+    "learned": {"positions": "learned"},
+    "cosine": {"score": "cosine"},
+    "additive": {"score": "additive"},
+    "capped": {"cap": 0.5},
+    "softmax1": {"share": "softmax1", "init": "uniform"},
+    "sigmoid": {"share": "sigmoid"},
+    "sparsemax": {"share": "sparsemax", "cap": 2.0},
+}
+
+
+@pytest.mark.parametrize("mask", [{}, {"mask": "causal"}, {"mask": "custom", "cells": CUSTOM}])
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_variant_that_the_page_says_it_knows_is_the_backends(
+    kernel: Page, name: str, mask: dict[str, str]
+) -> None:
+    source = TypedText(f"{OWL} and the moon blinked", AttentionConfig(**VARIANTS[name], **mask))
+    layer = source.trace().layers[0]
+    sent = sent_live(layer, 0)
+    assert sent is not None
+    steps = tuple(sent["made"])
+    assert {"masked_scores", "weights", "output"} <= {*steps}
+    expected = [layer, replace(source, config=replace(source.config, temperature=0.35)).trace().layers[0]]
+    for all_made, torchs in zip(in_page(kernel, layer, {"temperature": 0.35}, steps=steps), expected, strict=True):
+        for step, made_here in zip(steps, all_made, strict=True):
+            matrix = torchs.matrix(step).numpy()
+            np.testing.assert_allclose(
+                made_here, np.where(np.isneginf(matrix), np.nan, matrix), rtol=1e-5, atol=1e-5, err_msg=step
+            )
+
+
+@pytest.mark.parametrize("positions", ["alibi", "relative"])
+def test_a_bias_is_the_servers_and_the_page_says_so(positions: str) -> None:
+    assert sent_live(TypedText("a b c", AttentionConfig(positions=positions)).trace().layers[0], 0) is None
+
+
 def test_a_custom_mask_asked_for_by_hand_waits_for_its_cells(kernel: Page) -> None:
     layer = SENT["custom"].trace().layers[0]
     at_rest, none, again = in_page(kernel, layer, {"mask": {"kind": "none"}}, {"mask": {"kind": "custom"}})

@@ -64,10 +64,13 @@ class Live(TypedDict):
     heads: dict[str, Any]
     inputs: dict[str, Any]
     w_o: NDArray[Any] | None
+    score: str
+    share: str
+    cap: float | None
     divisor: float
     temperature: float
     mask: dict[str, Any]
-    made: tuple[str, ...]
+    made: list[str]
 
 
 class Control(TypedDict):

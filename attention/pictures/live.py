@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attention.formula.mask import Mask
+from attention.formula.scores import SCORES
+from attention.formula.shares import SHARES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 MOST_BYTES = 124_000
 """What all heads may take together; beyond, only the shown one is sent."""
 
-FROM_SCORES = ("scores", "scaled_scores", "masked_scores", "weights")
+FROM_SCORES = ("scores", "scaled_scores", "capped_scores", "masked_scores", "weights")
 FROM_ALL = (*FROM_SCORES, "head_output", "output")
 
 
@@ -32,7 +34,8 @@ def live(layer: Layer, head: int) -> dict[str, Any] | None:
     the shown one without its values. With the mask, the divisor, the temperature and the steps that can be `made`.
     None where the page's arithmetic does not know this formula.
     """
-    if not in_page(layer):
+    formula = layer.formula
+    if formula is None or not in_page(layer):
         return None
     whole = not layer.has("dropped_weights")  # dropped weights are drawn by the server alone
     heads, inputs = _matrices(layer, list(range(layer.n_heads)), ("query", "key", "value")) if whole else ({}, {})
@@ -45,10 +48,13 @@ def live(layer: Layer, head: int) -> dict[str, Any] | None:
         "heads": heads,
         "inputs": inputs,
         "w_o": w_o,
-        "divisor": layer.formula.divisor if layer.formula else 1.0,
+        "score": formula.score,
+        "share": formula.share,
+        "cap": formula.cap,
+        "divisor": layer.divisor,
         "temperature": layer.temperature,
         "mask": rule_of(layer),
-        "made": FROM_ALL if whole else FROM_SCORES,
+        "made": [name for name in (FROM_ALL if whole else FROM_SCORES) if layer.has(name)],
     }
 
 
@@ -61,10 +67,11 @@ def in_page(layer: Layer) -> bool:
         or not (layer.has("scores") and layer.has("weights") and layer.has("value"))
     ):
         return False
-    plain = (
-        formula.divisor and not (formula.rotary or formula.cap or formula.bias) and layer.n_heads == len(layer["key"])
-    )
-    return bool(plain) and formula.score == "dot" and formula.share == "softmax"
+    knows = SCORES[formula.score].in_page and SHARES[formula.share].in_page and not formula.bias
+    cold = layer.temperature == 0 and (
+        formula.share != "softmax" or formula.cap
+    )  # the limits of the others are Python's
+    return bool(knows and formula.divisor and not cold)
 
 
 def rule_of(layer: Layer) -> dict[str, Any]:
@@ -77,13 +84,18 @@ def rule_of(layer: Layer) -> dict[str, Any]:
 
 
 def _matrices(layer: Layer, heads: list[int], names: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """By head and step, and the inputs they are made from: whichever of the two ways is smaller."""
-    inputs: dict[str, Any] = {} if layer.input is None else {"input": _once(layer.input.numpy())}
-    if layer.memory is not None:
-        inputs["memory"] = _once(layer.memory.numpy())
+    """By head and step, and the inputs they are made from: whichever of the two ways is smaller.
+
+    What is turned by its position is sent turned, under the name of what it was: scores are made of that.
+    """
+    inputs: dict[str, Any] = {"input": _once(layer["input"].numpy())} if layer.has("input") else {}
+    if layer.has("memory"):
+        inputs["memory"] = _once(layer["memory"].numpy())
     other = "memory" if "memory" in inputs else "input"
-    made_from = {"query": ("input", layer.w_q), "key": (other, layer.w_k), "value": (other, layer.w_v)}
-    projected = bool(inputs) and all(w is not None for _, w in made_from.values())
+    made_from = {"query": ("input", "w_q"), "key": (other, "w_k"), "value": (other, "w_v")}
+    turned = {name: f"rotated_{name}" for name in ("query", "key") if layer.has(f"rotated_{name}")}
+    plainly = not turned and not any(layer.has(name) for name in ("b_q", "b_k", "b_v"))
+    projected = bool(inputs) and plainly and all(layer.has(w) for _, w in made_from.values())
 
     # Rows of the same word are the same in every matrix made of them.
     firsts = {
@@ -91,7 +103,8 @@ def _matrices(layer: Layer, heads: list[int], names: tuple[str, ...]) -> tuple[d
     }
 
     def rows(name: str, head: int) -> dict[str, Any]:
-        matrix, source = layer[name][head].numpy(), made_from[name][0]
+        source = made_from[name][0]
+        matrix = layer.matrix(turned.get(name, name), head).numpy()
         if not projected:
             return _once(matrix)
         if source not in firsts:
@@ -100,12 +113,13 @@ def _matrices(layer: Layer, heads: list[int], names: tuple[str, ...]) -> tuple[d
 
     def product(name: str, head: int) -> dict[str, Any]:
         source, w = made_from[name]
-        return {"from": source, "w": w[head].numpy()}  # type: ignore[index]  # only where all are there
+        return {"from": source, "w": layer.matrix(w, head).numpy()}
 
-    plain = {str(head): {name: rows(name, head) for name in names} for head in heads}
+    own = {head: {"w_s": {"rows": layer["w_s"][head : head + 1].numpy()}} if layer.has("w_s") else {} for head in heads}
+    plain = {str(head): {name: rows(name, head) for name in names} | own[head] for head in heads}
     if not projected:
         return plain, {}
-    products = {str(head): {name: product(name, head) for name in names} for head in heads}
+    products = {str(head): {name: product(name, head) for name in names} | own[head] for head in heads}
     return (products, inputs) if _size(products, inputs) < _size(plain, {}) else (plain, {})
 
 

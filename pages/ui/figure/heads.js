@@ -21,8 +21,8 @@ function everyRow(matrix, index, width) {
 }
 
 // The scores of the different queries and keys only, then every key at its place: what repeats costs little.
-function scoresByWord(kind, query, key) {
-  const once = SCORES[kind](query.unique, key.unique, query.width);
+function scoresByWord({ kind, query, key, w_s: weights }) {
+  const once = SCORES[kind](query.unique, key.unique, query.width, weights?.flat);
   if (!key.index) return once;
   const wide = key.unique.length / key.width;
   const rows = once.length / wide;
@@ -43,12 +43,12 @@ export class Head {
     this.kind = kind;
     this.rows = this.query.count;
     this.columns = this.key.count;
-    const known = before?.kind === kind && ["query", "key"].every((name) => same(before[name].flat, this[name].flat));
+    const known = before?.kind === kind && ["query", "key", "w_s"].every((name) => !this[name] || same(before[name].flat, this[name].flat));
     this.made = known ? before.made : {};
   }
 
   get scoresByWord() {
-    return (this.made.byWord ??= scoresByWord(this.kind, this.query, this.key));
+    return (this.made.byWord ??= scoresByWord(this));
   }
 
   get scores() {

@@ -4,7 +4,7 @@
 // by row; a row of scores is a query, a column a key. What one can choose is an entry of a table: a kind of score in
 // SCORES, a step between scores and weights in CHAIN, a way of sharing out in SHARES.
 //
-// `formula` is {score, divisor, temperature, share, mask}, as `live.js` keeps it.
+// `formula` is {score, divisor, temperature, cap, share, mask}, as `live.js` keeps it.
 
 // The kinds of score: every query with every key, `width` numbers each.
 export const SCORES = {
@@ -23,6 +23,34 @@ export const SCORES = {
     }
     return scores;
   },
+
+  // The same of rows that have the length 1; a row of zeros stays one.
+  cosine(query, key, width) {
+    const unit = (matrix) => {
+      const out = Float64Array.from(matrix);
+      for (let at = 0; at < out.length; at += width) {
+        const row = out.subarray(at, at + width);
+        const length = Math.sqrt(row.reduce((sum, number) => sum + number * number, 0));
+        if (length) row.forEach((number, i) => { row[i] = number / length; });
+      }
+      return out;
+    };
+    return new query.constructor(SCORES.dot(unit(query), unit(key), width));
+  },
+
+  // The tanh of query plus key, column by column, weighed and added.
+  additive(query, key, width, weights) {
+    const columns = key.length / width;
+    const scores = new query.constructor((query.length / width) * columns);
+    for (let at = 0; at < scores.length; at += 1) {
+      const q = Math.floor(at / columns) * width;
+      const k = (at % columns) * width;
+      let sum = 0;
+      for (let i = 0; i < width; i += 1) sum += weights[i] * Math.tanh(query[q + i] + key[k + i]);
+      scores[at] = sum;
+    }
+    return scores;
+  },
 };
 
 // The steps from scores to weights, in their order. Each changes the `row` of a query in place, some of its scores or
@@ -37,9 +65,16 @@ export const CHAIN = [
       for (let i = 0; i < row.length; i += 1) row[i] /= by;
     },
   },
+  {
+    name: "capped_scores",
+    make(row, { cap }) {
+      if (cap) for (let i = 0; i < row.length; i += 1) row[i] = cap * Math.tanh(row[i] / cap);
+    },
+  },
 ];
 
-// The ways to share out: each makes, in place, the scores that a query may see its weights.
+// The ways to share out: each makes, in place, the scores that a query may see its weights; `keys` is how many keys
+// there are, seen or not.
 export const SHARES = {
   // Every share is e^score, and they sum to 1. The highest score is taken off first, so that nothing overflows.
   softmax(row) {
@@ -55,6 +90,35 @@ export const SHARES = {
       total += share;
     }
     for (let i = 0; i < row.length; i += 1) row[i] /= total;
+  },
+
+  // The same with one added to the sum: shares of less than 1.
+  softmax1(row) {
+    const highest = Math.max(0, largest(row));
+    let total = Math.exp(-highest);
+    for (let i = 0; i < row.length; i += 1) {
+      const share = Math.exp(row[i] - highest);
+      row[i] = share;
+      total += share;
+    }
+    for (let i = 0; i < row.length; i += 1) row[i] /= total;
+  },
+
+  // Each by itself, less the logarithm of the number of keys.
+  sigmoid(row, keys) {
+    for (let i = 0; i < row.length; i += 1) row[i] = 1 / (1 + keys * Math.exp(-row[i]));
+  },
+
+  // What each score has above the threshold that lets them sum to 1.
+  sparsemax(row) {
+    const ordered = Float64Array.from(row).sort().reverse();
+    let sum = 0;
+    let threshold = 0;
+    ordered.forEach((score, i) => {
+      sum += score;
+      if (1 + (i + 1) * score > sum) threshold = (sum - 1) / (i + 1);
+    });
+    for (let i = 0; i < row.length; i += 1) row[i] = Math.max(0, row[i] - threshold);
   },
 };
 
@@ -116,7 +180,7 @@ export function weights(scores, columns, formula) {
   const shareOut = cold ? winners : SHARES[share];
   const make = (row) => {
     for (const step of steps) step.make(row, formula);
-    if (row.length) shareOut(row);
+    if (row.length) shareOut(row, columns);
   };
   const out = new scores.constructor(scores.length);
   const sideBySide = new scores.constructor(columns); // what is seen of a row that has gaps

@@ -27,9 +27,10 @@ export class Exact {
   constructor(sent, before) {
     this.sent = sent;
     this.formula = {
-      score: sent.score ?? "dot",
-      share: sent.share ?? "softmax",
+      score: sent.score,
+      share: sent.share,
       divisor: sent.divisor,
+      cap: sent.cap,
       temperature: sent.temperature,
       mask: sent.mask,
     };

@@ -64,6 +64,9 @@
  * @property {Object<string, object>} heads by number: query, key and, where the page makes outputs, value
  * @property {Object<string, object>} inputs what these are made from, where a product is smaller than they are
  * @property {?number[][]} w_o
+ * @property {string} score how a query is compared with a key, one of SCORES in kernel.js
+ * @property {string} share how weights come from scores, one of SHARES there
+ * @property {?number} cap
  * @property {number} divisor
  * @property {number} temperature
  * @property {object} mask the rule, see `span` in kernel.js
