@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.hostile_files import files, states, stems
-from pages.ui.knobs.inputs import DEFAULTS
+from pages.ui.knobs.table import DEFAULTS
 
 MARKUP = (
     "<script>window.pwned=1</script>",

@@ -11,6 +11,7 @@ from attention.pictures.drawing import Spec
 from attention.pictures.mosaic import MOSAIC_CELLS, SCREEN_CELLS
 from pages.ui import show
 from pages.ui.knobs import inputs
+from pages.ui.knobs.session import session
 from pages.ui.knobs.widgets import locked
 from pages.ui.start import start
 
@@ -34,13 +35,14 @@ def open_head(step: str, x: int, y: int) -> None:
     clicked = heatmap.cell_at(figure, x, y)
     if clicked:
         inputs.choose(clicked)
-        st.session_state["heads_opened"] = True
+        session().head_opened = True
 
 
 show.figures(
     [figure], "heads_map", open_head, page.around(steps=True), inputs.turn, files=lambda: [mosaic(MOSAIC_CELLS)]
 )
-if st.session_state.pop("heads_opened", False):
+if session().head_opened:
+    session().head_opened = False
     # Streamlit refuses bound keys here; their widgets write themselves into the address on the next page. A locked page has none.
     st.switch_page("app.py", query_params={**inputs.state(), **inputs.modes()} if locked() else {})
 

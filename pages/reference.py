@@ -8,11 +8,19 @@ import streamlit as st
 from streamlit.errors import StreamlitPageNotFoundError
 
 from attention import PARAMETERS, STEPS, Step
+from attention.formula.knobs import Knob
+from attention.formula.ranges import Text
 from attention.numbers import glossary
 from pages.ui import show
 from pages.ui.knobs import inputs
 from pages.ui.knobs.widgets import Knobs
 from pages.ui.start import start
+
+NAME = Knob(
+    "reference_find", "", Text(200), "Find a name",
+    "Any name of a step or parameter, ours or another library's, or a word of its formula. A part of it is enough.",
+    empty="hook_z, logits, W_Q, softmax …",
+)  # fmt: skip
 
 page = start(
     "Reference",
@@ -20,10 +28,7 @@ page = start(
     maps=False,
 )
 
-asked = Knobs(page.notes, {"reference_find": ""}).text(
-    "Find a name", "reference_find", 200, st.text_input, placeholder="hook_z, logits, W_Q, softmax …",
-    help="Any name of a step or parameter, ours or another library's, or a word of its formula. A part of it is enough.",
-)  # fmt: skip
+asked = Knobs(page.notes).value(NAME)
 found = glossary.matching(asked)
 steps = [entry for entry in found if isinstance(entry, Step)]
 if found:

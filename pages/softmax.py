@@ -5,12 +5,23 @@ from __future__ import annotations
 import streamlit as st
 
 from attention import AttentionError, NumbersError, TypedText
+from attention.formula.knobs import Knob
+from attention.formula.ranges import Choice, Text
 from attention.lessons import charts, softmax
+from attention.sources.knobs import TEXT
 from pages.ui import show
-from pages.ui.knobs import inputs
 from pages.ui.knobs.widgets import Knobs
 from pages.ui.server.traces import scaling_of
 from pages.ui.start import start
+
+ROW = Knob(
+    "softmax_row", "0.1, -0.2, -0.3, 0.5", Text(1000), "A row of numbers",
+    f"2 to {softmax.MOST_NUMBERS} numbers with commas between. Think of them as the scores of one query.",
+)  # fmt: skip
+FACTOR = Knob(
+    "softmax_factor", 200, Choice(softmax.FACTORS, scale=True), "Multiply your numbers by",
+    "The same as dividing the temperature by it.",
+)  # fmt: skip
 
 page = start("Softmax", "Why attention uses a softmax, and why it divides by √d_k.", maps=False)
 
@@ -26,11 +37,8 @@ with words:
 show.twin(curve.frame(), "softmax_curve")
 
 st.markdown("## Your numbers, cold and hot")
-knobs = Knobs(page.notes, {"softmax_row": "0.1, -0.2, -0.3, 0.5", "softmax_factor": 200})
-typed = knobs.text(
-    "A row of numbers", "softmax_row", 1000, st.text_input,
-    help=f"2 to {softmax.MOST_NUMBERS} numbers with commas between. Think of them as the scores of one query.",
-)  # fmt: skip
+knobs = Knobs(page.notes)
+typed = knobs.value(ROW)
 row: softmax.Row = ()
 try:
     row = softmax.parse_row(typed)
@@ -44,7 +52,7 @@ if row:
     show.twin(spread.frame(), "softmax_temperatures")
 
 st.markdown("## Why we scale")
-text = page.source if isinstance(page.source, TypedText) else TypedText(str(inputs.DEFAULTS["text"]))
+text = page.source if isinstance(page.source, TypedText) else TypedText(str(TEXT.default))
 if text is page.source:
     show.controls(page.around(only=("temperature", "mask", "d_model", "seed")))
 picture, words = st.columns([3, 2])
@@ -65,12 +73,7 @@ else:
 if row:
     st.markdown("## Why we subtract the maximum")
     st.latex(r"\frac{e^{x_i}}{\sum_j e^{x_j}} = \frac{e^{x_i - m}}{\sum_j e^{x_j - m}}, \quad m = \max_j x_j")
-    factor = knobs.steps(
-        "Multiply your numbers by",
-        "softmax_factor",
-        softmax.FACTORS,
-        help="The same as dividing the temperature by it.",
-    )
+    factor = knobs.value(FACTOR)
     overflow = softmax.overflow(row, factor)
     (st.warning if overflow.failed else st.success)(overflow.words)
     st.dataframe(overflow.frame(), hide_index=True)

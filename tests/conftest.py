@@ -109,7 +109,7 @@ def around(app: AppTest) -> dict[str, Any]:
 
 def turn(app: AppTest, **knobs: Any) -> AppTest:
     """Turns knobs as the component does, which AppTest cannot click."""
-    app.session_state["turned"] = knobs
+    app.session_state["session"].turned = knobs
     return app.run()
 
 

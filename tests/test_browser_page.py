@@ -219,7 +219,7 @@ def test_the_focus_does_not_fall_back_to_the_page(open_page: Open, server: str, 
 
 def test_what_copy_link_says_moves_nothing_and_goes(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': 'moon ' * 500})}", permissions=["clipboard-write"])
-    places = "[...document.querySelectorAll('h1, .st-key-menu, .st-key-share, .figures')].map((e) => JSON.stringify(e.getBoundingClientRect()))"
+    places = "[...document.querySelectorAll('h1, .st-key-menu, .st-key-sharing, .figures')].map((e) => JSON.stringify(e.getBoundingClientRect()))"
     before = page.evaluate(places)
     page.get_by_role("button", name="Copy link").click()
     status = page.locator(".links [role=status]").first

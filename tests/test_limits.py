@@ -16,6 +16,7 @@ from test_pages import PAGES, drawn, opened, said
 from attention import AttentionConfig, ConfigError, Matrices, Trace, TypedText
 from attention.formula.kept import KEPT
 from pages.ui.knobs import sidebar
+from pages.ui.knobs.table import LIMITS
 from pages.ui.server import limits
 
 
@@ -54,7 +55,7 @@ def test_the_readme_names_every_limit_with_its_default() -> None:
 
 
 def test_a_trace_that_is_too_large_is_one_sentence_before_it_is_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sidebar, "MAX_TRACE_MB", 4)
+    monkeypatch.setattr(sidebar.Sidebar, "limits", replace(LIMITS, trace_mb=4))
     words = [f"w{i}" for i in range(512)]
     app = opened("app.py", text=" ".join(words), heads="32", dropout="0.5")
     assert not app.exception
@@ -65,7 +66,7 @@ def test_a_trace_that_is_too_large_is_one_sentence_before_it_is_worked_out(monke
 
 
 def test_where_all_heads_are_too_large_the_shown_one_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sidebar, "MAX_TRACE_MB", 8)
+    monkeypatch.setattr(sidebar.Sidebar, "limits", replace(LIMITS, trace_mb=8))
     app = opened("app.py", text=" ".join(f"w{i}" for i in range(512)), heads="32", head="7")
     assert not app.exception
     assert [figure["layout"]["meta"]["step"] for figure in drawn(app)] == ["scores", "weights", "output"]
@@ -137,7 +138,7 @@ def test_a_session_that_is_still_open_keeps_no_trace_from_leaving(page: str) -> 
 
 
 def test_where_only_the_chosen_init_is_small_enough_softmax_says_so_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sidebar, "MAX_TRACE_MB", 8)
+    monkeypatch.setattr(sidebar.Sidebar, "limits", replace(LIMITS, trace_mb=8))
     app = opened("pages/softmax.py", init="identity", d_model="1024")
     assert not app.exception
     assert [error.value.startswith("All steps need at most 8 MB here") for error in app.error] == [True]

@@ -12,10 +12,11 @@ from attention.sources import knobs
 from attention.sources.link import Limits, source_of
 
 OWL = knobs.TEXT.default
+LIMITS = Limits(tokens=2048, characters=20_000, d_model=1024, heads=32, trace_mb=128)
 
 
 def read(**link: str):
-    return source_of(link, Limits())
+    return source_of(link, LIMITS)
 
 
 def of(link: str) -> dict[str, str]:
@@ -63,7 +64,7 @@ def test_a_link_says_the_source_and_its_knobs_and_no_other_ones() -> None:
     ],
 )  # fmt: skip
 def test_what_a_link_gets_wrong_is_one_sentence(link: dict[str, str], expected: str) -> None:
-    _, notes = source_of(link)
+    _, notes = source_of(link, LIMITS)
     assert [expected in note for note in notes] == [True]
 
 
@@ -117,7 +118,7 @@ def test_every_knob_takes_odd_texts(knob) -> None:
     for source in knob.sources or knobs.SOURCES:
         for text in ODD:
             with suppress(AttentionError):  # a matrix that is none, an empty text
-                made, notes = source_of({"source": source, knob.key: text})
+                made, notes = source_of({"source": source, knob.key: text}, LIMITS)
                 assert hash(made) is not None
                 assert all(note.startswith("The link asks for ") or " do not divide " in note for note in notes)
 
@@ -133,6 +134,6 @@ def test_a_default_may_be_and_comes_back_from_its_text(knob) -> None:
 
 @pytest.mark.parametrize("link", LINKS)
 def test_the_links_of_every_version_ask_for_nothing_that_cannot_be(link: str) -> None:
-    source, notes = source_of(of(link))
+    source, notes = source_of(of(link), LIMITS)
     assert not notes
     assert source.trace().layers

@@ -11,6 +11,7 @@ from attention import STEPS, AttentionConfig, TypedText, find_step
 from benchmarks import texts
 from pages.ui import show
 from pages.ui.knobs import inputs
+from pages.ui.knobs.session import Session
 from pages.ui.share import bar
 
 PAGES = [
@@ -343,7 +344,7 @@ def test_files_of_many_heads_say_that_they_hold_the_shown_one(monkeypatch: pytes
     for limit in (1, 0):
         monkeypatch.setattr(bar, "EXPORT_MB", limit)
         app = opened("app.py", head="2")
-        app.session_state["share"] = True
+        app.session_state["sharing"] = True
         app.run()
         assert any("it has head 2 only" in one.value for one in app.caption) is (limit == 0)
 
@@ -497,10 +498,11 @@ def test_dropped_weights_of_all_heads_of_a_long_text_are_a_sentence() -> None:
 def test_a_d_model_turned_above_the_maps_has_its_heads_before_the_sidebar_has_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(inputs.st, "session_state", {"turned": {"d_model": 64}, "heads_wish": (4, 1)})
-    assert inputs.config_now(AttentionConfig(d_model=65, n_heads=1), random=True) == AttentionConfig()
-    inputs.st.session_state["turned"] = {"d_model": 30}
-    assert inputs.config_now(AttentionConfig(), random=True) == AttentionConfig(d_model=30, n_heads=3)
+    remembered = Session(turned={"d_model": 64}, wish=(4, 1))
+    monkeypatch.setattr(inputs.st, "session_state", {"session": remembered})
+    assert inputs.config_now(AttentionConfig(d_model=65, n_heads=1)) == AttentionConfig()
+    remembered.turned = {"d_model": 30}
+    assert inputs.config_now(AttentionConfig()) == AttentionConfig(d_model=30, n_heads=3)
 
 
 @pytest.mark.parametrize(

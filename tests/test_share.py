@@ -8,7 +8,7 @@ import pytest
 from test_pages import PAGES, drawn, opened, said
 
 from attention import AttentionConfig, FileError, TypedText
-from pages.ui.knobs.inputs import DEFAULTS
+from pages.ui.knobs.table import DEFAULTS
 from pages.ui.share import state_file
 
 LONG = ",".join(["0.123456789"] * 60)

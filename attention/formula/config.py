@@ -19,6 +19,7 @@ from attention.formula.shares import SHARES, Share
 MASKS = ("none", "causal", "window", "causal window", "prefix", "padding", "custom")
 POSITIONS = tuple(positions.POSITIONS)
 INITS = ("scaled normal", "uniform", "normal", "linear", "identity")
+TEMPERATURE = Real(0.05, 10)  # that pages offer: colder or hotter looks like the ends
 WIDEST = 4096  # columns of Q, K or V in all heads together, where d_model has fewer
 
 _DRAWN = ("typed text",)  # the source that draws its weights at random
@@ -77,7 +78,7 @@ class AttentionConfig:
         64, Whole(1, limit="d_model"), "d_model", "How many numbers stand for one token.",
         _DRAWN, held=True, place=60, usual=(16, 32, 64, 128))
     n_heads: int = knob(
-        4, Whole(1, limit="heads"), "Heads", "Only numbers that divide d_model are offered.", _DRAWN, key="heads")
+        4, Whole(1, limit="heads"), "Heads", "Only numbers that divide d_model are offered.", _DRAWN, key="heads", place=5)
     d_k: int | None = knob(
         None, Whole(1, limit="d_model", optional=True), "d_k", "Width of a query or key in each head. Empty: d_model / heads.",
         _DRAWN, fold=_MORE, place=30, empty="d_model / heads")
@@ -95,7 +96,7 @@ class AttentionConfig:
     temperature: float = knob(
         1.0, Real(0, means=("argmax", "uniform")), "Temperature",
         "Scores are divided by it before the softmax. Low: the best key takes all. High: every key gets the same.",
-        _MADE, after=True, held=True, place=10, offered=Real(0.05, 10), advice="1 changes nothing")
+        _MADE, after=True, held=True, place=10, offered=TEMPERATURE, advice="1 changes nothing")
     scaled: bool = knob(
         True, Switch(), "÷ √d_k", "Without it the scores grow with d_k, and the softmax picks one key and forgets the rest.",
         _MADE, after=True, held=True, place=30)

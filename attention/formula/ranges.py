@@ -53,10 +53,11 @@ class Range:
 
 @dataclass(frozen=True)
 class Choice(Range):
-    """One of several; what a person reads is its name, where the options have `names`."""
+    """One of several; a person reads their `names`, where they have some, and slides along them where they are a `scale`."""
 
     options: tuple[Any, ...]
     names: tuple[str, ...] = ()
+    scale: bool = False
 
     @property
     def expected(self) -> str:
@@ -96,6 +97,11 @@ class _Between(Range):
     high: float = math.inf
     optional: bool = field(default=False, kw_only=True)
 
+    @property
+    def bounded(self) -> bool:
+        """Whether there is a largest number."""
+        return self.high < math.inf
+
     def takes(self, value: object) -> bool:
         if value is None:
             return self.optional
@@ -126,7 +132,7 @@ class Whole(_Between):
         if self.low == self.high:
             return f"{self.low}, the only one there is"
         return "a whole number " + (
-            f"of at least {self.low}" if self.high == math.inf else f"from {self.low} to {self.high}"
+            f"of at least {self.low}" if not self.bounded else f"from {self.low} to {self.high}"
         )
 
     def takes(self, value: object) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import plotly.graph_objects as go
 
+from attention.formula.config import TEMPERATURE
 from attention.lessons.softmax import DIVISORS, TEMPERATURES
 from attention.pictures.drawing import HIDDEN, note
 from attention.pictures.scales import PROBABILITY
@@ -19,7 +20,8 @@ from attention.tokens import label
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attention.lessons.softmax import Curve, Scaling, Spread
+    from attention.formula.config import TEMPERATURE
+from attention.lessons.softmax import Curve, Scaling, Spread
 
 INK = "#3d8bc9"  # readable on white and on black
 GRID = "rgba(128,128,140,0.28)"
@@ -176,7 +178,8 @@ def _against_temperature(lesson: Spread, numbers: Any, name: str, facts: str, mo
     figure.add_annotation(**note(most_name, xref="paper", y=most, yanchor="bottom", **side))
     _axes(figure, "temperature", name)
     figure.update_xaxes(
-        type="log", tickvals=[0.05, *TEMPERATURES], ticktext=["0.05", *map(_written, TEMPERATURES)], range=[math.log10(0.05), 1]
+        type="log", tickvals=[TEMPERATURE.low, *TEMPERATURES], ticktext=list(map(_written, (TEMPERATURE.low, *TEMPERATURES))),
+        range=[math.log10(TEMPERATURE.low), math.log10(TEMPERATURE.high)],
     )  # fmt: skip
     figure.update_yaxes(range=[0, most * 1.14])
     return figure

@@ -14,7 +14,7 @@ import pandas as pd
 import regex
 
 from attention.errors import NumbersError
-from attention.formula.config import INITS
+from attention.formula.config import INITS, TEMPERATURE
 from attention.formula.formula import Formula
 from attention.tokens import label
 
@@ -130,7 +130,7 @@ class Spread:
 def spread(row: Row) -> Spread:
     """What temperature does to the softmax of a row, in double precision."""
     x = np.array(row)
-    fine = np.unique(np.concatenate([np.geomspace(0.05, 10, 101), TEMPERATURES]))
+    fine = np.unique(np.concatenate([np.geomspace(TEMPERATURE.low, TEMPERATURE.high, 101), TEMPERATURES]))
     shares = {t: _softmax(x / t) for t in fine.tolist()}
     return Spread(
         row,

@@ -25,7 +25,12 @@ _MATRICES = {
     "key": "2,2,2;0,2,1;2,4,3;0,1,1",
     "value": "1,1,0;0,1,1;1,2,1;0,0,0",
 }
-_PASTE = "CSV, cells of a spreadsheet, or a list such as [[1, 0], [0, 1]] as Python, NumPy and torch print it."
+LONGEST_MATRIX = 20_000  # characters; more would make a field slow
+
+_PASTE = (
+    "As it was published: CSV, cells of a spreadsheet, a list such as [[1, 0], [0, 1]], what NumPy, torch, TensorFlow, "
+    "pandas or R print, LaTeX, a Markdown table, or a whole cell of a notebook."
+)
 _TYPED, _PUBLISHED, _GIVEN = (("typed text",), ("notebook",), ("matrices",))
 
 # fmt: off
@@ -54,7 +59,7 @@ GIVES = Knob(
     "The input and its projections, or queries, keys and values as they are.", _GIVEN)
 LABELS = Knob("labels", "", Text(2000), "Names of the tokens", "Separated by blanks. Empty: x0, x1, …", _GIVEN)
 MATRICES = tuple(
-    Knob(name, text, Text(20_000, lines=4), f"Paste {SYMBOLS[name]}", _PASTE, _GIVEN) for name, text in _MATRICES.items())
+    Knob(name, text, Text(LONGEST_MATRIX, lines=4), f"Paste {SYMBOLS[name]}", _PASTE, _GIVEN) for name, text in _MATRICES.items())
 # fmt: on
 
 KNOBS = (SOURCE, NOTEBOOK, SEQUENCE, TEXT, TEXT2, LOWERCASE, PAD, *config.KNOBS, GIVES, *MATRICES, LABELS)

@@ -31,11 +31,11 @@ class Limits:
         trace_mb: of all steps; more is refused before it is worked out.
     """
 
-    tokens: int = 2048
-    characters: int = 20_000
-    d_model: int = 1024
-    heads: int = 32
-    trace_mb: int = 128
+    tokens: int
+    characters: int
+    d_model: int
+    heads: int
+    trace_mb: int
 
 
 class Asked(Protocol):
@@ -92,7 +92,7 @@ def _config(asked: Asked, chosen: str) -> AttentionConfig:
     found: dict[str, Any] = {}
     known = {one.name: one for one in config.KNOBS if chosen in one.sources}
     identity = "init" in known and asked.standing(known["init"]) == "identity"
-    fixed = {"n_heads": "1", "d_k": "d_model", "d_v": "d_model"} if identity else {}
+    fixed = {"n_heads": "1", "n_kv_heads": "1", "d_k": "d_model", "d_v": "d_model"} if identity else {}
     for one in sorted(known.values(), key=lambda one: (not one.held, one.place)):
         if one.name == "n_heads":
             found[one.name] = asked.heads(one, found["d_model"], fixed.get(one.name, ""))
@@ -151,7 +151,7 @@ class Link:
         return {name: parse(texts[name], SYMBOLS[name]) for name in names if texts[name].strip() or name != names[-1]}
 
 
-def source_of(texts: Mapping[str, str], limits: Limits | None = None) -> tuple[Source, tuple[str, ...]]:
+def source_of(texts: Mapping[str, str], limits: Limits) -> tuple[Source, tuple[str, ...]]:
     """The source that a link describes, and a sentence for each thing that it asks for and cannot have.
 
     Args:
@@ -161,7 +161,7 @@ def source_of(texts: Mapping[str, str], limits: Limits | None = None) -> tuple[S
     Raises:
         AttentionError: the knobs contradict each other, or a matrix cannot be read.
     """
-    link = Link(texts, limits or Limits())
+    link = Link(texts, limits)
     return source(link), tuple(link.notes)
 
 

@@ -6,7 +6,7 @@ import re
 
 import streamlit as st
 
-_KEY = "link_notes"
+from pages.ui.knobs.session import session
 
 
 class Notes:
@@ -24,7 +24,7 @@ class Notes:
 
     def keep(self, text: str) -> None:
         """Says what a link got wrong, until it is dismissed."""
-        kept = st.session_state.setdefault(_KEY, [])
+        kept = session().notes
         if text not in kept:
             first = not kept
             kept.append(text)
@@ -42,7 +42,7 @@ class Notes:
         (st if here else self._place).error(plain(text))
 
     def _draw(self, button: bool = True) -> None:
-        kept = st.session_state.get(_KEY, [])
+        kept = session().notes
         if kept:
             self._kept.warning("  \n".join(plain(text) for text in kept))
         if kept and button:
@@ -51,7 +51,7 @@ class Notes:
 
 def say_later(text: str) -> None:
     """Says something from the next run on, until it is dismissed. For callbacks."""
-    st.session_state.setdefault(_KEY, []).append(text)
+    session().notes.append(text)
 
 
 # Bare addresses become links after the backslashes are gone; an invisible joiner between their pieces stops that.

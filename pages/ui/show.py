@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import streamlit as st
 
 from attention import Explanation, Step
+from attention.formula.config import TEMPERATURE
 from attention.formula.steps import Parameter
 from attention.numbers import glossary
 from attention.printed import DIGITS
@@ -171,7 +172,9 @@ def twin(rows: pd.DataFrame, name: str, label: str = "The same as a table") -> N
 
 def shares(row: tuple[float, ...], key: str) -> None:
     """A row of numbers and its softmax, with a temperature slider that the page follows by itself."""
-    shares_figure.component()(key=key, data={"row": row}, height="content")
+    shares_figure.component()(
+        key=key, data={"row": row, "low": TEMPERATURE.low, "high": TEMPERATURE.high}, height="content"
+    )
 
 
 def problem(text: str) -> None:

@@ -14,7 +14,8 @@ from attention import AttentionConfig, AttentionError, Cell, Layer, Source, Trac
 from attention.pictures.live import live
 from pages.ui import figure, show
 from pages.ui.knobs import controls, inputs, sidebar
-from pages.ui.knobs.widgets import locked, presented, standing
+from pages.ui.knobs.session import session
+from pages.ui.knobs.widgets import locked, presented
 from pages.ui.notes import Notes
 from pages.ui.server import paused, process
 from pages.ui.server.traces import trace_of, work_out
@@ -51,11 +52,6 @@ class Page:
         """Whether the mask comes from the sidebar, and not with the source."""
         return isinstance(getattr(self.source, "config", None), AttentionConfig)
 
-    @property
-    def draw_is_a_knob(self) -> bool:
-        """Whether d_model and seed are turned here; the random weights of a notebook are drawn as it draws them."""
-        return self.mask_is_a_knob and self.trace.random
-
     def around(
         self,
         steps: bool = False,
@@ -72,7 +68,7 @@ class Page:
         layer, cell = self.layer, self.cell
         return figure.Around(
             live=live(layer, cell.head) if follow else None,
-            controls=controls.row(layer, len(self.trace.layers), cell, self.mask_is_a_knob, self.draw_is_a_knob, only),
+            controls=controls.row(layer, len(self.trace.layers), cell, only),
             strip=controls.strip(layer, cell.step, inputs.now("view"), overview) if steps else None,
             line=controls.line(self.trace, self.index, cell) if line else None,
             defaults=controls.defaults(),
@@ -87,7 +83,7 @@ class Page:
         """
         source = self.source
         if self.mask_is_a_knob:
-            config = inputs.config_now(source.config, self.draw_is_a_knob)  # type: ignore[attr-defined]  # `mask_is_a_knob` has looked
+            config = inputs.config_now(source.config)  # type: ignore[attr-defined]  # `mask_is_a_knob` has looked
             source = replace(source, config=config)  # type: ignore[type-var]
         seen = trace_of(source)
         index = min(inputs.now("layer"), len(seen.layers) - 1)
@@ -134,10 +130,8 @@ def start(title: str, intro: str, maps: bool = True) -> Page:
         if not (embedded or locked()):
             state_file.opener()
     trace = _worked_out(source, notes, about)
-    source_is = standing("source") or inputs.DEFAULTS["source"]
     if source is None or trace is None:
-        row = controls.row(None, 1, None, source_is != "notebook", source_is == "typed text")
-        show.controls(figure.Around(controls=row, defaults=controls.defaults()))
+        show.controls(figure.Around(controls=controls.row(None, 1, None), defaults=controls.defaults()))
         _draw_menu(menu, embedded)
         with tools:
             link.watch(title)
@@ -148,7 +142,7 @@ def start(title: str, intro: str, maps: bool = True) -> Page:
     index = inputs.chosen_layer(notes, trace)
     cell = inputs.chosen_cell(notes, trace.layers[index])
     work_out(trace.layers[index], cell.head)
-    inputs.held(notes, "view", "colors")
+    inputs.read_view(notes)
     inputs.keep(title)
     _draw_menu(menu, embedded)
     with tools:
@@ -174,7 +168,7 @@ def _draw_menu(place: DeltaGenerator, embedded: bool) -> None:
 def _worked_out(source: Source | None, notes: Notes, place: DeltaGenerator) -> Trace | None:
     """The trace of a source, if there is one; where it gives none, the notes say why."""
     # What a person waits for while there is nothing to see. Later the last picture stands until the next.
-    said = nullcontext() if "waited" in st.session_state else st.spinner("Working out every step …")
+    said = nullcontext() if session().waited else st.spinner("Working out every step …")
     try:
         with place, said:
             return trace_of(source) if source else None
@@ -182,13 +176,13 @@ def _worked_out(source: Source | None, notes: Notes, place: DeltaGenerator) -> T
         notes.error(str(error))
         return None
     finally:
-        st.session_state["waited"] = True
+        session().waited = True
         process.imported()
 
 
 def _open_page(title: str) -> None:
     """Goes to the page that an opened state file names."""
-    asked = st.session_state.pop("open_page", title)
+    asked, session().next_page = session().next_page or title, ""
     path = next((path for path, name in MENU.items() if name == asked), "")
     if path and asked != title:
         with suppress(StreamlitAPIException):  # a page that is run by itself, as AppTest does, has no others

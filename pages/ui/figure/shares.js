@@ -2,11 +2,11 @@
 
 import { weights } from "./kernel.js";
 
-// Even steps from cold to hot, 0.05 to 10.
-const [LOW, HIGH] = [0.05, 10].map(Math.log);
+// Even steps from cold to hot.
 const PLACES = 200;
-const temperatureAt = (place) => Math.round(Math.exp(LOW + ((HIGH - LOW) * place) / PLACES) * 100) / 100;
-const START = Math.round(((0 - LOW) / (HIGH - LOW)) * PLACES); // the temperature 1, which changes nothing
+const temperatureAt = ({ low, high }, place) => Math.round(low * (high / low) ** (place / PLACES) * 100) / 100;
+// The temperature 1, which changes nothing.
+const start = ({ low, high }) => Math.round((Math.log(1 / low) / Math.log(high / low)) * PLACES);
 
 const PLAIN = { score: "dot", divisor: 1, share: "softmax", mask: { kind: "none" } };
 
@@ -32,8 +32,9 @@ function laidOut(root, row) {
   root.querySelector(".lines").classList.toggle("few", row.length <= 8); // one under the other, their bars compare
 }
 
-function show(root, row) {
-  const temperature = temperatureAt(Number(root.querySelector("input").value));
+function show(root, data) {
+  const { row } = data;
+  const temperature = temperatureAt(data, Number(root.querySelector("input").value));
   const shares = sharesOf(row, temperature);
   root.querySelector("output").textContent = temperature.toFixed(2);
   root.querySelector("input").setAttribute("aria-valuetext", temperature.toFixed(2));
@@ -54,14 +55,15 @@ function say(root, row) {
   root.querySelector("p").textContent = `At temperature ${temperature} ${gets}`;
 }
 
-export default function render({ data: { row }, parentElement }) {
+export default function render({ data, parentElement }) {
+  const { row } = data;
   const root = parentElement.querySelector(".shares");
   const input = root.querySelector("input");
   if (root.dataset.row === JSON.stringify(row)) return;
-  if (!root.dataset.row) Object.assign(input, { min: 0, max: PLACES, step: 1, value: START });
+  if (!root.dataset.row) Object.assign(input, { min: 0, max: PLACES, step: 1, value: start(data) });
   laidOut(root, row);
-  input.oninput = () => show(root, row);
+  input.oninput = () => show(root, data);
   input.onchange = () => say(root, row);
-  show(root, row);
+  show(root, data);
   say(root, row);
 }

@@ -9,10 +9,11 @@ import streamlit as st
 from streamlit.errors import StreamlitAPIException
 
 from attention import Notebook
+from attention.formula.ranges import in_url
 from attention.sources.given import carried
 from attention.sources.reading.text import write
 from pages.ui.knobs import inputs, matrices
-from pages.ui.knobs.widgets import in_url
+from pages.ui.knobs.table import DEFAULTS
 from pages.ui.notes import say_later
 from pages.ui.server.traces import trace_of
 
@@ -50,6 +51,6 @@ def _continue(source: Notebook) -> None:
 def _address(knobs: dict[str, Any]) -> None:
     """Writes into the address what no widget writes there yet: those of the other source have not been drawn."""
     for key, value in knobs.items():
-        if value != inputs.DEFAULTS[key]:
+        if value != DEFAULTS[key]:
             with suppress(StreamlitAPIException):  # a widget that has been drawn does it by itself
                 st.query_params[key] = in_url(value)

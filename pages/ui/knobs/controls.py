@@ -6,69 +6,61 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attention import Cell, Layer, Trace, explain, find_step
-from attention.formula.config import MASKS
+from attention.formula.knobs import Knob
+from attention.formula.ranges import Choice, Range, Real, Switch, Whole, in_url
 from attention.numbers import tables
-from attention.pictures.scales import COLORS
-from pages.ui.knobs.inputs import DEFAULTS, HELD, MOST, TEMPERATURES, VIEWS, now
-from pages.ui.knobs.widgets import in_url, left_open
+from pages.ui.knobs.inputs import held_of_source, now
+from pages.ui.knobs.table import COLORS, DEFAULTS, HEAD, HELD, KNOBS, LAYER, VIEWS, offered
+from pages.ui.knobs.widgets import left_open
 
 Control = dict[str, Any]
 """One control as hand.js draws it: name, label, help, value, kind, and what its kind needs."""
 
-WIDTHS = (16, 32, 64, 128)
-"""The d_model that are offered; any other can be typed."""
+NAMES = tuple(
+    one.key for one in sorted(KNOBS.values(), key=lambda one: one.place) if one.held and one.label and not one.when[0]
+)
+"""The controls by name; those that make sense with some values of another, such as the size of a mask, go with it."""
 
 
-def row(
-    layer: Layer | None,
-    n_layers: int,
-    cell: Cell | None,
-    turnable: bool,
-    random: bool,
-    only: Sequence[str] | None = None,
-) -> list[Control]:
+def row(layer: Layer | None, n_layers: int, cell: Cell | None, only: Sequence[str] | None = None) -> list[Control]:
     """The controls that a page offers, in their order.
 
     Args:
         layer: the layer that is shown, one of `n_layers`; None where the knobs give no trace, and must be turned back.
         n_layers: how many there are.
         cell: the chosen cell.
-        turnable: whether mask, temperature and scaling are the person's to choose.
-        random: whether weights are drawn at random from the person's d_model and seed.
         only: the `NAMES` of those that the page has a use for; None: all.
     """
-    drawn: list[Control] = []
-    if turnable:
-        drawn += [
-            _slider("temperature", "Temperature", *TEMPERATURES, "Scores are divided by it before the softmax. Low: the best key takes all. High: every key gets the same."),
-            _choice("mask", "Mask", MASKS, "Which keys a query may look at. Causal: only itself and what stands before it. Window: only its neighbours. Prefix: causal, but everybody sees the first ones. Custom: click the cells on the Masks page."),
-            _whole("window", "±", "How many positions away a key may be.", only={"mask": ("window", "causal window")}),
-            _whole("prefix", "first", "How many first keys every query sees.", only={"mask": ("prefix",)}),
-            _switch("scaled", "÷ √d_k", "Without it the scores grow with d_k, and the softmax picks one key and forgets the rest."),
-        ]  # fmt: skip
+    drawn = [(knob, offered(knob), now(knob.key)) for knob in held_of_source() if knob.label]
     if n_layers > 1:
-        drawn.append(_choice("layer", "Layer", range(n_layers), "Layers count from zero."))
+        drawn.append((LAYER, Choice(tuple(range(n_layers))), now(LAYER.key)))
     if layer is not None and cell is not None and layer.n_heads > 1:
-        drawn.append(
-            {**_choice("head", "Head", range(layer.n_heads), "Heads count from zero."), "value": in_url(cell.head)}
-        )
-    if random:
-        drawn += [
-            {**_whole("d_model", "d_model", "How many numbers stand for one token."), "offered": WIDTHS},
-            _whole("seed", "Seed", "Another seed draws other random weights; the same seed always the same ones."),
-        ]
+        drawn.append((HEAD, Choice(tuple(range(layer.n_heads))), cell.head))
     if layer is not None and layer.has("weights"):
-        drawn.append(_choice("colors", "Colours", COLORS, "Of the weights. Fixed: from 0 to 1, so that maps compare. Stretched: to the largest there is. Log: small weights are told apart too."))  # fmt: skip
+        drawn.append((COLORS, offered(COLORS), now(COLORS.key)))
     wanted = [names for names in (left_open(), only) if names is not None]
     return [
-        control
-        for control in drawn
-        if all(control["name"] in names or ("mask" in names and control.get("only")) for names in wanted)
+        _control(knob, within, value)
+        for knob, within, value in sorted(drawn, key=lambda one: one[0].place)
+        if all((knob.when[0] or knob.key) in names for names in wanted)
     ]
 
 
-NAMES = ("temperature", "mask", "scaled", "layer", "head", "d_model", "seed", "colors")
-"""The controls by name; the size of a mask goes with it."""
+def _control(knob: Knob, within: Range, value: Any) -> Control:
+    control: Control = {"name": knob.key, "label": knob.label, "help": knob.help, "value": in_url(value)}
+    if knob.when[0]:
+        control["only"] = dict([knob.when])
+    match within:
+        case Switch():
+            return {"kind": "switch", **control}
+        case Choice():
+            return {"kind": "choice", **control, "options": [in_url(option) for option in within.options]}
+        case Whole():
+            usual = {"offered": knob.usual} if knob.usual else {}
+            return {"kind": "whole", **control, **usual, "low": within.low, "high": within.high}
+        case Real():
+            return {"kind": "slider", **control, "low": within.low, "high": within.high}
+    raise TypeError(within)
 
 
 def strip(layer: Layer, chosen: str, view: str, overview: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -129,23 +121,3 @@ def with_mask_buttons(controls: Sequence[Mapping[str, Any]]) -> list[Mapping[str
     usual = ["none", "causal", "window", "prefix", *(["custom"] if now("cells") else [])]
     buttons = usual if now("mask") in usual else [*usual, now("mask")]
     return [{**one, "buttons": buttons} if one["name"] == "mask" else one for one in controls]
-
-
-def _control(kind: str, name: str, label: str, help_text: str, **more: Any) -> Control:
-    return {"kind": kind, "name": name, "label": label, "help": help_text, "value": in_url(now(name)), **more}
-
-
-def _slider(name: str, label: str, low: float, high: float, help_text: str) -> Control:
-    return _control("slider", name, label, help_text, low=low, high=high)
-
-
-def _choice(name: str, label: str, options: Any, help_text: str) -> Control:
-    return _control("choice", name, label, help_text, options=[in_url(option) for option in options])
-
-
-def _whole(name: str, label: str, help_text: str, **more: Any) -> Control:
-    return _control("whole", name, label, help_text, low=1 if name == "d_model" else 0, high=MOST[name], **more)
-
-
-def _switch(name: str, label: str, help_text: str) -> Control:
-    return _control("switch", name, label, help_text)

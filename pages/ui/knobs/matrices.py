@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from attention import AttentionError, MatrixError
+from attention import AttentionError
+from attention.sources import link
 from attention.sources.given import fitted, said
+from attention.sources.knobs import LONGEST_MATRIX, UPLOADED
 from attention.sources.matrices import SYMBOLS
 from attention.sources.reading.files import ENDINGS, file_text
 from attention.sources.reading.matrix import Matrix
 from attention.sources.reading.reading import Reading, rounding
 from attention.sources.reading.text import look, parse, write
-from pages.ui.knobs.widgets import Knobs, asked_for, locked
+from pages.ui.knobs.session import session
+from pages.ui.knobs.table import KNOBS
+from pages.ui.knobs.widgets import Knobs
 from pages.ui.server import uploads
 
 LONGEST_IN_LINK = 500  # characters of one matrix; five of them are a long link already
-LONGEST_IN_FIELD = 20_000  # characters; more would make the field slow, and is shown by its size only
 GRID_UP_TO = 64  # rows or columns
 EDITOR = "matrices_editor"  # whether the editor is unfolded
-_UPLOADED = "uploaded"  # in the link: which matrices are too long for it, and their sizes, such as x:512x64,w_q:64x64
 
 
-def matrices(knobs: Knobs, fields: tuple[str, ...], optional: str) -> dict[str, Any]:
-    """A tab for each of the `fields`, with a grid, a field to paste into and an upload; what they hold.
+def matrices(knobs: Knobs, fields: Sequence[str]) -> dict[str, Matrix]:
+    """A tab for each of the `fields`, with a grid, a field to paste into and an upload; what they hold. The last may be empty.
 
     Raises:
         AttentionError: one of them cannot be read; all the tabs have been drawn by then.
@@ -35,13 +38,12 @@ def matrices(knobs: Knobs, fields: tuple[str, ...], optional: str) -> dict[str, 
     problems: dict[str, AttentionError] = {}
     for name in fields:
         try:
-            found[name] = _read(knobs, name, optional=name == optional)
+            found[name] = _read(name, optional=name == fields[-1])
         except AttentionError as error:
             problems[name] = error
-    if not locked():
+    if not knobs.locked:
         # A file that could not be read; where there is another matrix, that one is used.
-        uploads = {name: st.session_state.get(f"matrices_problem_{name}") for name in fields}
-        refused = {name: problem for name, problem in uploads.items() if problem}
+        refused = {name: problem for name, problem in knobs.session.problems.items() if name in fields}
         fits = found if problems else fitted(found)
         with _editor(said(found), wrong=bool(problems or refused) or fits != found):
             if fits != found:
@@ -67,18 +69,18 @@ def matrices(knobs: Knobs, fields: tuple[str, ...], optional: str) -> dict[str, 
 def _editor(sizes: str, wrong: bool) -> DeltaGenerator:
     """Where the matrices are edited: folded away under their `sizes`, unless something is `wrong` or they are here to be typed."""
     # Who opens a link comes to look; who chooses this source comes to type. What a hand has unfolded stays so.
-    unfolded = bool(st.session_state.get(EDITOR, "page" in st.session_state))
+    unfolded = bool(st.session_state.get(EDITOR, session().page))
     if wrong and not unfolded:
-        st.session_state["matrices_unfolded_by_us"] = unfolded = True
-    elif not wrong and st.session_state.pop("matrices_unfolded_by_us", False):
-        unfolded = False
+        session().unfolded_by_us = unfolded = True
+    elif not wrong and session().unfolded_by_us:
+        session().unfolded_by_us = unfolded = False
     st.session_state[EDITOR] = unfolded
     return st.expander(f"Your matrices: {sizes}" if sizes else "Your matrices", key=EDITOR, on_change="rerun")
 
 
 def whole_text(name: str) -> str | None:
     """The whole text of a matrix, however long; None where it was never drawn here."""
-    text = st.session_state.get(f"matrices_large_{name}") or st.session_state.get(name, st.query_params.get(name))
+    text = session().large.get(name) or st.session_state.get(name, st.query_params.get(name))
     return None if text is None else str(text)
 
 
@@ -95,34 +97,29 @@ def forget_uploads() -> None:
 
 def _uploaded_sizes() -> dict[str, str]:
     """The matrices that the link holds only the size of, by name."""
-    sizes = (one.partition(":") for one in st.query_params.get(_UPLOADED, "").split(","))
-    return {name: size[:20] for name, _, size in sizes if name in SYMBOLS}
+    return link.sizes(st.query_params.get(UPLOADED, ""))
 
 
 def _say_uploaded(sizes: dict[str, str]) -> None:
     text = ",".join(f"{name}:{size}" for name, size in sizes.items())
-    if text and text != st.query_params.get(_UPLOADED):
-        st.query_params[_UPLOADED] = text
-    elif not text and _UPLOADED in st.query_params:
-        del st.query_params[_UPLOADED]
+    if text and text != st.query_params.get(UPLOADED):
+        st.query_params[UPLOADED] = text
+    elif not text and UPLOADED in st.query_params:
+        del st.query_params[UPLOADED]
 
 
-def _read(knobs: Knobs, name: str, optional: bool) -> Matrix:
+def _read(name: str, optional: bool) -> Matrix:
     """The matrix as it is known here, without anything drawn.
 
     Raises:
         MatrixError: it cannot be read, or the link holds only its size.
     """
-    if name in asked_for():
-        keep(name, asked_for().pop(name))
+    if name in session().asked_for:
+        keep(name, session().asked_for.pop(name))
     text = whole_text(name)
     if text is None and name in _uploaded_sizes():
-        size = _uploaded_sizes()[name].replace("x", " × ")
-        raise MatrixError(
-            f"{SYMBOLS[name]} ({size}) is too long for a link, and this server does not have it: "
-            "upload it again, or open a state file that holds it."
-        )
-    text = knobs.defaults[name] if text is None else text
+        raise link.too_long(name, _uploaded_sizes()[name])
+    text = KNOBS[name].default if text is None else text
     return parse(text, SYMBOLS[name]) if text.strip() or not optional else ()
 
 
@@ -140,7 +137,7 @@ def _one(knobs: Knobs, name: str, matrix: Matrix, problem: AttentionError | None
         elif matrix:
             st.info(f"{symbol} is {len(matrix)} × {len(matrix[0])}: too large for a grid, but it is used.")
     with field:
-        if st.session_state.get(f"matrices_large_{name}"):
+        if session().large.get(name):
             st.caption(f"{symbol} was uploaded. It is too large for the link, so it stays in this browser tab.")
             st.button("Remove it", key=f"matrices_remove_{name}", on_click=keep, args=(name, ""))
         else:
@@ -168,22 +165,18 @@ def _grid(name: str, matrix: Matrix) -> None:
 
 
 def _field(knobs: Knobs, name: str) -> None:
-    symbol, text = SYMBOLS[name], whole_text(name)
-    more: dict[str, Any] = {"height": 120, "on_change": _pasted, "args": (name,)}
-    advice = (
-        "As it was published: CSV, cells of a spreadsheet, a list such as [[1, 0], [0, 1]], what NumPy, torch, TensorFlow, "
-        "pandas or R print, LaTeX, a Markdown table, or a whole cell of a notebook."
-    )
+    knob, text = KNOBS[name], whole_text(name)
+    changed: dict[str, Any] = {"on_change": _pasted, "args": (name,)}
+    unbound = {"label": knob.label, "help": knob.help, "height": 120, "max_chars": LONGEST_MATRIX, **changed}
     if text is None and name in _uploaded_sizes():
-        again = {**more, "on_change": _pasted_again}
-        st.text_area(f"Paste {symbol}", key=f"matrices_again_{name}", max_chars=LONGEST_IN_FIELD, help=advice, **again)
+        st.text_area(key=f"matrices_again_{name}", **{**unbound, "on_change": _pasted_again})
     elif not too_long(name):
-        knobs.text(f"Paste {symbol}", name, LONGEST_IN_FIELD, help=advice, **more)
+        knobs.value(knob, **changed)
     else:
         st.session_state.setdefault(name, text)
-        st.text_area(f"Paste {symbol}", key=name, max_chars=LONGEST_IN_FIELD, help=advice, **more)
+        st.text_area(key=name, **unbound)
         st.caption(
-            f"{symbol} has {len(text or ''):,} characters, too many for the link, which holds only its size. A state file holds it all."
+            f"{SYMBOLS[name]} has {len(text or ''):,} characters, too many for the link, which holds only its size. A state file holds it all."
         )
 
 
@@ -193,7 +186,7 @@ def _pasted_again(name: str) -> None:
 
 def _pasted(name: str) -> None:
     """Writes what was pasted the short way, if it can be read; otherwise it stays as it is, and its tab says why."""
-    st.session_state.pop(f"matrices_problem_{name}", None)
+    session().problems.pop(name, None)
     text = str(st.session_state[name])
     try:
         _take(name, text, look(text, SYMBOLS[name]))
@@ -203,14 +196,14 @@ def _pasted(name: str) -> None:
 
 def _uploaded(name: str) -> None:
     file = st.session_state[f"matrices_file_{name}"]
-    st.session_state.pop(f"matrices_problem_{name}", None)
+    session().problems.pop(name, None)
     if file is None:
         return
     try:
         text = file_text(uploads.content(file), file.name, SYMBOLS[name])
         _take(name, text, look(text, SYMBOLS[name]))
     except AttentionError as error:
-        st.session_state[f"matrices_problem_{name}"] = type(error)(str(error))  # its traceback holds the whole text
+        session().problems[name] = type(error)(str(error))  # its traceback holds the whole text
 
 
 def _take(name: str, text: str, reading: Reading, pick: str | None = None) -> None:
@@ -218,7 +211,7 @@ def _take(name: str, text: str, reading: Reading, pick: str | None = None) -> No
     if not reading.question or pick is not None:
         text = write(reading.chosen(pick, SYMBOLS[name]))
     keep(name, text)
-    st.session_state[f"matrices_notes_{name}"] = text, reading.notes
+    session().readings[name] = text, reading.notes
 
 
 def _ask(name: str) -> bool:
@@ -253,7 +246,7 @@ def _answered(name: str) -> None:
 
 def _notes(name: str) -> tuple[str, ...]:
     """What was said of the matrix when it was pasted, while it is the same."""
-    text, notes = st.session_state.get(f"matrices_notes_{name}", ("", ()))
+    text, notes = session().readings.get(name, ("", ()))
     return notes if text and text == whole_text(name) else ()
 
 
@@ -264,6 +257,6 @@ def _keep_all(matrices: dict[str, Matrix]) -> None:
 
 def keep(name: str, text: str) -> None:
     """Makes `text` the matrix: in its field, or beside it where it is too long for one."""
-    st.session_state[f"matrices_large_{name}"] = text if len(text) > LONGEST_IN_FIELD else ""
-    if len(text) <= LONGEST_IN_FIELD:
+    session().large[name] = text if len(text) > LONGEST_MATRIX else ""
+    if len(text) <= LONGEST_MATRIX:
         st.session_state[name] = text

@@ -24,7 +24,7 @@ BINARY = "application/octet-stream"
 def bar(title: str, source: Source, index: int, cell: Cell) -> None:
     """The buttons beside the title."""
     link.buttons("link", missing=_missing(source), key="copy_link", page=title)
-    with st.popover("Share", key="share", on_change="rerun") as opened:
+    with st.popover("Share", key="sharing", on_change="rerun") as opened:
         if opened.open:
             _offers(title, source, index, cell)
 

@@ -8,8 +8,9 @@ import re
 import streamlit as st
 
 from attention import AttentionError, FileError
-from pages.ui.knobs.inputs import DEFAULTS
-from pages.ui.knobs.widgets import asked_for, in_url
+from attention.formula.ranges import in_url
+from pages.ui.knobs.session import session
+from pages.ui.knobs.table import DEFAULTS
 from pages.ui.server import uploads
 from pages.ui.server.limits import STATE_FILE_MB
 
@@ -64,30 +65,30 @@ def read(content: bytes) -> tuple[str, dict[str, str]]:
 
 def opener() -> None:
     """The field of the sidebar that opens a state file; every knob then gets what the file says, or its default."""
-    number = st.session_state.setdefault("state_files", 0)  # a new field each time, so that a file can be opened twice
     with st.expander("Open a state"):
         st.file_uploader(
             "Open a state file (.json)",
             type=["json"],
-            key=f"{_KEY}_{number}",
+            key=f"{_KEY}_{session().state_files}",  # a new field each time, so that a file can be opened twice
             on_change=_opened,
             max_upload_size=STATE_FILE_MB,
         )
-        if problem := st.session_state.get("state_file_problem"):
+        if problem := session().state_file_problem:
             st.error(problem)
 
 
 def _opened() -> None:
-    number = st.session_state["state_files"]
-    file = st.session_state[f"{_KEY}_{number}"]
-    st.session_state.pop("state_file_problem", None)
+    ours = session()
+    file = st.session_state[f"{_KEY}_{ours.state_files}"]
+    ours.state_file_problem = ""
     if file is None:
         return
     try:
         page, state = read(uploads.content(file))
     except AttentionError as error:
-        st.session_state["state_file_problem"] = str(error)
+        ours.state_file_problem = str(error)
         return
     defaults = {key: in_url(value) for key, value in DEFAULTS.items()}
-    asked_for().update({**st.session_state.get("knobs_drawn", {}), **defaults, **state})
-    st.session_state.update({"state_files": number + 1, "open_page": page, "address_old": True})
+    ours.asked_for.update({**ours.defaults, **defaults, **state})
+    ours.state_files += 1
+    ours.next_page, ours.address_old = page, True

@@ -1,0 +1,69 @@
+"""What one session remembers beside the knobs themselves: one object, under one key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import streamlit as st
+
+from attention import AttentionError
+
+_KEY = "session"
+
+
+@dataclass
+class Session:
+    """What is remembered of one browser tab.
+
+    Attributes:
+        page: the title of the page that was shown last; empty before the first was.
+        kept: the knobs of the sidebar as they were last drawn, for the next page.
+        turned: the held knobs that a hand has turned since the page last ran as a whole.
+        asked_for: what an opened state file asks for, by key, as in the URL; each knob takes its own out.
+        defaults: what every knob that was drawn is by default, as in the URL.
+        read: the held knobs that this run has read; another source has others.
+        named: what the page has written into the address for the knobs that show names; None is their default.
+        wish: the number of heads that was wished, and the one that was settled on.
+        address_old: the address does not say yet what an opened state file said.
+        address_lost: the last run ended because the address lacked a knob that it had carried over.
+        waited: somebody has waited for a trace; later the last picture stands until the next.
+        notes: what links got wrong, until it is dismissed.
+        next_page: the title of the page that an opened state file names; empty where none waits.
+        state_files: how many state files were opened.
+        state_file_problem: what is wrong with the last one.
+        head_opened: a head was clicked, which the Lab shows.
+        large: the matrices that are too long for a field, by name.
+        problems: what is wrong with the last upload of a matrix, by name.
+        readings: what was pasted or uploaded as a matrix, by name, and what was said of it.
+        unfolded_by_us: the matrices' editor is unfolded because something is wrong.
+    """
+
+    page: str = ""
+    kept: dict[str, Any] = field(default_factory=dict)
+    turned: dict[str, Any] = field(default_factory=dict)
+    asked_for: dict[str, str] = field(default_factory=dict)
+    defaults: dict[str, str] = field(default_factory=dict)
+    read: set[str] = field(default_factory=set)
+    named: dict[str, str | None] = field(default_factory=dict)
+    wish: tuple[int, int] | None = None
+    address_old: bool = False
+    address_lost: bool = False
+    waited: bool = False
+    notes: list[str] = field(default_factory=list)
+    next_page: str = ""
+    state_files: int = 0
+    state_file_problem: str = ""
+    head_opened: bool = False
+    large: dict[str, str] = field(default_factory=dict)
+    problems: dict[str, AttentionError] = field(default_factory=dict)
+    readings: dict[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
+    unfolded_by_us: bool = False
+
+
+def session() -> Session:
+    """What this session remembers."""
+    if _KEY not in st.session_state:
+        st.session_state[_KEY] = Session()
+    found: Session = st.session_state[_KEY]
+    return found

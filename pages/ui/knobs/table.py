@@ -1,0 +1,45 @@
+"""Every knob that all pages share, in one table: those of the sources and of their layer, and what is shown of it.
+
+The keys are public, links depend on them, and a default never changes.
+"""
+
+from __future__ import annotations
+
+from attention import STEPS
+from attention.formula.knobs import Knob
+from attention.formula.ranges import Choice, Range, Whole
+from attention.pictures import scales
+from attention.sources import knobs
+from attention.sources.link import Limits, on_pages
+from pages.ui.server.limits import MAX_CHARACTERS, MAX_D_MODEL, MAX_HEADS, MAX_TOKENS, MAX_TRACE_MB
+
+LIMITS = Limits(MAX_TOKENS, MAX_CHARACTERS, MAX_D_MODEL, MAX_HEADS, MAX_TRACE_MB)
+
+VIEWS = ("overview", "factors")
+"""What the Lab shows: scores, weights and output, or the chosen step beside what makes it."""
+
+# Each has a range of its own where there is a trace: there are so many layers, heads, steps, rows and columns.
+LAYER = Knob("layer", 0, Whole(0), "Layer", "Layers count from zero.", held=True, place=40)
+HEAD = Knob("head", 0, Whole(0), "Head", "Heads count from zero.", held=True, place=50)
+STEP = Knob("step", "weights", Choice(tuple(step.name for step in STEPS)), held=True)
+QUERY = Knob("q", 0, Whole(0), held=True)
+KEY = Knob("k", 0, Whole(0), held=True)
+VIEW = Knob("view", VIEWS[0], Choice(VIEWS), held=True)
+COLORS = Knob(
+    "colors", "fixed", Choice(scales.COLORS), "Colours",
+    "Of the weights. Fixed: from 0 to 1, so that maps compare. Stretched: to the largest there is. Log: small weights are told apart too.",
+    held=True, place=80,
+)  # fmt: skip
+
+KNOBS = {one.key: one for one in (*knobs.KNOBS, LAYER, HEAD, STEP, QUERY, KEY, VIEW, COLORS)}
+"""By key."""
+
+DEFAULTS = {key: one.default for key, one in KNOBS.items()}
+
+HELD = tuple(key for key, one in KNOBS.items() if one.held)
+"""Those without a Streamlit widget: the figure's own controls, its strip of steps and its cells turn them."""
+
+
+def offered(knob: Knob) -> Range:
+    """What a knob may be here, where an operator may have allowed less."""
+    return on_pages(knob, LIMITS)

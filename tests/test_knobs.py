@@ -1,0 +1,188 @@
+"""One table of knobs: what follows from a declaration, and that nothing else says it."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from test_link import of
+from test_links import LINKS, follow
+from test_pages import opened, said
+
+from attention import Source
+from attention.formula.ranges import Text
+from attention.sources.knobs import SOURCES
+from attention.sources.link import source_of
+from pages.ui.knobs import controls, inputs, sidebar
+from pages.ui.knobs.session import Session
+from pages.ui.knobs.table import KNOBS, LIMITS
+
+
+def shown(monkeypatch: pytest.MonkeyPatch) -> list[Source]:
+    """The sources that pages make from now on."""
+    made: list[Source] = []
+    draw = sidebar.source
+    monkeypatch.setattr(sidebar, "source", lambda *place: made.append(draw(*place)) or made[-1])
+    return made
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_a_link_is_the_source_that_its_page_shows(link: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = shown(monkeypatch)
+    assert not follow(link).exception
+    assert (made[-1], ()) == source_of(of(link), LIMITS)
+
+
+ODD = {
+    "numbers": {"temperature": "nan", "seed": "inf", "d_k": "5.5", "d_v": "99999", "d_model": "80", "heads": "40", "window": "1e9"},
+    "words": {"mask": "sideways", "init": "", "positions": "x", "scaled": "perhaps", "lowercase": "no", "dropout": "5", "pad": "1"},
+    "heads": {"d_model": "30"},
+    "sequences": {"text": "a b\nc", "sequence": "7"},
+    "one sequence": {"sequence": "1", "labels": "for another source"},
+    "identity": {"init": "identity", "d_model": "7", "heads": "2", "d_k": "x"},
+    "notebook": {"source": "notebook", "notebook": "x", "sequence": "2", "seed": "x"},
+    "matrices": {"source": "matrices", "given": "x", "mask": "x", "d_k": "x"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("link", ODD.values(), ids=ODD)
+def test_a_page_says_of_a_link_what_the_function_says(link: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    made = shown(monkeypatch)
+    app = opened("app.py", **link)
+    source, notes = source_of(link, LIMITS)
+    assert not app.exception
+    assert made[-1] == source
+    assert notes
+    assert said(app).count("The link asks") + said(app).count("do not divide") == len(notes)
+    plain = said(app).replace("\\", "")
+    assert all(note in plain for note in notes)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_every_knob_of_a_source_says_what_it_cannot_be(source: str) -> None:
+    there = {
+        key for key, one in KNOBS.items() if source in (one.sources or SOURCES) and not isinstance(one.range, Text)
+    }
+    app = opened("app.py", **{**dict.fromkeys(there, "½"), "source": source})
+    assert not app.exception
+    assert set(re.findall(r"asks for (\w+)", said(app).replace("\\", ""))) == there - {"source"}
+
+
+def test_the_readme_lists_the_keys_of_the_table() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    listed = re.search(r"their meaning: `([^`]+)`", text)
+    assert listed
+    assert sorted(listed[1].split()) == sorted(KNOBS)
+
+
+def test_the_row_of_controls_has_its_order() -> None:
+    assert controls.NAMES == ("temperature", "mask", "scaled", "layer", "head", "d_model", "seed", "colors")
+
+
+def test_a_hand_sets_what_may_be_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    remembered = Session()
+    monkeypatch.setattr(inputs.st, "session_state", {"session": remembered})
+    good = {"temperature": 2, "mask": "causal", "scaled": False, "seed": 7, "head": 3, "step": "query", "colors": "log"}
+    inputs.turn(good)
+    assert remembered.turned == good
+    assert isinstance(remembered.turned["temperature"], float)
+    inputs.turn({
+        "temperature": "hot", "mask": "x", "scaled": 0, "seed": True, "head": -1, "step": "x", "q": 1.5, "k": None,
+        "d_model": 10**9, "window": float("nan"), "text": "of the sidebar", "__class__": 1,
+    })  # fmt: skip
+    assert remembered.turned == good
+
+
+DECLARED = """
+    ceiling: float | None = knob(
+        None, Real(1, 100, optional=True), "Ceiling", "Scores go no higher.", _MADE, after=True, fold=_MORE)
+    edge: float = knob(1.0, Real(0.5, 2), "Edge", "How sharp.", _MADE, after=True, held=True)
+    kin: int = knob(1, Whole(1, 9), "Kin", "How many.", _DRAWN, held=True, key="relations")
+    # fmt: on
+"""
+ASKED = """
+import json, struct
+from pathlib import Path
+from streamlit.testing.v1 import AppTest
+from attention import AttentionConfig, ConfigError
+from attention.formula.ranges import Text
+from attention.sources.knobs import SOURCES
+from attention.sources.link import source_of
+from pages.ui.knobs.table import KNOBS, LIMITS
+from pages.ui.share import state_file
+
+def opened(**link):
+    app = AppTest.from_file(str(Path("app.py").resolve()), default_timeout=600)
+    app.query_params.update(link)
+    return app.run()
+
+def row(app):
+    headers = [json.loads(m[4:4 + struct.unpack_from("<I", m)[0]]) for m in (one.proto.bytes for one in app.get("bidi_component")) if m[4:5] == b"{"]
+    return {one["name"]: one for header in headers for one in header.get("controls") or ()}
+
+link = {"ceiling": "30", "edge": "1.5", "relations": "4", "init": "orthogonal"}
+app, matrices, bad = opened(**link), opened(source="matrices", ceiling="30"), opened(ceiling="1000", edge="hot", relations="0")
+saved = state_file.read(state_file.write("Lab", link).encode())[1]
+config = source_of(link, LIMITS)[0].config
+answers = {
+    "failed": [str(one.exception) for one in (app, matrices, bad) if one.exception],
+    "keys": [key for key in link if key in KNOBS],
+    "widgets": [app.number_input(key="ceiling").value, app.selectbox(key="init").value, matrices.number_input(key="ceiling").value],
+    "row": {name: row(app)[name] for name in ("edge", "relations")},
+    "row of matrices": [name for name in row(matrices) if name in link],
+    "presented": list(row(opened(present="edge"))),
+    "notes": bad.session_state["session"].notes,
+    "pure": [config.ceiling, config.edge, config.kin, config.init],
+    "the same notes": list(source_of({"ceiling": "1000", "edge": "hot", "relations": "0"}, LIMITS)[1]),
+    "saved": saved == link,
+}
+app.session_state["session"].turned = {"edge": 2.0}
+app.run()
+answers["address"] = {key: app.query_params.get(key) for key in ("edge", "relations", "ceiling")}
+try:
+    AttentionConfig(ceiling=0)
+except ConfigError as error:
+    answers["error"] = str(error)
+print(json.dumps(answers))
+"""
+
+
+def test_a_new_knob_is_one_declaration(tmp_path: Path) -> None:
+    for room in ("attention", "pages"):
+        shutil.copytree(ROOT / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "app.py", tmp_path)
+    file = tmp_path / "attention" / "formula" / "config.py"
+    before = file.read_text(encoding="utf-8")
+    text = before.replace("\n    # fmt: on\n", DECLARED, 1).replace('"identity")', '"identity", "orthogonal")', 1)
+    assert text.count("\n") == before.count("\n") + DECLARED.count("\n") - 2
+    file.write_text(text, encoding="utf-8")
+    run = subprocess.run(
+        [sys.executable, "-c", ASKED], cwd=tmp_path, capture_output=True, text=True, timeout=600, check=True
+    )
+    answers = json.loads(run.stdout)
+    notes = answers.pop("notes")
+    assert sorted(notes) == sorted(answers.pop("the same notes"))
+    assert sorted(notes) == [
+        "The link asks for ceiling = “1000”, but ceiling is a number from 1 to 100: the default is used.",
+        "The link asks for edge = “hot”, but edge is a number from 0.5 to 2: 1.0 is used.",
+        "The link asks for relations = “0”, but relations is a whole number from 1 to 9: 1 is used.",
+    ]
+    assert answers == {
+        "failed": [],
+        "keys": ["ceiling", "edge", "relations", "init"],
+        "widgets": [30, "orthogonal", 30],
+        "row": {
+            "edge": {"kind": "slider", "name": "edge", "label": "Edge", "help": "How sharp.", "value": "1.5", "low": 0.5, "high": 2},
+            "relations": {"kind": "whole", "name": "relations", "label": "Kin", "help": "How many.", "value": "4", "low": 1, "high": 9},
+        },
+        "row of matrices": ["edge"],
+        "presented": ["edge"],
+        "pure": [30, 1.5, 4, "orthogonal"],
+        "saved": True,
+        "address": {"edge": "2.0", "relations": "4", "ceiling": "30"},
+        "error": "ceiling is a number from 1 to 100; got 0: choose one.",
+    }  # fmt: skip
