@@ -12,8 +12,10 @@ from attention import Notebook
 from attention.formula.ranges import in_url
 from attention.sources.given import carried
 from attention.sources.reading.text import write
-from pages.ui.knobs import inputs, matrices
+from pages.ui.knobs import inputs
+from pages.ui.knobs.matrices import EDITOR
 from pages.ui.knobs.table import DEFAULTS
+from pages.ui.knobs.texts import keep, too_long
 from pages.ui.notes import say_later
 from pages.ui.server.traces import trace_of
 
@@ -38,12 +40,12 @@ def _continue(source: Notebook) -> None:
         return
     texts = {name: write(found.matrices.get(name, ())) for name in ("w_o", *found.matrices)}
     for name, text in texts.items():
-        matrices.keep(name, text)
+        keep(name, text)
     given = "X and weights" if "x" in found.matrices else "Q, K and V"
     knobs = {"source": "matrices", "given": given, "head": 0, **found.knobs}
     st.session_state.update(knobs)
-    st.session_state[matrices.EDITOR] = False
-    _address({**knobs, **{name: text for name, text in texts.items() if not matrices.too_long(name)}})
+    st.session_state[EDITOR] = False
+    _address({**knobs, **{name: text for name, text in texts.items() if not too_long(name)}})
     for sentence in found.lost:
         say_later(sentence)
 

@@ -13,9 +13,9 @@ from attention.formula.knobs import Knob
 from attention.formula.ranges import Choice, Real, Whole, in_url
 from attention.sources.link import Divisors
 from attention.sources.matrices import SYMBOLS
-from pages.ui.knobs.matrices import too_long, whole_text
 from pages.ui.knobs.session import session
 from pages.ui.knobs.table import COLORS, DEFAULTS, HEAD, HELD, KEY, KNOBS, LAYER, LIMITS, QUERY, STEP, VIEW, offered
+from pages.ui.knobs.texts import too_long, whole_text
 from pages.ui.knobs.widgets import Knobs, locked, standing, went_back
 from pages.ui.notes import Notes
 

@@ -15,8 +15,9 @@ from attention.sources import link
 from attention.sources.knobs import SEQUENCE, SOURCE
 from attention.sources.reading.matrix import Matrix
 from pages.ui.knobs import continued
-from pages.ui.knobs.matrices import forget_uploads, matrices
+from pages.ui.knobs.matrices import matrices
 from pages.ui.knobs.table import KNOBS, LIMITS
+from pages.ui.knobs.texts import forget_uploads
 from pages.ui.knobs.widgets import Knobs, peek
 from pages.ui.notes import Notes
 

@@ -12,7 +12,7 @@ from attention.export import arrays, program
 from attention.numbers import tables
 from attention.sources.matrices import SYMBOLS
 from pages.ui.knobs import controls, inputs
-from pages.ui.knobs.matrices import too_long
+from pages.ui.knobs.texts import too_long
 from pages.ui.server.downloads import in_pieces
 from pages.ui.server.limits import EXPORT_MB, FRAMED_BY
 from pages.ui.server.traces import trace_of

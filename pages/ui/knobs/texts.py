@@ -1,0 +1,127 @@
+"""The texts of a person's matrices: where each is kept, and what a paste, an upload or an answer makes of it."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from attention import AttentionError
+from attention.sources import link
+from attention.sources.knobs import LONGEST_MATRIX, UPLOADED
+from attention.sources.matrices import SYMBOLS
+from attention.sources.reading.files import file_text
+from attention.sources.reading.matrix import Matrix
+from attention.sources.reading.reading import Reading
+from attention.sources.reading.text import look, parse, write
+from pages.ui.knobs.session import session
+from pages.ui.knobs.table import KNOBS
+from pages.ui.server import uploads
+
+LONGEST_IN_LINK = 500  # characters of one matrix; five of them are a long link already
+
+
+def whole_text(name: str) -> str | None:
+    """The whole text of a matrix, however long; None where it was never drawn here."""
+    text = session().large.get(name) or st.session_state.get(name, st.query_params.get(name))
+    return None if text is None else str(text)
+
+
+def too_long(name: str) -> bool:
+    """Whether the link holds only the size of this matrix."""
+    text = whole_text(name)
+    return text is not None and len(text) > LONGEST_IN_LINK
+
+
+def forget_uploads() -> None:
+    """Takes the sizes of long matrices out of the address; another source has none."""
+    say_sizes({})
+
+
+def sizes_in_link() -> dict[str, str]:
+    """The matrices that the link holds only the size of, by name."""
+    return link.sizes(st.query_params.get(UPLOADED, ""))
+
+
+def say_sizes(sizes: dict[str, str]) -> None:
+    """Writes the sizes of the matrices that are too long for a link into the address."""
+    text = ",".join(f"{name}:{size}" for name, size in sizes.items())
+    if text and text != st.query_params.get(UPLOADED):
+        st.query_params[UPLOADED] = text
+    elif not text and UPLOADED in st.query_params:
+        del st.query_params[UPLOADED]
+
+
+def read(name: str, optional: bool) -> Matrix:
+    """The matrix as it is known here, without anything drawn.
+
+    Raises:
+        MatrixError: it cannot be read, or the link holds only its size.
+    """
+    if name in session().asked_for:
+        keep(name, session().asked_for.pop(name))
+    text = whole_text(name)
+    if text is None and name in sizes_in_link():
+        raise link.too_long(name, sizes_in_link()[name])
+    text = KNOBS[name].default if text is None else text
+    return parse(text, SYMBOLS[name]) if text.strip() or not optional else ()
+
+
+def paste_again(name: str) -> None:
+    """Takes what was pasted in the place of a matrix whose size alone came with the link."""
+    keep(name, str(st.session_state[f"matrices_again_{name}"]))
+
+
+def paste(name: str) -> None:
+    """Writes what was pasted the short way, if it can be read; otherwise it stays as it is, and its tab says why."""
+    session().problems.pop(name, None)
+    text = str(st.session_state[name])
+    try:
+        _take(name, text, look(text, SYMBOLS[name]))
+    except AttentionError:
+        keep(name, text if text.strip() else "")
+
+
+def upload(name: str) -> None:
+    """Takes the file that was chosen; what is wrong with it is kept for its tab."""
+    file = st.session_state[f"matrices_file_{name}"]
+    session().problems.pop(name, None)
+    if file is None:
+        return
+    try:
+        text = file_text(uploads.content(file), file.name, SYMBOLS[name])
+        _take(name, text, look(text, SYMBOLS[name]))
+    except AttentionError as error:
+        session().problems[name] = type(error)(str(error))  # its traceback holds the whole text
+
+
+def _take(name: str, text: str, reading: Reading, pick: str | None = None) -> None:
+    """Makes what was read the matrix; where something is open and nothing was picked, the text stays until somebody answers."""
+    if not reading.question or pick is not None:
+        text = write(reading.chosen(pick, SYMBOLS[name]))
+    keep(name, text)
+    session().readings[name] = text, reading.notes
+
+
+def answer(name: str) -> None:
+    """Makes the picked answer to what a text leaves open the matrix."""
+    text, pick = whole_text(name) or "", st.session_state[f"matrices_choice_{name}"]
+    if pick is not None:
+        _take(name, text, look(text, SYMBOLS[name]), pick)
+
+
+def notes_of(name: str) -> tuple[str, ...]:
+    """What was said of the matrix when it was pasted, while it is the same."""
+    text, notes = session().readings.get(name, ("", ()))
+    return notes if text and text == whole_text(name) else ()
+
+
+def keep_all(matrices: dict[str, Matrix]) -> None:
+    """Makes each of these the matrix of its name."""
+    for name, matrix in matrices.items():
+        keep(name, write(matrix))
+
+
+def keep(name: str, text: str) -> None:
+    """Makes `text` the matrix: in its field, or beside it where it is too long for one."""
+    session().large[name] = text if len(text) > LONGEST_MATRIX else ""
+    if len(text) <= LONGEST_MATRIX:
+        st.session_state[name] = text
