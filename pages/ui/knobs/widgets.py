@@ -127,7 +127,7 @@ class Knobs:
                     self._read(knob, asked, within, default)
                     del st.query_params[key]
                     st.rerun()
-                kind, step = (int, 1) if isinstance(within, Whole) else (float, None)
+                kind, step = (int, 1) if isinstance(within, Whole) else (float, 1.0)
                 high = kind(within.high) if within.bounded else None
                 return st.number_input(min_value=kind(within.low), max_value=high, step=step, **typed, **more)
         raise TypeError(within)
