@@ -489,10 +489,32 @@ def test_a_name_from_elsewhere_finds_its_step() -> None:
     assert not app.latex
 
 
-def test_dropped_weights_of_all_heads_of_a_long_text_are_a_sentence() -> None:
+def test_dropped_weights_of_all_heads_of_a_long_text_are_drawn_too() -> None:
     app = opened("pages/heads.py", text=texts.natural(1100), dropout="0.5", step="dropped_weights", head="1")
     assert not app.exception
-    assert "only head 1 has its dropped weights" in said(app)
+    assert [figure["layout"]["meta"]["step"] for figure in drawn(app)] == ["dropped_weights"]
+
+
+@pytest.mark.parametrize(
+    ("knobs", "said_of_it", "step"),
+    [
+        ({"positions": "rope"}, "turned by an angle", "rotated_query"),
+        ({"positions": "alibi"}, "the more is taken off", "biased_scores"),
+        ({"score": "additive"}, "A small network", "scores"),
+        ({"share": "sparsemax"}, "exactly 0", "weights"),
+        ({"cap": "2.5", "kv_heads": "2"}, "", "capped_scores"),
+    ],
+)
+def test_a_variant_says_what_it_changes_and_its_steps_are_there(
+    knobs: dict[str, str], said_of_it: str, step: str
+) -> None:
+    app = opened("app.py", view="factors", step=step, **knobs)
+    assert not app.exception
+    assert not app.error
+    assert drawn(app)[-1]["layout"]["meta"]["step"] == step
+    assert any(said_of_it in caption.value for caption in app.sidebar.caption) or not said_of_it
+    plain = opened("app.py")
+    assert not any("Weights by" in caption.value for caption in plain.sidebar.caption)
 
 
 def test_a_d_model_turned_above_the_maps_has_its_heads_before_the_sidebar_has_run(

@@ -27,9 +27,9 @@ _MADE = ("typed text", "matrices")  # those whose numbers are worked out here
 _MORE = "More knobs"
 
 
-def _told(ways: Mapping[str, Positions] | Mapping[str, Score] | Mapping[str, Share]) -> str:
-    """What several ways do, each in its own words."""
-    return " ".join(f"**{name}**: {way.words}" for name, way in ways.items())
+def _ways(ways: Mapping[str, Positions] | Mapping[str, Score] | Mapping[str, Share]) -> Choice:
+    """One of several ways, each in its own words."""
+    return Choice(tuple(ways), words=tuple(way.words for way in ways.values()))
 
 
 class HeadSizes(NamedTuple):
@@ -101,7 +101,7 @@ class AttentionConfig:
         True, Switch(), "÷ √d_k", "Without it the scores grow with d_k, and the softmax picks one key and forgets the rest.",
         _MADE, after=True, held=True, place=30)
     positions: str = knob(
-        "none", Choice(POSITIONS), "Positions", "How order gets in: " + _told(positions.POSITIONS),
+        "none", _ways(positions.POSITIONS), "Positions", "How the order of the words gets into attention.",
         _DRAWN, fold=_MORE, place=20)
     init: str = knob(
         "scaled normal", Choice(INITS), "Random weights",
@@ -122,12 +122,12 @@ class AttentionConfig:
         "Several heads of queries may share one of keys and values (GQA; one for all is MQA), as in Llama 3. It divides the heads. Empty: each has its own.",
         _DRAWN, key="kv_heads", fold=_MORE, place=15, empty="heads")
     score: str = knob(
-        "dot", Choice(tuple(SCORES)), "Score", "How a query is compared with a key: " + _told(SCORES), _DRAWN, fold=_MORE, place=50)
+        "dot", _ways(SCORES), "Score", "How a query is compared with a key.", _DRAWN, fold=_MORE, place=50)
     cap: float | None = knob(
         None, Real(0.05, 1000, optional=True), "Cap", "No score goes beyond it: cap · tanh(score / cap), 50 in Gemma 2. Empty: nothing is capped.",
         _MADE, after=True, fold=_MORE, place=60, empty="no cap", advice="None caps nothing")
     share: str = knob(
-        "softmax", Choice(tuple(SHARES)), "Weights by", "How weights come from scores: " + _told(SHARES), _MADE, after=True, fold=_MORE, place=70)
+        "softmax", _ways(SHARES), "Weights by", "How weights come from scores.", _MADE, after=True, fold=_MORE, place=70)
     # fmt: on
 
     def __post_init__(self) -> None:

@@ -53,11 +53,15 @@ class Range:
 
 @dataclass(frozen=True)
 class Choice(Range):
-    """One of several; a person reads their `names`, where they have some, and slides along them where they are a `scale`."""
+    """One of several; a person reads their `names`, where they have some, and slides along them where they are a `scale`.
+
+    Of an option that is chosen and not the default, a page says what it does: `words` has a sentence for each.
+    """
 
     options: tuple[Any, ...]
     names: tuple[str, ...] = ()
     scale: bool = False
+    words: tuple[str, ...] = field(default=(), kw_only=True)
 
     @property
     def expected(self) -> str:

@@ -41,7 +41,11 @@ class Sidebar:
             return value
         self._folds = self._folds or _folds(st.session_state[SOURCE.key])
         with self._folds[knob.fold]:
-            return self.knobs.value(knob, within, fixed)
+            value = self.knobs.value(knob, within, fixed)
+        if isinstance(knob.range, Choice) and knob.range.words and value != knob.default:
+            # Not in the fold: who opens a link sees at once what is other than usual.
+            st.caption(f"**{knob.label}: {value}.** {knob.range.words[knob.range.options.index(value)]}")
+        return value
 
     def standing(self, knob: Knob) -> str:
         """What the knob will be, as in a link."""
