@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -252,17 +253,12 @@ def test_a_map_of_python_s_is_cut_anew_by_python_and_a_click_finds_the_cell(open
 def test_2048_tokens_follow_the_hand_as_256_by_256_blocks(open_page: Open, server: str) -> None:
     text = " ".join(f"w{i % 500}" for i in range(2048))
     page = open_page(f"{server}/?{urlencode({'text': text, 'head': '1'})}")
-    source = TypedText(text, max_tokens=2048, only=1)
-    blocks = source.trace().layers[0].weights[0].numpy().reshape(256, 8, 256, 8).max(axis=(1, 3))
+    source = TypedText(text, max_tokens=2048)
+    blocks = source.trace().layers[0].matrix("weights", 1).numpy().reshape(256, 8, 256, 8).max(axis=(1, 3))
     np.testing.assert_allclose(painted(page, 1), blocks, rtol=0, atol=1e-6)
     silent(page, lambda: follow(page, "temperature", 20))
-    cold = (
-        TypedText(text, AttentionConfig(temperature=temperature(page)), max_tokens=2048, only=1)
-        .trace()
-        .layers[0]
-        .weights[0]
-        .numpy()
-    )
+    turned = replace(source, config=AttentionConfig(temperature=temperature(page)))
+    cold = turned.trace().layers[0].matrix("weights", 1).numpy()
     np.testing.assert_allclose(painted(page, 1), cold.reshape(256, 8, 256, 8).max(axis=(1, 3)), rtol=0, atol=1e-6)
 
 
