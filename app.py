@@ -16,8 +16,8 @@ OVERVIEW = ("scores", "weights", "output")
 
 
 def pick_cell(step: str, x: int, y: int) -> None:
-    now = inputs.cell_now(page.layer)
-    inputs.choose(factors.clicked(page.trace, inputs.layer_now(), now, step, y, x), page.layer)
+    now = inputs.cell_now(page.trace)
+    inputs.choose(factors.clicked(page.trace, now, step, y, x), page.layer)
 
 
 @st.fragment
@@ -34,10 +34,10 @@ def maps() -> None:
     colors = inputs.now("colors")
     if inputs.now("view") == "overview" and now.cell.step in overview:
         figures = [
-            heatmap.heatmap_json(now.trace, step, now.index, now.cell.head, now.cell, colors) for step in overview
+            heatmap.heatmap_json(now.trace, step, now.cell.layer, now.cell.head, now.cell, colors) for step in overview
         ]
     else:
-        figures = factors.factor_maps(now.trace, now.index, now.cell, colors)
+        figures = factors.factor_maps(now.trace, now.cell, colors)
     around = now.around(steps=True, line=True, overview=tuple(overview), follow=True)
     show.figures(figures, "lab_maps", pick_cell, around, inputs.turn, rest=True)
 
@@ -47,13 +47,13 @@ if __name__ == "app":  # the server, which finds this app before anybody comes; 
 else:
     page = start("Lab", "Click a cell to see how its number came about.")
     maps()
-    cell, index = page.cell, page.index
+    cell = page.cell
     with st.expander("How this number came about, in full", expanded=True):
-        show.arithmetic(explain(page.trace, cell.step, index, cell.head, cell.row, cell.column))
+        show.arithmetic(explain(page.trace, cell.step, cell.layer, cell.head, cell.row, cell.column))
     st.markdown(f"## All numbers of `{cell.step}`")
     show.table(
-        lambda: tables.frame(page.trace, cell.step, index, cell.head),
+        lambda: tables.frame(page.trace, cell.step, cell.layer, cell.head),
         page.layer.matrix(cell.step, cell.head).numel(),
-        lambda: tables.csv(page.trace, cell.step, index, cell.head),
-        f"{cell.step}-L{index}-H{cell.head}.csv",
+        lambda: tables.csv(page.trace, cell.step, cell.layer, cell.head),
+        f"{cell.step}-L{cell.layer}-H{cell.head}.csv",
     )

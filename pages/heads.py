@@ -20,7 +20,7 @@ page = start("Heads", "What each head makes of the same text, in the same colour
 
 def mosaic(cells: int) -> Spec:
     return heatmap.heads_json(
-        page.trace, page.cell.step, page.index, chosen=page.cell, cells=cells, colors=inputs.now("colors")
+        page.trace, page.cell.step, page.cell.layer, chosen=page.cell, cells=cells, colors=inputs.now("colors")
     )
 
 
@@ -50,7 +50,7 @@ if session().head_opened:
 step = page.cell.step
 heads = range(page.layer.n_heads) if find_step(step).per_head else range(1)
 show.long_table(
-    lambda start, stop: tables.long(page.trace, [step], page.index, heads, start, stop),
+    lambda start, stop: tables.long(page.trace, [step], page.cell.layer, heads, start, stop),
     len(heads) * page.layer.matrix(step, page.cell.head).numel(),
-    f"{step}-L{page.index}-heads.csv",
+    f"{step}-L{page.cell.layer}-heads.csv",
 )

@@ -31,21 +31,24 @@ cell = page.cell
 
 def visible() -> Any:
     """Which cells may attend. Nothing large is a name of the page itself: its callbacks keep those as long as its tab is open."""
-    return masks.visible_cells(page.trace, page.index)
+    return masks.visible_cells(page.trace, page.cell.layer)
 
 
 def toggle(step: str, x: int, y: int) -> None:
     if step == "mask" and clickable:
         inputs.choose_mask(masks.toggled(visible(), y, x))
     elif step != "mask":
-        inputs.choose(Cell(step, cell.head, y, x))
+        inputs.choose(Cell(cell.layer, step, cell.head, y, x))
 
 
 def maps() -> list[Spec]:
     shown = [step for step in ("masked_scores", "weights") if getattr(page.layer, step) is not None]
     return [
-        heatmap.mask_map(page.trace, page.index, cell),
-        *(heatmap.heatmap_json(page.trace, step, page.index, cell.head, cell, inputs.now("colors")) for step in shown),
+        heatmap.mask_map(page.trace, page.cell.layer, cell),
+        *(
+            heatmap.heatmap_json(page.trace, step, page.cell.layer, cell.head, cell, inputs.now("colors"))
+            for step in shown
+        ),
     ]
 
 
@@ -61,7 +64,7 @@ if clickable:
     with st.expander("The mask as a grid, for the keyboard"):
         if max(visible().shape) <= GRID_UP_TO:
             show.grid(
-                masks.grid(page.trace, page.index),
+                masks.grid(page.trace, page.cell.layer),
                 "masks_grid",
                 lambda ticks: inputs.choose_mask(masks.cells_of(ticks)),
             )
@@ -73,9 +76,9 @@ elif not locked():
     )
 
 show.long_table(
-    lambda start, stop: masks.table(page.trace, page.index, cell.head, start, stop),
+    lambda start, stop: masks.table(page.trace, page.cell.layer, cell.head, start, stop),
     visible().numel(),
-    f"mask-L{page.index}-H{cell.head}.csv",
+    f"mask-L{page.cell.layer}-H{cell.head}.csv",
 )
 
 st.markdown("## A query that sees no key")
@@ -95,7 +98,7 @@ st.markdown(
 
 
 def averages() -> None:
-    average, ways = masks.averaging_traces(page.trace, page.index)
+    average, ways = masks.averaging_traces(page.trace, page.cell.layer)
     show.figures([heatmap.way(way, name) for name, way in ways.items()], "masks_averages", lambda *_: None)
     st.markdown(f"**All three are equal:** largest difference {average.difference:.2g}.")
 

@@ -136,7 +136,7 @@ def test_the_program_ends_by_printing_the_chosen_cell_beside_its_expected_value(
     layer = source.trace().layers[0]
     for step, tensor in layer:
         head, row, column = (tensor.shape[0] - 1 if step.per_head else 0), tensor.shape[-2] - 1, tensor.shape[-1] - 1
-        program = python(source, cell=Cell(step.name, head, row, column))
+        program = python(source, cell=Cell(0, step.name, head, row, column))
         run(program)
         [line] = capsys.readouterr().out.splitlines()
         said, _, values = line.partition(": ")
@@ -148,17 +148,17 @@ def test_the_program_ends_by_printing_the_chosen_cell_beside_its_expected_value(
 
 
 def test_a_hidden_cell_is_expected_to_be_minus_infinity(capsys: pytest.CaptureFixture[str]) -> None:
-    run(python(TypedText(CAT, AttentionConfig(mask="causal")), cell=Cell("masked_scores", 1, 0, 4)))
+    run(python(TypedText(CAT, AttentionConfig(mask="causal")), cell=Cell(0, "masked_scores", 1, 0, 4)))
     assert capsys.readouterr().out == "masked_scores, head 1, query 0, key 4: -inf expected -inf\n"
 
 
 def test_a_cell_that_the_trace_does_not_have_is_not_printed() -> None:
     source = Notebook("averaging-trick")
-    assert python(source, cell=Cell("query", 0, 0, 0)) == python(source)
+    assert python(source, cell=Cell(0, "query", 0, 0, 0)) == python(source)
 
 
 def test_the_first_cell_of_the_notebook_prints_it_too(capsys: pytest.CaptureFixture[str]) -> None:
-    notebook = json.loads(ipynb(TypedText(CAT), cell=Cell("weights", 0, 3, 2)))
+    notebook = json.loads(ipynb(TypedText(CAT), cell=Cell(0, "weights", 0, 3, 2)))
     run("".join(notebook["cells"][1]["source"]))
     assert capsys.readouterr().out.startswith("weights, head 0, query 3, key 2: 0.")
 

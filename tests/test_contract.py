@@ -58,7 +58,7 @@ def test_every_figure_says_of_itself_what_is_declared() -> None:
     short = TypedText("the cat sat on the mat", AttentionConfig(mask="causal")).trace()
     long = TypedText(" ".join(f"w{i}" for i in range(300))).trace()
     figures = [
-        *(figure for step, _ in short.layers[0] for figure in factors.factor_maps(short, 0, Cell(step.name, 0, 0, 0))),
+        *(figure for step, _ in short.layers[0] for figure in factors.factor_maps(short, Cell(0, step.name, 0, 0, 0))),
         heatmap.heads_json(short, "weights"),
         heatmap.heads_json(long, "weights", cells=10_000),
         on_screen(heatmap.heatmap_json(long, "weights")),

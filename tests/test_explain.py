@@ -352,14 +352,14 @@ def test_the_most_important_cell_is_the_one_named_first():
     trace = traced("default")
     products = trace.layers[0].query[1, 2] * trace.layers[0].key[1, 5]
     i = int(products.abs().argmax())
-    assert explain(trace, "scores", head=1, q=2, k=5).came_from == (Cell("query", 1, 2, i), Cell("key", 1, 5, i))
+    assert explain(trace, "scores", head=1, q=2, k=5).came_from == (Cell(0, "query", 1, 2, i), Cell(0, "key", 1, 5, i))
 
 
 def test_an_output_names_the_head_it_came_from():
     layer = traced("default").layers[0]
     products = (layer.head_output[:, 3] * layer.w_o[:, :, 10]).flatten()
     head, column = divmod(int(products.abs().argmax()), 16)
-    assert explain(traced("default"), "output", q=3, k=10).came_from == (Cell("head_output", head, 3, column),)
+    assert explain(traced("default"), "output", q=3, k=10).came_from == (Cell(0, "head_output", head, 3, column),)
 
 
 def test_a_weight_shows_numerator_and_denominator():

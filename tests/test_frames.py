@@ -125,8 +125,8 @@ def test_row_sums_are_told_as_they_are(rows, said):
 
 
 def test_a_cell_is_called_by_its_tokens_and_positions():
-    assert tables.names(trace().layers[0], Cell("weights", 0, 4, 1)) == (("query", "the"), ("key", "cat"))
-    assert tables.names(trace().layers[0], Cell("query", 0, 2, 3)) == (("query", "sat"), ("d_k", ""))
+    assert tables.names(trace().layers[0], Cell(0, "weights", 0, 4, 1)) == (("query", "the"), ("key", "cat"))
+    assert tables.names(trace().layers[0], Cell(0, "query", 0, 2, 3)) == (("query", "sat"), ("d_k", ""))
 
 
 def test_a_long_table_has_every_number_once_beside_its_head_query_and_key() -> None:

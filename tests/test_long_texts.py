@@ -187,7 +187,7 @@ def test_a_click_on_a_block_of_a_mosaic_is_its_largest_number():
 def test_all_heads_of_a_long_text_are_drawn_though_made_one_by_one():
     source = long_text(mask="causal")
     whole, single = (
-        heads_json(one.trace(), "scores", chosen=Cell("scores", 0, 3, 3)) for one in (source, alone(source))
+        heads_json(one.trace(), "scores", chosen=Cell(0, "scores", 0, 3, 3)) for one in (source, alone(source))
     )
     assert np.array_equal(whole["data"][0]["z"], single["data"][0]["z"], equal_nan=True)
     assert whole["data"][0]["zmax"] == pytest.approx(single["data"][0]["zmax"])

@@ -30,7 +30,7 @@ from attention.pictures.scales import PROBABILITY, SIGNED, over_powers
 CAT = "the cat sat on the mat"
 ODD = ("<b>", "</b>", "&amp;", "$x$", "$\\frac{1}{2}$", "</text>", "]]>", "<svg onload=x>", '"', "日本", "🦉", "👩‍👩‍👧", "", " ", "\n", "é")  # fmt: skip
 SVG = "{http://www.w3.org/2000/svg}"
-CHOSEN = Cell("weights", 1, 4, 2)
+CHOSEN = Cell(0, "weights", 1, 4, 2)
 
 
 @cache

@@ -26,7 +26,7 @@ Open = Callable[..., Page]
 
 def weights() -> go.Figure:
     trace = TypedText(CAT, AttentionConfig(mask="causal")).trace()
-    return heatmap.heatmap(trace, "weights", head=1, chosen=Cell("weights", 1, 4, 2))
+    return heatmap.heatmap(trace, "weights", head=1, chosen=Cell(0, "weights", 1, 4, 2))
 
 
 def evil() -> go.Figure:

@@ -501,7 +501,7 @@ def boxes(figure):
 
 
 def test_the_chosen_cell_its_row_and_its_column_are_outlined():
-    assert boxes(heatmap.heatmap(trace(), "weights", chosen=Cell("weights", 0, 2, 4))) == {
+    assert boxes(heatmap.heatmap(trace(), "weights", chosen=Cell(0, "weights", 0, 2, 4))) == {
         (4, 2, 1, 1),
         (0, 2, 6, 1),
         (4, 0, 1, 6),
@@ -509,12 +509,12 @@ def test_the_chosen_cell_its_row_and_its_column_are_outlined():
 
 
 def test_in_another_map_the_same_query_and_key_are_marked():
-    chosen = Cell("weights", 0, 2, 4)
+    chosen = Cell(0, "weights", 0, 2, 4)
     assert boxes(heatmap.heatmap(trace(), "scores", chosen=chosen)) == {(4, 2, 1, 1), (0, 2, 6, 1), (4, 0, 1, 6)}
     assert boxes(heatmap.heatmap(trace(), "query", chosen=chosen)) == {(0, 2, 16, 1)}
     assert boxes(heatmap.heatmap(trace(), "value", chosen=chosen)) == {(0, 4, 16, 1)}
-    assert boxes(heatmap.heatmap(trace(), "weights", chosen=Cell("query", 0, 2, 4))) == {(0, 2, 6, 1)}
-    assert boxes(heatmap.heatmap(trace(), "output", chosen=Cell("embedding", 0, 2, 4))) == {(0, 2, 64, 1)}
+    assert boxes(heatmap.heatmap(trace(), "weights", chosen=Cell(0, "query", 0, 2, 4))) == {(0, 2, 6, 1)}
+    assert boxes(heatmap.heatmap(trace(), "output", chosen=Cell(0, "embedding", 0, 2, 4))) == {(0, 2, 64, 1)}
 
 
 def test_without_a_chosen_cell_nothing_is_outlined():
@@ -522,18 +522,18 @@ def test_without_a_chosen_cell_nothing_is_outlined():
 
 
 def test_a_mosaic_outlines_the_chosen_head_and_the_cell_in_every_head():
-    figure = heatmap.heads(trace(), "weights", chosen=Cell("weights", 2, 1, 3))
+    figure = heatmap.heads(trace(), "weights", chosen=Cell(0, "weights", 2, 1, 3))
     corners = [(panel["x"], panel["y"]) for panel in figure.layout.meta["panels"]]
     assert boxes(figure) == {(*corners[2], 6, 6), *((x + 3, y + 1, 1, 1) for x, y in corners)}
 
 
 def test_a_place_on_a_map_is_the_cell_drawn_there():
     made = trace(text2="a dog ran")
-    assert heatmap.cell_at(heatmap.heatmap(made, "weights", head=3), 2, 5) == Cell("weights", 3, 5, 2)
+    assert heatmap.cell_at(heatmap.heatmap(made, "weights", head=3), 2, 5) == Cell(0, "weights", 3, 5, 2)
     figure = heatmap.heads(made, "weights")
     for panel in figure.layout.meta["panels"]:
         x, y = panel["x"] + 2, panel["y"] + 5
-        assert heatmap.cell_at(figure, x, y) == Cell("weights", panel["head"], 5, 2)
+        assert heatmap.cell_at(figure, x, y) == Cell(0, "weights", panel["head"], 5, 2)
         assert z(figure)[y, x] == made.layers[0].weights[panel["head"], 5, 2]
 
 
@@ -587,7 +587,7 @@ def test_blocks_at_an_odd_edge_keep_their_numbers_and_their_gaps():
 def test_144_heads_are_one_map_and_quick():
     made = given(words(64), weights=uniform(144, 64, 64))
     start = time.thread_time()  # of the processor, which others may be using too
-    figure = heatmap.heads(made, "weights", chosen=Cell("weights", 0, 1, 2))
+    figure = heatmap.heads(made, "weights", chosen=Cell(0, "weights", 0, 1, 2))
     assert time.thread_time() - start < 10  # a tenth of a second here
     assert len(figure.data) == 1
 
@@ -599,7 +599,7 @@ def test_plotly_accepts_every_key_of_every_figure(step):
         AttentionConfig(mask="causal", dropout=0.5, **having(step)),
         "d e",
     ).trace()
-    chosen = Cell(step, 0, 0, 0)
+    chosen = Cell(0, step, 0, 0, 0)
     for figure in (
         heatmap.heatmap(trace, step, chosen=chosen),
         heatmap.heads(trace, step, chosen=chosen),

@@ -314,4 +314,4 @@ def test_every_way_says_what_it_changes_and_who_uses_it(table: dict[str, Any]) -
         assert way.name == name
         assert way.words.endswith(".")
         assert way.paper or name == "none"
-    assert Cell("weights", 0, 0, 0).step == "weights"
+    assert Cell(0, "weights", 0, 0, 0).step == "weights"

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Cell:
-    """The address of one number: step, head, row and column, from zero."""
+    """The address of one number: layer, step, head, row and column, from zero."""
 
+    layer: int
     step: str
     head: int
     row: int

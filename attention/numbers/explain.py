@@ -39,7 +39,7 @@ def explain(trace: Trace, step: str, layer: int = 0, head: int = 0, q: int = 0, 
         if not 0 <= index < size:
             raise MissingError(f"{axis} of {step} counts from 0 to {size - 1}; got {index}: choose one of these.")
     value = float(matrix[q, k]) + 0.0  # −0 is 0
-    work = Working(chosen, found, Cell(step, head, q, k), value)
+    work = Working(chosen, found, Cell(layer, step, head, q, k), value)
     if chosen.formula is None and found.after_projections:
         return work.given()
     return _KINDS[found.how](work)

@@ -143,7 +143,7 @@ class Working:
     def cell_of(self, name: str, row: int, column: int, head: int | None = None) -> Cell:
         """The address of a number of another step."""
         own = self.cell.head if head is None else head
-        return Cell(name, own if find_step(name).per_head else 0, row, column)
+        return Cell(self.cell.layer, name, own if find_step(name).per_head else 0, row, column)
 
     def symbol(self, name: str, row: object, column: object) -> str:
         """A number of a step or parameter as LaTeX, with its head where it has one: A^{(0)}_{3,2}, W^{Q(0)}_{i,2}."""

@@ -33,6 +33,7 @@ class Meta(TypedDict):
     Attributes:
         alt: a sentence for who cannot see it.
         step: what is shown, a step, a parameter or "mask"; empty for a chart.
+        layer: the number of the layer it belongs to.
         panels: where the matrix of each head lies, see `drawing.Panel`; empty for a chart, which takes no clicks.
         axes: what its rows and columns are called.
         file: the parts of the name under which it is saved.
@@ -46,6 +47,7 @@ class Meta(TypedDict):
 
     alt: str
     step: str
+    layer: NotRequired[int]
     panels: list[dict[str, int]]
     axes: NotRequired[list[str]]
     file: NotRequired[list[str]]

@@ -128,6 +128,7 @@ def figure_of(
     meta: Meta = {
         "alt": _alt(step, formula, sums, where, shape, blind, span, told),
         "step": step.name,
+        "layer": layer,
         "panels": [asdict(panel) for panel in panels],
         "axes": [_short(step.row_axis), _short(step.column_axis)],
         "file": [step.name, f"L{layer}{heads}"],

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def factor_maps(trace: Trace, layer: int, cell: Cell, colors: str = "fixed") -> list[Spec]:
+def factor_maps(trace: Trace, cell: Cell, colors: str = "fixed") -> list[Spec]:
     """The factors of the chosen cell's step, in the order of the formula, and last the step itself.
 
     In each factor the row, the column or the cell that makes the chosen number is outlined.
@@ -23,33 +23,33 @@ def factor_maps(trace: Trace, layer: int, cell: Cell, colors: str = "fixed") -> 
     Raises:
         MissingError: the trace has no such layer, step or head.
     """
-    made = trace.layer(layer)
+    made = trace.layer(cell.layer)
     step = find_step(cell.step)
-    maps = [_map(trace, layer, factor, name, cell, colors) for factor, name in made.factors(step)]
-    result = heatmap_json(trace, cell.step, layer, cell.head, cell, colors)
+    maps = [_map(trace, factor, name, cell, colors) for factor, name in made.factors(step)]
+    result = heatmap_json(trace, cell.step, cell.layer, cell.head, cell, colors)
     if maps:
         title = result["layout"]["title"]
         title["text"] = f"= {title['text']}"
     return [*maps, result]
 
 
-def clicked(trace: Trace, layer: int, chosen: Cell, name: str, row: int, column: int) -> Cell:
+def clicked(trace: Trace, chosen: Cell, name: str, row: int, column: int) -> Cell:
     """The cell that a click on a map chooses, while `chosen` is the cell whose factors are shown.
 
     On a step it is the cell itself. A parameter, or the mask, was made by nobody: a click there chooses the cell of the
     chosen step that the place belongs to.
     """
-    made = trace.layer(layer)
+    made = trace.layer(chosen.layer)
     if name == _beside("head_output"):
         width = made.shape("head_output")[-1]
-        return Cell("head_output", column // width, row, column % width)
+        return Cell(chosen.layer, "head_output", column // width, row, column % width)
     if any(step.name == name for step in STEPS):
-        return Cell(name, chosen.head, row, column)
+        return Cell(chosen.layer, name, chosen.head, row, column)
     place = {"row": chosen.row, "column": chosen.column}
     for factor, its_name in made.factors(find_step(chosen.step)):
         if name in (its_name, _beside(its_name)):
             place |= {side: at for side, at in ((factor.row, row), (factor.column, column)) if side}
-    return Cell(chosen.step, chosen.head, place["row"], place["column"])
+    return Cell(chosen.layer, chosen.step, chosen.head, place["row"], place["column"])
 
 
 def _beside(name: str) -> str:
@@ -57,11 +57,12 @@ def _beside(name: str) -> str:
     return f"{name} of all heads"
 
 
-def _map(trace: Trace, layer: int, factor: Factor, name: str, cell: Cell, colors: str) -> Spec:
+def _map(trace: Trace, factor: Factor, name: str, cell: Cell, colors: str) -> Spec:
+    layer = cell.layer
     sides = {"row": cell.row, "column": cell.column, "": None}
     row, column = sides[factor.row], sides[factor.column]
     if name == "mask":
-        return mask_map_json(trace, layer, Cell("weights", cell.head, cell.row, cell.column))
+        return mask_map_json(trace, layer, Cell(layer, "weights", cell.head, cell.row, cell.column))
     step, whole = _declared(trace.layer(layer), name, factor)
     matrix = whole if factor.side_by_side else trace.layer(layer).matrix(name, cell.head)
     rows, columns = matrix.shape

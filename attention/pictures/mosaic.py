@@ -98,7 +98,9 @@ def cell_at(figure: go.Figure | Spec, x: int, y: int) -> Cell | None:
         row, column = y - panel.y, x - panel.x
         if 0 <= row < panel.rows and 0 <= column < panel.columns:
             down, across = divmod(int(meta["at"][y, x]) if "at" in meta else 0, panel.block)
-            return Cell(meta["step"], panel.head, row * panel.block + down, column * panel.block + across)
+            return Cell(
+                meta["layer"], meta["step"], panel.head, row * panel.block + down, column * panel.block + across
+            )
     return None
 
 

@@ -37,7 +37,6 @@ class Page:
     """The source a page shows, the chosen layer and cell, and where its messages go."""
 
     source: Source
-    index: int
     cell: Cell
     notes: Notes
     seen: ReferenceType[Trace]
@@ -70,7 +69,7 @@ class Page:
             live=live(layer, cell.head) if follow else None,
             controls=controls.row(layer, len(self.trace.layers), cell, only),
             strip=controls.strip(layer, cell.step, inputs.now("view"), overview) if steps else None,
-            line=controls.line(self.trace, self.index, cell) if line else None,
+            line=controls.line(self.trace, cell) if line else None,
             defaults=controls.defaults(),
             large=presented(),
         )
@@ -86,15 +85,14 @@ class Page:
             config = inputs.config_now(source.config)  # type: ignore[attr-defined]  # `mask_is_a_knob` has looked
             source = replace(source, config=config)  # type: ignore[type-var]
         seen = trace_of(source)
-        index = min(inputs.now("layer"), len(seen.layers) - 1)
-        cell = inputs.cell_now(seen.layers[index])
-        work_out(seen.layers[index], cell.head)
-        return replace(self, source=source, index=index, cell=cell, seen=ref(seen))
+        cell = inputs.cell_now(seen)
+        work_out(seen.layers[cell.layer], cell.head)
+        return replace(self, source=source, cell=cell, seen=ref(seen))
 
     @property
     def layer(self) -> Layer:
         """The chosen layer."""
-        return self.trace.layers[self.index]
+        return self.trace.layers[self.cell.layer]
 
 
 def start(title: str, intro: str, maps: bool = True) -> Page:
@@ -139,9 +137,8 @@ def start(title: str, intro: str, maps: bool = True) -> Page:
     notes.say(trace.notes)
     if trace.random:
         about.caption("**Random weights:** this shows the mechanism, not language.", width="content")
-    index = inputs.chosen_layer(notes, trace)
-    cell = inputs.chosen_cell(notes, trace.layers[index])
-    work_out(trace.layers[index], cell.head)
+    cell = inputs.chosen_cell(notes, trace)
+    work_out(trace.layers[cell.layer], cell.head)
     inputs.read_view(notes)
     inputs.keep(title)
     _draw_menu(menu, embedded)
@@ -149,8 +146,8 @@ def start(title: str, intro: str, maps: bool = True) -> Page:
         if embedded or locked():
             link.buttons("open", key="copy_link", page=title)
         else:
-            bar.bar(title, source, index, cell)
-    return Page(source, index, cell, notes, ref(trace))
+            bar.bar(title, source, cell)
+    return Page(source, cell, notes, ref(trace))
 
 
 def _draw_menu(place: DeltaGenerator, embedded: bool) -> None:

@@ -27,6 +27,7 @@
  * @typedef {object} Meta
  * @property {string} alt a sentence for who cannot see it
  * @property {string} step what is shown; empty for a chart
+ * @property {number} [layer] the number of its layer
  * @property {Panel[]} panels where the matrix of each head lies; empty for a chart, which takes no clicks
  * @property {string[]} [axes] what rows and columns are called
  * @property {string[]} [file] the parts of the name under which it is saved

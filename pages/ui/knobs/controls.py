@@ -85,15 +85,15 @@ def strip(layer: Layer, chosen: str, view: str, overview: tuple[str, ...]) -> li
     return drawn
 
 
-def line(trace: Trace, index: int, cell: Cell) -> dict[str, Any]:
+def line(trace: Trace, cell: Cell) -> dict[str, Any]:
     """One cell and its arithmetic, in one line: whose it is, the number, how it was made, and the cells it came from."""
-    explanation = explain(trace, cell.step, index, cell.head, cell.row, cell.column)
-    rows, columns = trace.layer(index).shape(cell.step)[-2:]
-    names = tables.names(trace.layer(index), cell)
+    explanation = explain(trace, cell.step, cell.layer, cell.head, cell.row, cell.column)
+    rows, columns = trace.layer(cell.layer).shape(cell.step)[-2:]
+    names = tables.names(trace.layer(cell.layer), cell)
     sides = zip(("q", "k"), names, (cell.row, cell.column), (rows, columns), strict=True)
     return {
         "step": cell.step,
-        "steps": [step.name for step in trace.layer(index).steps],
+        "steps": [step.name for step in trace.layer(cell.layer).steps],
         "at": {"step": cell.step, "row": cell.row, "column": cell.column},
         "sides": [{"name": key, "axis": axis, "token": token, "value": at, "high": size - 1} for key, (axis, token), at, size in sides],
         "shown": explanation.shown, "sign": explanation.sign, "short": explanation.short,

@@ -120,29 +120,21 @@ def read_view(notes: Notes) -> None:
         Knobs(notes).value(knob)
 
 
-def chosen_layer(notes: Notes, trace: Trace) -> int:
-    """The layer that is shown."""
-    return int(Knobs(notes).value(LAYER, Whole(0, len(trace.layers) - 1)))
-
-
-def chosen_cell(notes: Notes, layer: Layer) -> Cell:
-    """The address of one number: step, head, row and column."""
+def chosen_cell(notes: Notes, trace: Trace) -> Cell:
+    """The address of one number: layer, step, head, row and column."""
     knobs = Knobs(notes)
+    index = int(knobs.value(LAYER, Whole(0, len(trace.layers) - 1)))
+    layer = trace.layers[index]
     step = knobs.value(*_step_of(layer))
     rows, columns = layer.shape(step)[-2:]
     sizes = ((HEAD, layer.n_heads), (QUERY, rows), (KEY, columns))
-    return Cell(step, *(knobs.value(knob, Whole(0, size - 1)) for knob, size in sizes))
+    return Cell(index, step, *(knobs.value(knob, Whole(0, size - 1)) for knob, size in sizes))
 
 
 def _step_of(layer: Layer) -> tuple[Knob, Choice]:
     """The knob of the step, which is the last that there is where the layer lacks the usual one, and the steps there are."""
     names = tuple(step.name for step in layer.steps)
     return (STEP if STEP.default in names else replace(STEP, default=names[-1])), Choice(names)
-
-
-def layer_now() -> int:
-    """The chosen layer as it was last picked."""
-    return int(now("layer"))
 
 
 def choose(cell: Cell, layer: Layer | None = None) -> None:
@@ -195,15 +187,17 @@ def config_now(before: AttentionConfig) -> AttentionConfig:
     return replace(before, **turned)
 
 
-def cell_now(layer: Layer) -> Cell:
+def cell_now(trace: Trace) -> Cell:
     """The chosen cell as it was last clicked."""
+    index = min(now("layer"), len(trace.layers) - 1)
+    layer = trace.layers[index]
     names = [one.name for one in layer.steps]
     step = now("step") if now("step") in names else names[-1]
     rows, columns = layer.shape(step)[-2:]
     head, row, column = (
         max(0, min(now(key), size - 1)) for key, size in (("head", layer.n_heads), ("q", rows), ("k", columns))
     )
-    return Cell(step, head, row, column)
+    return Cell(index, step, head, row, column)
 
 
 def choose_mask(cells: str) -> None:

@@ -21,12 +21,12 @@ from pages.ui.share import link, state_file
 BINARY = "application/octet-stream"
 
 
-def bar(title: str, source: Source, index: int, cell: Cell) -> None:
+def bar(title: str, source: Source, cell: Cell) -> None:
     """The buttons beside the title."""
     link.buttons("link", missing=_missing(source), key="copy_link", page=title)
     with st.popover("Share", key="sharing", on_change="rerun") as opened:
         if opened.open:
-            _offers(title, source, index, cell)
+            _offers(title, source, cell)
 
 
 def _missing(source: Source) -> str:
@@ -35,7 +35,7 @@ def _missing(source: Source) -> str:
     return f"{', '.join(left_out)} {'is' if len(left_out) == 1 else 'are'}" if left_out else ""
 
 
-def _offers(title: str, source: Source, index: int, cell: Cell) -> None:
+def _offers(title: str, source: Source, cell: Cell) -> None:
     st.markdown("**A link or a file that opens exactly this**")
     frames_allowed = ("iframe",) if FRAMED_BY else ()
     link.buttons("lock", *frames_allowed, missing=_missing(source), key="copy_more")
@@ -53,8 +53,8 @@ def _offers(title: str, source: Source, index: int, cell: Cell) -> None:
     with st.container(horizontal=True):
         _download(
             f"{cell.step} (.csv)",
-            in_pieces(lambda: tables.csv(trace_of(source), cell.step, index, cell.head)),
-            f"{cell.step}-L{index}-H{cell.head}.csv",
+            in_pieces(lambda: tables.csv(trace_of(source), cell.step, cell.layer, cell.head)),
+            f"{cell.step}-L{cell.layer}-H{cell.head}.csv",
             "text/csv",
         )
         _download("All steps (.npz)", lambda: arrays.npz(trace_of(source), alone), "attention.npz", BINARY)
@@ -69,7 +69,7 @@ def _offers(title: str, source: Source, index: int, cell: Cell) -> None:
             f"All steps are {megabytes:,.0f} MB, and a file has all heads up to {EXPORT_MB}: of each step it has head {alone} only."
         )
     st.markdown("**The same in plain torch**")
-    shown = cell if index == 0 else None  # the program is that of the first layer
+    shown = cell if cell.layer == 0 else None  # the program is that of the first layer
     python = program.python(source, trace_of(source), shown)
     with st.container(horizontal=True):
         _download("Python (.py)", python, "attention_steps.py", "text/x-python")
