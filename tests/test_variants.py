@@ -111,6 +111,58 @@ def test_a_cap_is_a_scaled_tanh() -> None:
     torch.testing.assert_close(layer["weights"].sum(dim=-1), torch.ones(1, 3, dtype=torch.float64))
 
 
+# -- the same arithmetic as transformers ----------------------------------------------------------
+
+
+def test_rope_is_llama_s() -> None:
+    from transformers import LlamaConfig
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
+
+    query, key = rand(4, 40, 16).float(), rand(2, 40, 16, seed=1).float()
+    config = LlamaConfig(hidden_size=64, num_attention_heads=4, num_key_value_heads=2, head_dim=16)
+    cos, sin = LlamaRotaryEmbedding(config)(query[None], torch.arange(40)[None])
+    theirs = apply_rotary_pos_emb(query[None], key[None], cos, sin)
+    for mine, other in zip((query, key), theirs, strict=True):
+        torch.testing.assert_close(rotated(mine, 10_000.0), other[0], atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("n_heads", [1, 4, 6, 12, 16])
+def test_alibi_is_bloom_s_up_to_a_number_for_each_row(n_heads: int) -> None:
+    from transformers.models.bloom.modeling_bloom import build_alibi_tensor
+
+    theirs = build_alibi_tensor(torch.ones(1, 9), n_heads, torch.float64)[
+        :, 0
+    ]  # [head key_pos]: a softmax sees differences
+    causal = torch.ones(9, 9).tril().bool()
+    layer = attend(rand(n_heads, 9, 4), rand(n_heads, 9, 4), rand(n_heads, 9, 4), formula=Formula(bias="alibi"))
+    apart = theirs[:, None, :] - theirs[:, :, None]
+    torch.testing.assert_close(
+        layer["bias"][:, causal], apart[:, causal], atol=1e-6, rtol=1e-6
+    )  # its slopes are single
+
+
+def test_the_groups_of_distances_are_t5_s() -> None:
+    from transformers.models.t5.modeling_t5 import T5Attention
+
+    distances = torch.arange(-600, 601)
+    theirs = T5Attention._relative_position_bucket(distances, bidirectional=True, num_buckets=32, max_distance=128)
+    assert torch.equal(bucket(distances), theirs)
+
+
+def test_a_cap_is_gemma_2_s() -> None:
+    from types import SimpleNamespace
+
+    from transformers.models.gemma2.modeling_gemma2 import eager_attention_forward
+
+    query, key, value = rand(1, 4, 6, 8) * 3, rand(1, 2, 6, 8, seed=1) * 3, rand(1, 2, 6, 8, seed=2)
+    module: Any = SimpleNamespace(head_dim=8, num_key_value_groups=2, training=False)
+    theirs, weights = eager_attention_forward(module, query, key, value, None, scaling=8**-0.5, softcap=5.0)
+    layer = attend(query[0], key[0], value[0], formula=Formula(divisor=math.sqrt(8), cap=5.0))
+    single = {"atol": 1e-6, "rtol": 1e-6}  # in which it takes the softmax
+    torch.testing.assert_close(layer["weights"], weights[0], **single)
+    torch.testing.assert_close(layer["head_output"].transpose(0, 1), theirs[0], **single)
+
+
 def test_a_cosine_is_torch_s() -> None:
     query, key = rand(2, 3, 8), rand(2, 5, 8, seed=1)
     theirs = F.cosine_similarity(query[:, :, None], key[:, None], dim=-1)
