@@ -181,10 +181,6 @@ DO_NOT_CHAIN = {
         Matrices(X, W_Q, W_K, W_V, W_O[:2]),
         "W_V is 3 × 3 but W_O is 2 × 3: W_V's columns must be as many as W_O's rows.",
     ),
-    "X, W_O": (
-        Matrices(X, W_Q, W_K, W_V, cut(W_O, 3, 2)),
-        "X is 4 × 3 but W_O is 3 × 2: X's columns must be as many as W_O's columns.",
-    ),
     "Q, K": (
         Matrices(query=Q, key=cut(K, 4, 2), value=V),
         "Q is 4 × 3 but K is 4 × 2: Q's columns must be as many as K's columns.",

@@ -182,8 +182,38 @@ def _weights(layer: Layer, formula: Formula) -> list[str]:
             "shares = (masked_scores == masked_scores.amax(dim=-1, keepdim=True)).to(masked_scores.dtype)",
             "weights = shares / shares.sum(dim=-1, keepdim=True)",
         ]
-    if layer.has("mask") and not bool(layer["mask"].any(dim=-1).all()):
+        if formula.bias or formula.share not in ("softmax", "sparsemax"):
+            lines = _limit(layer, formula)
+    if formula.bias == "given" and bool((layer["masked_scores"] == -math.inf).all(dim=-1).any()):
+        lines += ["blind = (masked_scores == -math.inf).all(dim=-1, keepdim=True)"]
+        lines += ["weights = weights.masked_fill(blind, 0)  # a query that sees no key takes nothing"]
+    elif layer.has("mask") and not bool(layer["mask"].any(dim=-1).all()):
         lines += ["weights = weights.masked_fill(~mask, 0)  # a query that sees no key takes nothing"]
+    return lines
+
+
+def _limit(layer: Layer, formula: Formula) -> list[str]:
+    """Lines of the limit at temperature 0 where a bias decides among the highest scores, or a row need not sum to 1."""
+    lines = ["# temperature 0: the scores decide, and a bias only among the highest"]
+    deciding, bias = "masked_scores", "torch.zeros_like(masked_scores)"
+    if formula.bias:
+        before = "scaled_scores" if layer.has("scaled_scores") else "scores"
+        lines += [f"deciding = {before}.masked_fill(masked_scores == -math.inf, -math.inf)"]
+        deciding, bias = "deciding", "bias"
+    if formula.share == "sigmoid":
+        lines += [] if formula.bias else [f"bias = {bias}"]
+        lines += SHARES["sigmoid"].python("bias")
+        return [*lines, f"weights = torch.where({deciding} == 0, weights, ({deciding} > 0).to(weights.dtype))"]
+    lines += [
+        f"most = {deciding}.amax(dim=-1, keepdim=True)",
+        f"winners = {bias}.masked_fill(({deciding} != most) | ({deciding} == -math.inf), -math.inf)",
+        *SHARES[formula.share].python("winners"),
+    ]
+    if formula.share == "softmax1":
+        lines += [
+            "above = torch.softmax(winners, dim=-1).nan_to_num(0)",
+            "weights = torch.where(most > 0, above, torch.where(most == 0, weights, 0))",
+        ]
     return lines
 
 
@@ -194,6 +224,9 @@ def _mask(layer: Layer, formula: Formula, keys: str) -> list[str]:
         return literals.mask(layer["mask"].numpy())
     lines = [f"mask = {rule}  # [query_pos key_pos], True = may attend"]
     if formula.mask is not None and formula.mask.real is not None:
+        real = formula.mask.real
+        if real != tuple(token != "" for token in layer.key_tokens):  # only the first so many are
+            return [f"real = torch.arange(len({keys})) < {sum(real)}  # the others are padding", *lines]
         lines = [f'real = torch.tensor([token != "" for token in {keys}])  # an empty token is padding', *lines]
     return lines
 

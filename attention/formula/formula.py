@@ -28,6 +28,7 @@ class Formula:
         mask: which keys a query may attend to; None where the source has its mask recorded, or none.
         dropout: the share of the weights that is dropped.
         seed: of what is drawn for it.
+        own_divisor: what a source divides by instead of √d_k, wherever the scores are scaled.
     """
 
     score: str = "dot"
@@ -40,6 +41,7 @@ class Formula:
     mask: Mask | None = None
     dropout: float = 0.0
     seed: int = 0
+    own_divisor: float | None = None
 
     def has(self, step: Step) -> bool:
         """Whether it has this step, given that there are scores."""
@@ -54,9 +56,10 @@ class Formula:
         from attention.formula.scores import SCORES
 
         real = None if self.mask is None else self.mask.real
+        divisor = self.own_divisor or SCORES[self.score].divisor(d_k)
         return replace(
             self,
-            divisor=self.divisor and (SCORES[self.score].divisor(d_k) if config.scaled else 1.0),
+            divisor=self.divisor and (divisor if config.scaled else 1.0),
             temperature=float(config.temperature),
             cap=config.cap,
             share=self.share and config.share,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # torch takes more than a second to import; a page must open 
     from attention.formula.config import AttentionConfig
 
 _DECLARED: dict[str, Step | Parameter] = {step.name: step for step in STEPS} | {one.name: one for one in PARAMETERS}
+_OUT = ("w_o", "b_o", "output")  # whose d_model may be another than the input's
 _numbers = count()
 T = TypeVar("T")
 
@@ -154,7 +155,7 @@ class Layer:
                 raise ShapeError(
                     f"{name} has the axes [{' '.join(axes)}]; got the shape {list(tensor.shape)}: give it {len(axes)} axes."
                 )
-            for axis, size in zip(axes, tensor.shape, strict=True):
+            for axis, size in zip(_own(name), tensor.shape, strict=True):
                 first_size, first_name = seen.setdefault(axis, (size, name))
                 if size == first_size:
                     continue
@@ -166,6 +167,8 @@ class Layer:
                     f"{axis} is {first_size} in {first_name} but {size} in {name}: one axis has one size in a layer."
                 )
         sizes = {axis: size for axis, (size, _) in seen.items()}
+        if "d_out" in sizes:
+            sizes.setdefault("d_model", sizes["d_out"])
         heads, shared = sizes.get("head"), sizes.get("kv_head")
         if heads and shared and heads % shared:
             raise ShapeError(
@@ -185,7 +188,7 @@ class Layer:
         self._check(name)
         if name in self.recorded:
             return tuple(self.recorded[name].shape)
-        return tuple(self.sizes[axis] for axis in _DECLARED[name].axes)
+        return tuple(self.sizes[axis] for axis in _own(name))
 
     @property
     def n_heads(self) -> int:
@@ -332,8 +335,16 @@ class Layer:
             return step.formula
         if step.name == "scores":
             return SCORES[self.formula.score].formula
+        if step.name == "scaled_scores" and self.formula.own_divisor and self.divisor == self.formula.own_divisor:
+            return f"S / ({self.divisor:g} · temperature)"
         if step.name == "scaled_scores":
             return SCORES[self.formula.score].scaled
         if step.name == "weights" and self.formula.share:
             return SHARES[self.formula.share].formula
         return step.formula
+
+
+def _own(name: str) -> tuple[str, ...]:
+    """The axes of a step or parameter, by which its sizes are compared: d_out is the d_model of what comes out."""
+    axes = _DECLARED[name].axes
+    return tuple("d_out" if axis == "d_model" else axis for axis in axes) if name in _OUT else axes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -151,7 +152,9 @@ def _weights(layer: Layer, before: Tensor | None, heads: slice, rows: slice) -> 
     for step in _maps(layer)[: [step.name for step in _maps(layer)].index("biased_scores")]:
         known = _block(layer, step, known, heads, rows)
     assert known is not None
-    return share.limit(_masked_scores(layer, known, heads, rows), BIASES[formula.bias].bias(layer, heads, rows))
+    bias = BIASES[formula.bias].bias(layer, heads, rows)
+    known = known.masked_fill(bias == -math.inf, -math.inf)  # what a bias hides stays hidden
+    return share.limit(_masked_scores(layer, known, heads, rows), bias)
 
 
 def _dropped_weights(layer: Layer, before: Tensor | None, heads: slice, rows: slice) -> Tensor:

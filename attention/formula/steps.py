@@ -336,3 +336,12 @@ def find_step(name: str) -> Step:
     if name in _STEPS:
         return _STEPS[name]
     raise MissingError(f"a step is one of {', '.join(_STEPS)}; got {name!r}: choose one of them.")
+
+
+def declared(name: str) -> Step | Parameter:
+    """The step or parameter called `name`.
+
+    Raises:
+        MissingError: there is none of that name.
+    """
+    return next((one for one in PARAMETERS if one.name == name), None) or find_step(name)

@@ -67,6 +67,11 @@ def _sum(work: Working) -> Explanation:
         }.get(names[0], work.step.unknown)
         return work.copied(symbols[0], values[0], words, f"the token's {names[0]} alone", came_from)
 
+    if -math.inf in values:
+        text = f"The bias of this pair is −∞: it hides key {column} from query {row}, as a mask would."
+        told = work.told((" + ".join(symbols), r"-\infty"), text, "−∞: hidden by the bias", came_from)
+        return replace(told, terms=(Term(r"-\infty", work.value),))
+
     def line(digits: int) -> Printed:
         return printed.total([factor(value, digits) for value in values])
 
@@ -247,14 +252,14 @@ def _division(work: Working) -> Explanation:
 def _scaled(work: Working) -> Explanation:
     row, column, formula = work.cell.row, work.cell.column, _formula(work)
     score, divisor, temperature = work.number_at("scores", row, column), formula.divisor or 1.0, work.layer.temperature
-    d_k = work.layer.sizes.get("d_k", 1)
+    d_k = work.layer.sizes.get("d_k", 0)
     below, texts, reason, warmth = [], [], "", number(temperature, 9)
     if d_k > 1 and math.isclose(divisor, 1 / math.sqrt(d_k)):
         below, texts, words = [rf"(1/\sqrt{{{d_k}}})"], [f"(1/√{d_k})"], "The score times √d_k"
     elif d_k > 1 and math.isclose(divisor, math.sqrt(d_k)):
         below, texts, words = [rf"\sqrt{{{d_k}}}"], [f"√{d_k}"], "The score divided by √d_k"
     elif divisor == 1:
-        reason = "d_k is 1, and so is √d_k" if d_k == 1 else "scaling is off"
+        reason = "d_k is 1, and so is √d_k" if d_k == 1 else "scaling is off" if d_k else "no query and key made it"
         words = f"The score is not divided by √d_k: {reason}"
     else:
         below, texts, words = [number(divisor).tex], [number(divisor).text], "The score divided by its divisor"
@@ -318,7 +323,7 @@ def _hidden(work: Working) -> Explanation:
     if not before:
         return work.given("The masked score as the source recorded it; what made it is not known.")
     came_from = (work.cell_of(before, row, column),)
-    if work.value == -math.inf:
+    if work.value == -math.inf and _hider(work) == "mask":
         explanation = work.told(
             (r"-\infty \quad \text{(hidden)}",),
             f"The mask hides key {column} from query {row}: its score becomes −∞, so that its weight will be exactly 0.",
@@ -327,6 +332,8 @@ def _hidden(work: Working) -> Explanation:
         )
         return replace(explanation, terms=(Term(r"-\infty", work.value),))
     words = f"The mask lets query {row} see key {column}: its score stays as it is."
+    if work.value == -math.inf:
+        words = f"The bias has hidden key {column} from query {row} already: its score stays −∞."
     symbol, score = work.symbol(before, row, column), work.number_at(before, row, column)
     return work.copied(symbol, score, words, "stays as it is, the key is visible", came_from)
 
@@ -338,16 +345,26 @@ def _shared_out(work: Working) -> Explanation:
     masked = work.row_of("masked_scores", row).double().tolist()
     scores = Row(masked, column, work.at(row, column), work.at(row, "j"))
     came_from = (work.cell_of("masked_scores", row, column),)
+    hides = _hider(work)
     if not scores.visible:
-        words = f"The mask hides every key from query {row}: there is nothing to share out, so all its weights are 0."
-        return work.told(("0",), words, "0: the mask hides every key", came_from)
+        words = (
+            f"The {hides} hides every key from query {row}: there is nothing to share out, so all its weights are 0."
+        )
+        return work.told(("0",), words, f"0: the {hides} hides every key", came_from)
     seen = column in scores.visible
-    hiding = "" if seen else f"The mask hides key {column} from query {row}: its score is −∞, so its weight is 0. "
+    hiding = "" if seen else f"The {hides} hides key {column} from query {row}: its score is −∞, so its weight is 0. "
     if work.layer.temperature == 0 and not formula.cap:
         return _coldest(work, scores, hiding, came_from)
     arithmetic = SHARES[formula.share].arithmetic(scores)
     made = work.made(replace(arithmetic, words=hiding + arithmetic.words.format(row=row)), came_from)
-    return made if seen else replace(made, short="0: hidden by the mask", sign="=")
+    return made if seen else replace(made, short=f"0: hidden by the {hides}", sign="=")
+
+
+def _hider(work: Working) -> str:
+    """What hides a key: the mask, or a bias of −∞."""
+    layer, cell = work.layer, work.cell
+    hidden = layer.has("mask") and not bool(layer["mask"][cell.row, cell.column])
+    return "mask" if hidden or not layer.has("bias") else "bias"
 
 
 def _coldest(work: Working, row: Row, hiding: str, came_from: tuple[Cell, ...]) -> Explanation:
@@ -355,9 +372,8 @@ def _coldest(work: Working, row: Row, hiding: str, came_from: tuple[Cell, ...]) 
     formula, highest = _formula(work), max(row.scores)
     if formula.share not in ("softmax", "sparsemax") or formula.bias:
         words = f"{hiding}Temperature 0 is the limit of ever smaller ones: scores above, at and below the largest, or 0, are told apart and nothing else."
-        return work.told(
-            (number(work.value).tex,), words, f"{shown(work.value)}: the limit of temperature 0", came_from
-        )
+        tex, short = number(work.value).tex, f"{shown(work.value)}: the limit of temperature 0"
+        return work.told((tex,), words, short, came_from, (Term(tex, work.value),))
     winners = [j for j in row.visible if row.scores[j] == highest]
     won, shared = float(row.column in winners), float(len(winners))
 

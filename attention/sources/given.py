@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attention.sources.matrices import SYMBOLS
+from attention.sources.cutting import SYMBOLS
 from attention.sources.reading.matrix import Matrix
 
 if TYPE_CHECKING:

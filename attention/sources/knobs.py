@@ -5,7 +5,7 @@ from __future__ import annotations
 from attention.formula import config
 from attention.formula.knobs import Knob
 from attention.formula.ranges import Choice, Switch, Text, Whole
-from attention.sources.matrices import SYMBOLS
+from attention.sources.cutting import SYMBOLS
 from attention.sources.notebooks import NOTEBOOKS, Notebook
 
 SOURCES = ("typed text", "notebook", "matrices")

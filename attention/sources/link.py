@@ -12,7 +12,8 @@ from attention.formula.config import AttentionConfig, divisors
 from attention.formula.knobs import Knob
 from attention.formula.ranges import Choice, Range
 from attention.sources import Source, knobs
-from attention.sources.matrices import SYMBOLS, Matrices
+from attention.sources.cutting import SYMBOLS
+from attention.sources.matrices import Matrices
 from attention.sources.notebooks import Notebook
 from attention.sources.reading.matrix import Matrix
 from attention.sources.reading.text import parse

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import zlib
 from collections.abc import Iterable, Sequence
 
@@ -28,7 +29,9 @@ def texts(name: str, values: Sequence[str]) -> list[str]:
 
 
 def number(value: float) -> str:
-    """The number as Python writes it, to its last digit; a whole number without its point."""
+    """The number as Python writes it, to its last digit; a whole number without its point. −∞ needs `math`."""
+    if value == -math.inf:
+        return "-math.inf"
     written = repr(float(value))
     whole = written.endswith(".0") and written != "-0.0"  # the whole number -0 has no sign
     return written.removesuffix(".0") if whole else written

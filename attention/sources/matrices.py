@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -12,73 +13,68 @@ from attention.formula.formula import Formula
 from attention.formula.layer import Layer
 from attention.formula.mask import Mask
 from attention.formula.trace import Trace
-from attention.sources.reading.matrix import Matrix, checked
+from attention.sources import cutting
+from attention.sources.cutting import SYMBOLS, Given, Shape
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from attention.sources import Snippet
 
-SYMBOLS = {
-    "x": "X",
-    "w_q": "W_Q",
-    "w_k": "W_K",
-    "w_v": "W_V",
-    "w_o": "W_O",
-    "query": "Q",
-    "key": "K",
-    "value": "V",
-}
-"""The fields of `Matrices` that hold a matrix, and their letters in the formula."""
-
-_PROJECTED, _DIRECT = ("x", "w_q", "w_k", "w_v"), ("query", "key", "value")
-_EQUAL = (
-    ("x", "columns", "w_q", "rows"),
-    ("x", "columns", "w_k", "rows"),
-    ("x", "columns", "w_v", "rows"),
-    ("w_q", "columns", "w_k", "columns"),
-    ("query", "columns", "key", "columns"),
-    ("key", "rows", "value", "rows"),
-    ("w_v", "columns", "w_o", "rows"),
-    ("value", "columns", "w_o", "rows"),
-    ("x", "columns", "w_o", "columns"),  # d_model: the output is added to the input
-)
+_PROJECTED, _DIRECT, _SCORED = ("x", "w_q", "w_k", "w_v"), ("query", "key", "value"), ("scores", "value")
+_BESIDE = {"b_q": "w_q", "b_k": "w_k", "b_v": "w_v", "b_o": "w_o", "memory": "x"}  # what makes sense with another only
 _LARGEST = 3.4e38  # pictures are drawn in single precision
 
 
 @dataclass(frozen=True)
 class Matrices:
-    """One head of attention with the person's own numbers.
+    """Attention with the person's own numbers.
 
-    Either X, W_Q, W_K and W_V, or Q, K and V; each with W_O or without. An empty matrix is one that
-    is not given.
+    X, W_Q, W_K and W_V; or X alone, which is Q, K and V itself; or Q, K and V; or scores and V. Each with W_O or without. An
+    empty matrix is one that is not given. Several heads are cut from the columns of each matrix, and from the rows of W_O, as
+    `nn.MultiheadAttention` does; or a matrix is a stack [head …], of which keys and values may have fewer.
 
     Attributes:
         x: the input [query_pos d_model].
         w_q: its projection to queries [d_model d_k]; so `w_k`, and `w_v` [d_model d_v].
-        w_o: the output projection [d_v d_model]; without it the trace has no `output`.
+        w_o: the output projection [d_v d_model], or of any other width; without it the trace has no `output`.
         query: the queries themselves [query_pos d_k].
         key: the keys themselves [key_pos d_k], and `value` [key_pos d_v]: as many or more or fewer
             than queries.
         tokens: a label for each query; by default x0, x1, …
         key_tokens: a label for each key; by default those of the queries, or k0, k1, … where there
             are not as many keys as queries.
-        config: the knobs, of which `mask`, `window`, `temperature` and `scaled` are used, no other.
+        config: the knobs after the scores, but dropout; no other is used.
         max_bytes: of all steps together; more is refused before it is worked out.
+        n_heads: into how many heads the columns are cut; a stack says it by itself.
+        b_q: a row that is added to every query; so `b_k`, `b_v`, and `b_o` to every output.
+        memory: X₂ [key_pos d_model], which keys and values are made of instead of X.
+        scores: the scores themselves [query_pos key_pos], with `value` and without queries and keys.
+        bias: what is added to the scores before the mask, for all heads or as a stack; −∞ hides a key, as a float mask does.
+        divisor: of the scores, instead of √d_k.
+        valid: how many first keys are real; what comes after them is padding.
     """
 
-    x: Matrix = ()
-    w_q: Matrix = ()
-    w_k: Matrix = ()
-    w_v: Matrix = ()
-    w_o: Matrix = ()
-    query: Matrix = ()
-    key: Matrix = ()
-    value: Matrix = ()
+    x: Given = ()
+    w_q: Given = ()
+    w_k: Given = ()
+    w_v: Given = ()
+    w_o: Given = ()
+    query: Given = ()
+    key: Given = ()
+    value: Given = ()
     tokens: tuple[str, ...] = ()
     key_tokens: tuple[str, ...] = ()
     config: AttentionConfig = field(default_factory=AttentionConfig)
     max_bytes: int = 2**33
+    n_heads: int = 1
+    b_q: Given = ()
+    b_k: Given = ()
+    b_v: Given = ()
+    b_o: Given = ()
+    memory: Given = ()
+    scores: Given = ()
+    bias: Given = ()
+    divisor: float | None = None
+    valid: int | None = None
 
     @property
     def base(self) -> Matrices:
@@ -104,21 +100,30 @@ class Matrices:
             ConfigError: the steps would take more than `max_bytes`.
         """
         # Imported at first use: torch takes more than a second, and a page opens before that.
-        from attention.formula.attend import project
+        from attention.formula.functions import project
 
-        given = self._tensors()
-        n_queries, n_keys = (
-            (len(given["x"]),) * 2 if "x" in given else (given[name].shape[1] for name in ("query", "key"))
-        )
+        given = self._given()
+        _check_complete(set(given))
+        self._check_numbers()
+        recorded = cutting.tensors(given, self.n_heads)
+        n_queries, n_keys = cutting.sizes(recorded)
+        if self.valid is not None and not (isinstance(self.valid, int) and 1 <= self.valid <= n_keys):
+            raise ShapeError(
+                f"valid is how many first keys are real, 1 to {n_keys}; got {self.valid}: choose one of these."
+            )
         _ = self.needs
-        recorded = {"input" if name == "x" else name: tensor for name, tensor in given.items()}
-        if "x" in given:
-            made = zip(_DIRECT, ("w_q", "w_k", "w_v"), strict=True)
-            recorded |= {name: project(given["x"], given[weight]) for name, weight in made}
+        if "x" in recorded:
+            keys = recorded.get("memory", recorded["x"])
+            for name, rows in (("query", recorded["x"]), ("key", keys), ("value", keys)):
+                w, b = (recorded.get(f"{kind}_{name[0]}") for kind in "wb")
+                recorded[name] = rows[None] if w is None else project(rows, w, b)
+            recorded["input"] = recorded.pop("x")
         tokens = self._labels(self.tokens, "tokens", "queries", "x", n_queries)
-        same = n_keys == n_queries and not self.key_tokens
+        same = n_keys == n_queries and not self.key_tokens and not self.memory
         key_tokens = tokens if same else self._labels(self.key_tokens, "key_tokens", "keys", "k", n_keys)
-        layer = Layer(tokens=tokens, key_tokens=key_tokens, recorded=recorded, formula=Formula(mask=Mask()))
+        real = None if self.valid is None else tuple(at < self.valid for at in range(n_keys))
+        formula = Formula(mask=Mask(real=real), bias="given" if self.bias else "", own_divisor=self.divisor)
+        layer = Layer(tokens=tokens, key_tokens=key_tokens, recorded=recorded, formula=formula)
         trace = Trace(tokens, (layer,), key_tokens).turned(self.config)
         _check_drawable(trace.layers[0])
         return trace
@@ -127,32 +132,36 @@ class Matrices:
         """How the Python begins that makes the trace again: with the matrices themselves."""
         from attention.sources import snippets
 
-        return snippets.matrices({name: getattr(self, name) for name in SYMBOLS if getattr(self, name)})
+        return snippets.matrices(trace.layers[0], tuple(self._given()))
+
+    def _given(self) -> dict[str, Given]:
+        return {name: getattr(self, name) for name in SYMBOLS if getattr(self, name)}
 
     def _cost(self) -> Cost:
-        d_k, d_v = _width(self.w_q or self.query), _width(self.w_v or self.value)
-        queries, keys = (len(self.x or given) for given in (self.query, self.key))
-        sizes, d_model = HeadSizes(1, d_k, d_v), _width(self.x or self.w_o)
-        maps = 3 + (self.config.mask != "none") + (self.config.cap is not None)
-        return Cost(sizes, 1, d_model, queries, keys, 1, maps=maps, itemsize=8)
+        shapes = {name: Shape.of(given) for name, given in self._given().items()}
+        heads = cutting.heads(shapes, self.n_heads)
 
-    def _tensors(self) -> dict[str, Tensor]:
-        """The given matrices as [head row column], X as [query_pos d_model], once they fit together."""
-        import torch
+        def first(*names: str) -> Shape:
+            return next((shapes[name] for name in names if name in shapes), Shape(0, 0, 0))
 
-        rows = {name: checked(getattr(self, name), symbol) for name, symbol in SYMBOLS.items() if getattr(self, name)}
-        _check_complete(set(rows))
-        shapes = {name: {"rows": len(matrix), "columns": len(matrix[0])} for name, matrix in rows.items()}
-        for left, left_axis, right, right_axis in _EQUAL:
-            if {left, right} <= shapes.keys() and shapes[left][left_axis] != shapes[right][right_axis]:
-                sides = (
-                    f"{SYMBOLS[name]} is {shapes[name]['rows']} × {shapes[name]['columns']}" for name in (left, right)
-                )
-                raise ShapeError(
-                    f"{' but '.join(sides)}: {SYMBOLS[left]}'s {left_axis} must be as many as {SYMBOLS[right]}'s {right_axis}."
-                )
-        tensors = {name: torch.tensor(matrix, dtype=torch.float64) for name, matrix in rows.items()}
-        return {name: tensor if name == "x" else tensor[None] for name, tensor in tensors.items()}
+        def width(*names: str) -> int:
+            shape = first(*names)
+            return shape.columns if shape.stack else shape.columns // heads
+
+        sizes = HeadSizes(heads, width("w_q", "query", "x"), width("w_v", "value", "x"))
+        queries, keys = first("x", "query", "scores").rows, first("memory", "x", "key", "value").rows
+        maps = 3 + (self.config.mask != "none") + (self.config.cap is not None) + 2 * bool(self.bias)
+        d_model = max(first("x").columns, first("w_o").columns)
+        memory = int(bool(self.memory))
+        return Cost(sizes, heads, d_model, queries, keys, heads, memory=memory, maps=maps, itemsize=8)
+
+    def _check_numbers(self) -> None:
+        if not isinstance(self.n_heads, int) or self.n_heads < 1:
+            raise MatrixError(
+                f"n_heads is a whole number from 1; got {self.n_heads}: choose one, 1 does not cut the matrices."
+            )
+        if self.divisor is not None and not (math.isfinite(self.divisor) and self.divisor > 0):
+            raise MatrixError(f"divisor is a number above 0; got {self.divisor}: choose one, or None for √d_k.")
 
     @staticmethod
     def _labels(labels: tuple[str, ...], field_name: str, rows: str, letter: str, size: int) -> tuple[str, ...]:
@@ -163,12 +172,12 @@ class Matrices:
         return labels or tuple(f"{letter}{i}" for i in range(size))
 
 
-def _width(matrix: Matrix) -> int:
-    return len(matrix[0]) if matrix else 0
-
-
 def _check_complete(given: set[str]) -> None:
-    projected, direct = ([name for name in names if name in given] for names in (_PROJECTED, _DIRECT))
+    projected, direct, scored = ([name for name in names if name in given] for names in (_PROJECTED, _DIRECT, _SCORED))
+    others = [*projected, *(name for name in direct if name != "value")]
+    if "scores" in given and (others or "value" not in given):
+        what = f"leave out {_listed(others)}" if others else "give V too"
+        raise MatrixError(f"Attention from given scores needs S and V; got {_listed([*others, *scored])}: {what}.")
     if projected and direct:
         raise MatrixError(
             f"Attention starts from X, W_Q, W_K and W_V, or from Q, K and V; got {_listed([*projected, *direct])}: leave out {_listed(direct)}, or {_listed(projected)}."
@@ -177,12 +186,17 @@ def _check_complete(given: set[str]) -> None:
         raise MatrixError(
             f"Attention needs X, W_Q, W_K and W_V, or Q, K and V; got {_listed(sorted(given)) or 'none of them'}: give one set or the other."
         )
-    needed = _PROJECTED if projected else _DIRECT
+    needed = _SCORED if "scores" in given else ("x",) if projected == ["x"] else _PROJECTED if projected else _DIRECT
     missing = [name for name in needed if name not in given]
     if missing:
         raise MatrixError(
             f"Attention needs {_listed(needed)}; got only {_listed(projected or direct)}: give {_listed(missing)} too."
         )
+    for name, other in _BESIDE.items():
+        if name in given and other not in given:
+            raise MatrixError(
+                f"{SYMBOLS[name]} belongs to {SYMBOLS[other]}; got {SYMBOLS[name]} alone: give {SYMBOLS[other]} too, or leave out {SYMBOLS[name]}."
+            )
 
 
 def _check_drawable(layer: Layer) -> None:
@@ -191,7 +205,10 @@ def _check_drawable(layer: Layer) -> None:
     for symbol, tensor in [*given, *steps]:
         if tensor is None:
             continue
-        largest = float(tensor.abs().max())
+        sizes = tensor.abs()
+        if layer.has("bias") and symbol in ("bias", "B"):
+            sizes = sizes[tensor != -math.inf]  # these too
+        largest = float(sizes.max()) if sizes.numel() else 0.0
         if not largest <= _LARGEST:  # NaN too: the product of infinities
             raise MatrixError(
                 f"{symbol} needs numbers of at most {_LARGEST:g} in size, to be drawn; got {largest:.3g}: use smaller numbers, or a higher temperature."

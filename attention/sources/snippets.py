@@ -8,11 +8,14 @@ from attention.formula.biases import BUCKETS
 from attention.formula.config import AttentionConfig
 from attention.formula.positions import POSITIONS
 from attention.formula.scores import SCORES
+from attention.formula.steps import declared
 from attention.sources import Snippet, literals
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attention.formula.layer import Layer
     from attention.formula.trace import Trace
-    from attention.sources.reading.matrix import Matrix
 
 MOST_NUMBERS = 2000
 """More numbers than this are not written into the code; it reads them from the exported file."""
@@ -35,9 +38,6 @@ _DRAWN = {
     "linear": "(torch.rand(shape, generator=generator(name)) * 2 - 1) / math.sqrt(shape[0])",
     "uniform": "torch.rand(shape, generator=generator(name))",
 }
-_SHAPES = {"query": "[head query_pos d_k]", "key": "[head key_pos d_k]", "value": "[head key_pos d_v]"}
-_SHAPES |= {"x": "[query_pos d_model]", "w_q": "[head d_model d_k]", "w_k": "[head d_model d_k]"}
-_SHAPES |= {"w_v": "[head d_model d_v]", "w_o": "[head d_v d_model]"}
 
 
 def typed_text(config: AttentionConfig, trace: Trace) -> Snippet:
@@ -60,17 +60,37 @@ def typed_text(config: AttentionConfig, trace: Trace) -> Snippet:
     return Snippet("a typed text, with random weights", tuple(lines))
 
 
-def matrices(given: dict[str, Matrix]) -> Snippet:
+def matrices(layer: Layer, given: tuple[str, ...]) -> Snippet:
     """The beginning for someone's own matrices: the numbers themselves, or where they lie if they are many."""
-    if sum(len(rows) * len(rows[0]) for rows in given.values()) > MOST_NUMBERS:
-        lines = ['given = np.load("attention.npz")  # the numbers of all steps, exported beside this code']
-        names = {name: "input" if name == "x" else name for name in given}
-        lines += [f'{name} = torch.from_numpy(given["L0.{step}"])  # {_SHAPES[name]}' for name, step in names.items()]
-    else:
-        lines = []
-        for name, rows in given.items():
-            lines += literals.matrix(name, rows, f"{'' if name == 'x' else '[None]'}  # {_SHAPES[name]}")
+    steps = {name: "input" if name == "x" else name for name in given}
+    many = sum(layer[step].numel() for step in steps.values()) > MOST_NUMBERS
+    lines = ['given = np.load("attention.npz")  # the numbers of all steps, exported beside this code'] * many
+    for name, step in steps.items():
+        called, said = "x2" if name == "memory" else name, f"  # [{' '.join(declared(step).axes)}]"
+        if many:
+            lines += [f'{called} = torch.from_numpy(given["L0.{step}"]){said}']
+        else:
+            rows, cut = _beside(name, layer[step])
+            lines += literals.matrix(called, rows.tolist(), cut + said)
+    if given[0] == "x" and "w_q" not in given:
+        lines += ["query = x[None]  # [head query_pos d_k]: no projections"] if "memory" in given else []
+        lines += [f"{'' if 'memory' in given else 'query = '}key = value = {'x2' if 'memory' in given else 'x'}[None]"]
     return Snippet("someone's own matrices", tuple(lines))
+
+
+def _beside(name: str, tensor: Tensor) -> tuple[Tensor, str]:
+    """The heads of a tensor as one matrix, and what cuts it into heads again."""
+    if name == "b_o":
+        return tensor[None], "[0]"
+    if tensor.ndim == 2:
+        return tensor, ""
+    if len(tensor) == 1:
+        return tensor[0], "[None]"
+    if name == "bias" and bool((tensor == tensor[:1]).all()):
+        return tensor[0], f".expand({len(tensor)}, -1, -1)"
+    if name == "w_o":
+        return tensor.flatten(0, 1), f".unflatten(0, ({len(tensor)}, -1))"
+    return tensor.transpose(0, 1).flatten(1), f".unflatten(1, ({len(tensor)}, -1)).transpose(0, 1)"
 
 
 def sinusoidal(count: str, made: str = "position =") -> tuple[str, ...]:

@@ -13,8 +13,8 @@ MAX_SIDE = 1024  # so that no product of two matrices is larger than 1024 × 102
 MAX_NUMBERS = 512 * 1024
 
 
-def checked(rows: Sequence[Sequence[float]], name: str) -> Matrix:
-    """The rows as tuples, if they are a matrix of finite numbers.
+def checked(rows: Sequence[Sequence[float]], name: str, hides: bool = False) -> Matrix:
+    """The rows as tuples, if they are a matrix of finite numbers; of one that `hides` keys, −∞ is a number too.
 
     Raises:
         MatrixError: no numbers, too many, rows of unequal length, NaN or an infinity.
@@ -28,9 +28,12 @@ def checked(rows: Sequence[Sequence[float]], name: str) -> Matrix:
                 f"row 0 has {width}: add the missing numbers, or delete the extra ones."
             )
         for j, value in enumerate(row):
-            if not math.isfinite(value):
+            if not math.isfinite(value) and not (hides and value == -math.inf):
+                expected, advice = (
+                    ("a finite number or -inf", "") if hides else ("a finite number", "; to hide a key, choose a mask")
+                )
                 raise MatrixError(
-                    f"{name} has {value} in row {i}, column {j}, where a finite number is expected: put a number there; to hide a key, choose a mask."
+                    f"{name} has {value} in row {i}, column {j}, where {expected} is expected: put a number there{advice}."
                 )
     return tuple(map(tuple, rows))
 

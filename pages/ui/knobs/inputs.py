@@ -11,8 +11,8 @@ from attention import AttentionConfig, Cell, Layer, Trace
 from attention.formula import config
 from attention.formula.knobs import Knob
 from attention.formula.ranges import Choice, Real, Whole, in_url
+from attention.sources.cutting import SYMBOLS
 from attention.sources.link import Divisors
-from attention.sources.matrices import SYMBOLS
 from pages.ui.knobs.session import session
 from pages.ui.knobs.table import COLORS, DEFAULTS, HEAD, HELD, KEY, KNOBS, LAYER, LIMITS, QUERY, STEP, VIEW, offered
 from pages.ui.knobs.texts import too_long, whole_text

@@ -10,9 +10,9 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from attention import AttentionError
+from attention.sources.cutting import SYMBOLS
 from attention.sources.given import fitted, said
 from attention.sources.knobs import LONGEST_MATRIX
-from attention.sources.matrices import SYMBOLS
 from attention.sources.reading.files import ENDINGS
 from attention.sources.reading.matrix import Matrix
 from attention.sources.reading.reading import rounding

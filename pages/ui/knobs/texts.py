@@ -6,8 +6,8 @@ import streamlit as st
 
 from attention import AttentionError
 from attention.sources import link
+from attention.sources.cutting import SYMBOLS
 from attention.sources.knobs import LONGEST_MATRIX, UPLOADED
-from attention.sources.matrices import SYMBOLS
 from attention.sources.reading.files import file_text
 from attention.sources.reading.matrix import Matrix
 from attention.sources.reading.reading import Reading

@@ -10,7 +10,7 @@ import streamlit as st
 from attention import Cell, Matrices, Source
 from attention.export import arrays, program
 from attention.numbers import tables
-from attention.sources.matrices import SYMBOLS
+from attention.sources.cutting import SYMBOLS
 from pages.ui.knobs import controls, inputs
 from pages.ui.knobs.texts import too_long
 from pages.ui.server.downloads import in_pieces

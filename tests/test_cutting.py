@@ -1,0 +1,265 @@
+"""Several heads, biases, X₂, given scores, a float mask, any divisor and valid lengths: against what others compute from the same numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from test_code import check
+from torch import Tensor, nn
+
+from attention import AttentionConfig, AttentionError, Matrices, explain
+from attention.formula.shares import SHARES
+
+INF = math.inf
+
+
+def rand(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def rows(tensor: Tensor) -> Any:
+    """A tensor as nested tuples."""
+    return float(tensor.detach()) if tensor.ndim == 0 else tuple(rows(one) for one in tensor.detach())
+
+
+X, X2 = rand(5, 6), rand(7, 6, seed=1)
+W = {name: rows(rand(6, 8, seed=at)) for at, name in enumerate(("w_q", "w_k", "w_v"), 2)}
+QKV = {"query": rows(rand(5, 8)), "key": rows(rand(7, 8, seed=1)), "value": rows(rand(7, 4, seed=2))}
+STACKS = {
+    name: rows(rand(2, *shape, seed=at))
+    for at, (name, shape) in enumerate({"query": (5, 4), "key": (7, 4), "value": (7, 3)}.items())
+}
+BIAS = rand(5, 7, seed=9).masked_fill(rand(5, 7, seed=10) > 1, -INF)
+BIAS[3] = -INF
+
+GIVEN: dict[str, Matrices] = {
+    "heads": Matrices(rows(X), **W, n_heads=2, w_o=rows(rand(8, 3))),
+    "everything": Matrices(
+        rows(X),
+        **W,
+        memory=rows(X2),
+        w_o=rows(rand(8, 6)),
+        n_heads=4,
+        b_q=rows(rand(8)),
+        b_k=rows(rand(1, 8)),
+        b_v=rows(rand(4, 2)),
+        b_o=rows(rand(6)),
+        bias=rows(BIAS),
+        divisor=3.0,
+        valid=5,
+        config=AttentionConfig(mask="causal", temperature=2.0),
+    ),
+    "stacks": Matrices(**STACKS, bias=rows(rand(2, 5, 7)), w_o=rows(rand(2, 3, 5))),
+    "shared keys": Matrices(query=rows(rand(4, 5, 3)), key=rows(rand(2, 7, 3)), value=rows(rand(2, 7, 3))),
+    "scores": Matrices(scores=rows(rand(5, 7)), value=QKV["value"], config=AttentionConfig(temperature=0.5)),
+    "scores of heads": Matrices(scores=rows(rand(2, 5, 7)), value=QKV["value"], n_heads=2, divisor=2.0),
+    "scores side by side": Matrices(scores=rows(rand(5, 14)), value=QKV["value"], bias=rows(rand(5, 14)), n_heads=2),
+    "X alone": Matrices(rows(X), w_o=rows(rand(6, 2))),
+    "X alone and X₂": Matrices(rows(X), memory=rows(X2), valid=3),
+    "a float mask": Matrices(**QKV, bias=rows(BIAS)),
+    "a float mask at temperature 0": Matrices(
+        **QKV, bias=rows(BIAS[:3].repeat(2, 1)[:5]), config=AttentionConfig(temperature=0)
+    ),
+    "unscaled": Matrices(**QKV, divisor=9.0, config=AttentionConfig(scaled=False)),
+}
+
+
+# -- the same numbers as others -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_heads", [1, 2, 4])
+@pytest.mark.parametrize("crossed", [False, True])
+def test_the_heads_of_a_multi_head_attention(n_heads: int, crossed: bool) -> None:
+    torch.manual_seed(0)
+    theirs = nn.MultiheadAttention(8, n_heads, batch_first=True, dtype=torch.float64)
+    nn.init.normal_(theirs.in_proj_bias)
+    nn.init.normal_(theirs.out_proj.bias)
+    x, other = rand(5, 8), rand(3, 8, seed=1) if crossed else rand(5, 8)
+    with torch.no_grad():
+        output, weights = theirs(x[None], other[None], other[None], average_attn_weights=False)
+        w, b = theirs.in_proj_weight.T.chunk(3, dim=1), theirs.in_proj_bias.chunk(3)
+    source = Matrices(
+        rows(x),
+        *map(rows, w),
+        rows(theirs.out_proj.weight.T),
+        memory=rows(other) if crossed else (),
+        n_heads=n_heads,
+        **{name: rows(one) for name, one in zip(("b_q", "b_k", "b_v"), b, strict=True)},
+        b_o=rows(theirs.out_proj.bias),
+    )
+    layer = source.trace().layers[0]
+    assert layer.n_heads == n_heads
+    torch.testing.assert_close(layer["weights"], weights[0], rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(layer["output"], output[0], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [None, 0.25])
+def test_a_float_mask_and_a_scale_are_those_of_torch(scale: float | None) -> None:
+    query, key, value, bias = rand(2, 5, 4), rand(2, 7, 4, seed=1), rand(2, 7, 3, seed=2), rand(2, 5, 7, seed=3)
+    bias[:, :, 4:] = -INF
+    divisor = None if scale is None else 1 / scale
+    layer = (
+        Matrices(query=rows(query), key=rows(key), value=rows(value), bias=rows(bias), divisor=divisor)
+        .trace()
+        .layers[0]
+    )
+    theirs = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scale)
+    torch.testing.assert_close(layer["head_output"], theirs, rtol=1e-12, atol=1e-12)
+
+
+def test_valid_lengths_are_the_masked_softmax_of_dive_into_deep_learning() -> None:
+    scores = rand(4, 6)
+    padded = scores.masked_fill(torch.arange(6) >= 2, -1e6)
+    layer = Matrices(scores=rows(scores), value=rows(rand(6, 3)), valid=2).trace().layers[0]
+    torch.testing.assert_close(layer["weights"][0], torch.softmax(padded, dim=-1))
+    assert "padding" in str(layer.formula) or not layer["mask"][:, 2:].any()
+
+
+def test_dive_into_deep_learning_prints_means_of_the_valid_values() -> None:
+    """Chapter 11.3: equal keys, values 0 … 39 in ten rows, valid_lens 2 and 6."""
+    value = torch.arange(40, dtype=torch.float64).reshape(10, 4)
+    for valid, printed in ((2, [2.0, 3.0, 4.0, 5.0]), (6, [10.0, 11.0, 12.0, 13.0])):
+        layer = (
+            Matrices(query=rows(rand(1, 2)), key=rows(torch.ones(10, 2)), value=rows(value), valid=valid)
+            .trace()
+            .layers[0]
+        )
+        assert layer.matrix("head_output")[0].tolist() == pytest.approx(printed)
+
+
+def test_stacks_are_the_einsums_of_keras() -> None:
+    """Keras keeps [d_model head d_k] and adds [head d_k]; a stack has the heads in front."""
+    w = {name: rand(6, 2, 3, seed=at) for at, name in enumerate(("w_q", "w_k", "w_v"))}
+    b = {name: rand(2, 3, seed=at) for at, name in enumerate(("b_q", "b_k", "b_v"), 5)}
+    w_o = rand(2, 3, 6, seed=8)
+    query, key, value = (torch.einsum("td,dhk->htk", X, one) + b[f"b_{name[-1]}"][:, None] for name, one in w.items())
+    weights = torch.softmax(torch.einsum("hqk,hpk->hqp", query, key) / math.sqrt(3), dim=-1)
+    output = torch.einsum("hqp,hpk,hkd->qd", weights, value, w_o)
+    given = {name: rows(one.transpose(0, 1)) for name, one in w.items()} | {name: rows(one) for name, one in b.items()}
+    layer = Matrices(rows(X), **given, w_o=rows(w_o)).trace().layers[0]
+    torch.testing.assert_close(layer["output"], output)
+    flat = {name: rows(one.flatten(1)) for name, one in w.items()} | {
+        name: rows(one.flatten()) for name, one in b.items()
+    }
+    beside = Matrices(rows(X), **flat, w_o=rows(w_o.flatten(0, 1)), n_heads=2).trace().layers[0]
+    assert all(torch.equal(tensor, layer[step.name]) for step, tensor in beside)
+
+
+def test_x_alone_is_q_and_k_and_v() -> None:
+    layer = GIVEN["X alone"].trace().layers[0]
+    assert torch.equal(layer["query"], layer["key"])
+    assert torch.equal(layer["value"][0], X)
+    assert explain(GIVEN["X alone"].trace(), "value").words == "No projection: V is X itself."
+    crossed = GIVEN["X alone and X₂"].trace().layers[0]
+    assert torch.equal(crossed["key"][0], X2)
+
+
+def test_the_divisor_is_used_wherever_scores_are_scaled() -> None:
+    layer = GIVEN["everything"].trace().layers[0]
+    torch.testing.assert_close(layer["scaled_scores"], layer["scores"] / 6)
+    assert GIVEN["unscaled"].trace().layers[0].divisor == 1
+    assert "S / (3 · temperature)" in {layer.formula_of(step) for step in layer.steps}
+
+
+# -- what is always so ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_every_cell_is_explained_by_arithmetic_that_makes_it(name: str) -> None:
+    trace = GIVEN[name].trace()
+    layer = trace.layers[0]
+    for step in layer.steps:
+        for head in range(layer.n_heads if step.per_head else 1):
+            matrix = layer.matrix(step.name, head).numpy()
+            for q, k in np.ndindex(*matrix.shape):
+                told = explain(trace, step.name, head=head, q=q, k=k)
+                assert "recorded" not in told.words, (step.name, told.words)
+                assert told.value == float(matrix[q, k])
+                assert told.result == told.value or told.result == pytest.approx(told.value, rel=1e-9, abs=1e-9), (
+                    step.name,
+                    told,
+                )
+                assert "nan" not in f"{told.lines} {told.short}"
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_the_copied_python_makes_the_same_numbers(name: str) -> None:
+    check(GIVEN[name])
+
+
+@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize("bias", [(), rows(rand(5, 7, seed=11)), rows(BIAS)], ids=["no bias", "bias", "a float mask"])
+def test_the_copied_python_takes_the_limit_of_temperature_zero(share: str, bias: Any) -> None:
+    config = AttentionConfig(temperature=0, share=share, mask="causal")
+    scores = torch.tensor([0.0, 1.0, -1.0], dtype=torch.float64)[torch.arange(35).reshape(5, 7) % 3]  # ties, and zeros
+    check(Matrices(scores=rows(scores), value=QKV["value"], bias=bias, config=config))
+
+
+def test_many_numbers_are_read_from_the_exported_file() -> None:
+    w = rows(rand(30, 40))
+    lines = Matrices(rows(rand(30, 30)), w, w, w, n_heads=4, b_q=rows(rand(40))).snippet
+    source = Matrices(rows(rand(30, 30)), w, w, w, n_heads=4, b_q=rows(rand(40)))
+    assert 'b_q = torch.from_numpy(given["L0.b_q"])  # [head d_k]' in lines(source.trace()).lines
+
+
+def test_a_bias_of_minus_infinity_hides_and_says_so() -> None:
+    trace = GIVEN["a float mask"].trace()
+    q, k = next((q, k) for q, k in np.ndindex(5, 7) if q != 3 and BIAS[q, k] == -INF)
+    assert (
+        explain(trace, "biased_scores", q=q, k=k).words
+        == f"The bias of this pair is −∞: it hides key {k} from query {q}, as a mask would."
+    )
+    assert "The bias has hidden" in explain(trace, "masked_scores", q=q, k=k).words
+    assert explain(trace, "weights", q=q, k=k).short == "0: hidden by the bias"
+    assert explain(trace, "weights", q=3, k=0).short == "0: the bias hides every key"
+
+
+def test_what_a_trace_takes_is_counted_with_its_heads() -> None:
+    x, w = rows(rand(60, 8)), rows(rand(8, 64))
+    one, many = (Matrices(x, w, w, w, n_heads=n) for n in (1, 16))
+    assert many.needs > 8 * one.needs / 2
+    with pytest.raises(AttentionError, match="16 heads of 60 × 60 scores"):
+        Matrices(x, w, w, w, n_heads=16, max_bytes=1000).trace()
+
+
+# -- what is refused ------------------------------------------------------------------------------
+
+REFUSED: dict[str, tuple[Matrices, str]] = {
+    "columns": (Matrices(rows(X), **W, n_heads=3), "W_Q is 6 × 8 and is cut into 3 heads: its columns must be a multiple of 3; change them,"),
+    "W_O's rows": (Matrices(rows(X), **W, n_heads=4, w_o=rows(rand(6, 6))), "W_O is 6 × 6 and is cut into 4 heads: its rows must be"),
+    "W_O": (Matrices(rows(X), **W, n_heads=2, w_o=rows(rand(6, 6))), "W_V is 6 × 8 but W_O is 6 × 6: W_V's columns must be as many as W_O's rows."),
+    "stack and heads": (Matrices(**STACKS, n_heads=4, bias=()), "Q is a stack of 2 but there are 4 heads: give one matrix for each head."),
+    "three for two": (Matrices(query=rows(rand(2, 5, 3)), key=rows(rand(3, 7, 3)), value=rows(rand(3, 7, 3))), "Q is a stack of 2 but there are 3"),
+    "sizes in a stack": (Matrices(query=(((1.0,),), ((1.0, 2.0),)), key=((1.0,),), value=((1.0,),)), "Q needs matrices of one size; that of head 1 is 1 × 2"),
+    "X as a stack": (Matrices(rows(rand(2, 3, 3))), "X alone is one head"),
+    "X alone": (Matrices(rows(X), n_heads=2), "X alone is one head, since no projection makes others of it; got 2 heads: give W_Q, W_K and W_V"),
+    "a bias without W_Q": (Matrices(**QKV, b_q=(1.0,) * 8), "b_Q belongs to W_Q; got b_Q alone: give W_Q too, or leave out b_Q."),
+    "a bias's width": (Matrices(rows(X), **W, b_v=(1.0,) * 3), "b_V is 1 × 3 but W_V is 6 × 8: b_V's columns must be as many as W_V's columns."),
+    "a bias of rows": (Matrices(rows(X), **W, b_v=rows(rand(2, 8))), "b_V is one row, which is added to every other; got 2 × 8: give one row."),
+    "b_O": (Matrices(rows(X), **W, w_o=rows(rand(8, 6)), b_o=(1.0,)), "b_O is 1 × 1 but W_O is 8 × 6"),
+    "X₂ with Q": (Matrices(**QKV, memory=rows(X2)), "X₂ belongs to X; got X₂ alone: give X too, or leave out X₂."),
+    "X₂": (Matrices(rows(X), **W, memory=rows(rand(3, 5))), "X is 5 × 6 but X₂ is 3 × 5: X's columns must be as many as X₂'s columns."),
+    "scores and Q": (Matrices(**QKV, scores=rows(rand(5, 7))), "Attention from given scores needs S and V; got Q, K, S and V: leave out Q and K."),
+    "scores alone": (Matrices(scores=rows(rand(5, 7))), "Attention from given scores needs S and V; got S: give V too."),
+    "scores and V": (Matrices(scores=rows(rand(5, 6)), value=QKV["value"]), "S is 5 × 6 but V is 7 × 4: S's columns must be as many as V's rows."),
+    "bias": (Matrices(**QKV, bias=rows(rand(5, 6))), "bias is added to the scores, which are 1 × 5 × 7; got 5 × 6: give 5 × 7 for all heads, or a stack of 1."),
+    "NaN": (Matrices(**QKV, bias=((math.nan,) * 7,) * 5), "bias has nan in row 0, column 0, where a finite number or -inf is expected: put a number there."),
+    "infinity": (Matrices(**QKV, bias=((INF,) * 7,) * 5), "bias has inf in row 0"),
+    "divisor": (Matrices(**QKV, divisor=0.0), "divisor is a number above 0; got 0.0: choose one, or None for √d_k."),
+    "divisor NaN": (Matrices(**QKV, divisor=math.nan), "divisor is a number above 0; got nan"),
+    "valid": (Matrices(**QKV, valid=8), "valid is how many first keys are real, 1 to 7; got 8: choose one of these."),
+    "no heads": (Matrices(**QKV, n_heads=0), "n_heads is a whole number from 1; got 0"),
+    "too many": (Matrices(query=rows(rand(3, 512, 400)), key=((1.0,) * 400,), value=((1.0,),)), "Q may have at most 512 × 1024 numbers"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("source", "sentence"), REFUSED.values(), ids=REFUSED)
+def test_what_does_not_fit_is_said_in_a_sentence(source: Matrices, sentence: str) -> None:
+    with pytest.raises(AttentionError) as caught:
+        source.trace()
+    assert sentence in str(caught.value)
