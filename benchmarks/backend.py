@@ -46,9 +46,11 @@ class Job:
         self.torchs.load_state_dict(weights)
 
     def trace(self, mask: Tensor | None = None) -> Layer:
-        """Every step, as a typed text has them."""
+        """Every step, as a typed text has them, all of them looked at."""
         query, key, value = (project(self.x, w) for w in (self.w_q, self.w_k, self.w_v))
-        return attend(query, key, value, mask, w_o=self.w_o)
+        layer = attend(query, key, value, mask, w_o=self.w_o)
+        _ = list(layer)
+        return layer
 
     def multihead(self, hidden: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Output and weights of every head; here True in a mask hides."""

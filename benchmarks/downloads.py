@@ -22,7 +22,7 @@ async def shared(stack: AsyncExitStack, server: Server, query: str = "", page: s
     """A session whose Share is open."""
     one = await stack.enter_async_context(Session(server.base, query, page, timeout=120))
     await one.open()
-    await one.turn(share=True)
+    await one.turn(sharing=True)
     return one
 
 

@@ -35,7 +35,7 @@ def test_a_file_waits_for_its_browser_and_an_old_button_works_for_a_while(server
         async with Session(server) as one, Session(server) as other:
             for session in (one, other):
                 await session.open()
-                await session.turn(share=True)
+                await session.turn(sharing=True)
             shown = one.last.widgets[CSV]
             await one.turn(q=1)
             one.last.widgets[CSV] = shown  # the browser has not painted the new one
@@ -56,7 +56,7 @@ def test_a_large_file_is_whole_though_it_goes_in_pieces(server: str) -> None:
     async def try_it() -> None:
         async with Session(server, f"text={text}") as one:
             await one.open()
-            await one.turn(share=True)
+            await one.turn(sharing=True)
             await one.ask_for(CSV)
             asked = urllib.request.Request(one.base + await one.answer(), headers={"Range": "bytes=1-"})
             with await asyncio.to_thread(urllib.request.urlopen, asked) as answer:
