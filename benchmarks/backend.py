@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from attention import Layer
 from attention.formula.attend import attend, project
+from attention.formula.kept import KEPT
 
 D_MODEL, N_HEADS = 768, 12
 MOST_TIMES, MOST_MEMORY = 3.0, 2.0  # issue 5
@@ -78,6 +79,7 @@ def peak(tokens: int, n_heads: int) -> tuple[float, float]:
     """MB of the steps of one trace, and the most that making it took on top of what the process had."""
     job = Job(tokens, n_heads)
     job.trace()  # buffers that BLAS keeps for good
+    KEPT.cache.clear()
     gc.collect()
     before = _status("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the highest so far is forgotten
