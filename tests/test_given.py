@@ -80,9 +80,17 @@ def test_the_others_are_made_to_fit_x_and_keep_their_numbers() -> None:
     assert made["x"] is X
     assert made["w_q"] == ((1, 2), (3, 4), (0, 0))
     assert made["w_k"] == ((9, 0), (0, 0), (0, 0))
-    assert made["w_o"] == ((1, 2, 0), (3, 4, 0))
+    assert made["w_o"] is W
     Matrices(**made).trace()
-    assert said(made).replace("\xa0", " ") == "X 2 × 3 · W_Q 3 × 2 · W_K 3 × 2 · W_V 3 × 2 · W_O 2 × 3"
+    assert said(made).replace("\xa0", " ") == "X 2 × 3 · W_Q 3 × 2 · W_K 3 × 2 · W_V 3 × 2 · W_O 2 × 2"
+
+
+def test_biases_and_x2_are_made_to_fit_too() -> None:
+    given = {"x": X, "w_q": W, "w_k": W, "w_v": W, "memory": W, "b_q": ((1.0,),), "b_v": W, "bias": W}
+    made = fitted(given)
+    assert (made["memory"], made["b_q"]) == (((1, 2, 0), (3, 4, 0)), ((1, 0),))
+    assert (made["b_v"], made["bias"]) == (W, W)
+    assert fitted({"scores": W, "value": X, "w_o": ()}) == {"scores": W, "value": X, "w_o": ()}
 
 
 def test_the_others_are_made_to_fit_q() -> None:

@@ -137,3 +137,35 @@ def test_the_links_of_every_version_ask_for_nothing_that_cannot_be(link: str) ->
     source, notes = source_of(of(link), LIMITS)
     assert not notes
     assert source.trace().layers
+
+
+def test_a_link_says_heads_biases_and_what_is_added_to_the_scores() -> None:
+    link = {
+        "source": "matrices",
+        "x": "1,2;3,4",
+        "w_q": "1,0;0,1",
+        "w_k": "1,0;0,1",
+        "w_v": "1,0;0,1",
+        "w_o": "1,0,0;0,1,0",
+    }
+    link |= {
+        "given_heads": "2",
+        "b_q": "1,2",
+        "b_o": "1,1,1",
+        "memory": "5,6;7,8",
+        "bias": "0,-inf;0,1",
+        "divisor": "3",
+        "valid": "1",
+    }
+    source, notes = read(**link)
+    assert isinstance(source, Matrices)
+    assert (source.n_heads, source.divisor, source.valid, source.b_k, notes) == (2, 3.0, 1, (), ())
+    assert (source.b_q, source.memory, source.bias) == (((1, 2),), ((5, 6), (7, 8)), ((0, float("-inf")), (0, 1)))
+    assert source.trace().layers[0].shape("output") == (2, 3)
+    alone, _ = read(source="matrices", given="X alone", x="1,2")
+    assert alone.trace().layers[0].n_heads == 1
+    scored, _ = read(source="matrices", given="scores and V", w_o=" ")
+    assert isinstance(scored, Matrices)
+    assert scored.scores[0] == (8, 2, 10, 2)
+    with pytest.raises(AttentionError, match="X has -inf in row 0, column 1, where a finite number is expected"):
+        read(source="matrices", given="X alone", x="0,-inf;0,1", bias="0,-inf;0,1")

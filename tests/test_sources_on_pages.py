@@ -52,6 +52,22 @@ def test_the_default_matrices_open_on_every_page(page: str) -> None:
         assert not app.error
 
 
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "link",
+    [
+        {"given": "scores and V", "bias": "0,-inf,0,0;0,0,0,0;0,0,0,0;0,0,0,0"},
+        {"given": "X alone", "w_o": "1,2;3,4;5,6", "memory": "1,0,0;0,1,0", "divisor": "2"},
+        {"given_heads": "3", "b_q": "1,2,3", "b_k": "0,1,0", "w_o": "1;2;3", "b_o": "4", "valid": "2"},
+    ],
+    ids=["scores and V", "X alone", "several heads"],
+)
+def test_what_stands_beside_the_matrices_opens_on_every_page(page: str, link: dict[str, str]) -> None:
+    app = opened(page, source="matrices", **link)
+    assert not app.exception
+    assert not app.error
+
+
 def test_the_default_matrices_are_the_numpy_notebook() -> None:
     app = opened("app.py", source="matrices")
     expected = [0.23608986, 0.00738988, 0.74913039, 0.00738988]
@@ -169,7 +185,7 @@ def test_sizes_that_contradict_each_other_are_made_to_fit_x() -> None:
     assert not drawn(app)
     app.button(key="matrices_fit").click().run()
     assert not app.error
-    assert editor(app) == ("Your matrices: X 2 × 4 · W_Q 4 × 3 · W_K 4 × 3 · W_V 4 × 3 · W_O 3 × 4", False)
+    assert editor(app) == ("Your matrices: X 2 × 4 · W_Q 4 × 3 · W_K 4 × 3 · W_V 4 × 3 · W_O 3 × 2", False)
     assert app.text_area(key="w_q").value == "2,0,2;2,0,0;2,1,2;0,0,0"
     assert app.text_area(key="w_o").value == "1,2,0,0;3,4,0,0;0,0,0,0"
     assert not [button for button in app.button if button.key == "matrices_fit"]

@@ -175,10 +175,7 @@ def _numbers(name: str, given: Any, shape: Shape) -> list[Matrix]:
     if shape.stack * shape.rows * shape.columns > MAX_NUMBERS:
         raise too_large(symbol, str(shape))
     matrices = given if shape.stack else [given if isinstance(given[0], Sequence) else (given,)]
-    found = [
-        checked(one, f"{symbol} of head {i}" if shape.stack else symbol, hides=name == "bias")
-        for i, one in enumerate(matrices)
-    ]
+    found = [checked(one, f"{symbol} of head {i}" if shape.stack else symbol) for i, one in enumerate(matrices)]
     for i, one in enumerate(found):
         if (len(one), len(one[0])) != shape[1:]:
             raise MatrixError(

@@ -56,17 +56,22 @@ def carried(trace: Trace, layer: int, head: int) -> Carried | None:
 def fitted(given: dict[str, Matrix]) -> dict[str, Matrix]:
     """The matrices with their sizes made to fit the first of them, X or Q: a number stays at its place, a new place is 0.
 
-    A matrix that fits already stays as it is, and one that is not given stays so.
+    A matrix that fits already stays as it is, and one that is not given stays so. W_O keeps its width, and what is cut into heads
+    by rows or maps stays as it is.
     """
     rows, columns = ({name: size(matrix) for name, matrix in given.items() if matrix} for size in (len, _width))
     sizes: dict[str, tuple[int, int]] = {}
-    if "x" in given:
+    if {"x", "w_q", "w_v"} <= columns.keys():
         d_model, d_k = columns["x"], columns["w_q"]
         sizes = {"w_q": (d_model, d_k), "w_k": (d_model, d_k), "w_v": (d_model, columns["w_v"])}
-        sizes["w_o"] = (columns["w_v"], d_model)
-    else:
+    elif {"query", "key"} <= columns.keys():
         sizes = {"key": (rows["key"], columns["query"]), "value": (rows["key"], columns["value"])}
-        sizes["w_o"] = (columns["value"], columns.get("w_o", 0))
+    if "w_o" in columns and (d_v := columns.get("w_v", columns.get("value", columns.get("x", 0)))):
+        sizes["w_o"] = (d_v, columns["w_o"])
+    if "memory" in columns and "x" in columns:
+        sizes["memory"] = (rows["memory"], columns["x"])
+    for bias in (bias for bias in ("b_q", "b_k", "b_v", "b_o") if rows.get(bias) == 1):
+        sizes[bias] = (1, sizes.get(f"w_{bias[-1]}", (0, columns[bias]))[1])
     return {
         name: _sized(matrix, *sizes[name]) if matrix and name in sizes else matrix for name, matrix in given.items()
     }

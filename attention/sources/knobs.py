@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from attention.formula import config
 from attention.formula.knobs import Knob
-from attention.formula.ranges import Choice, Switch, Text, Whole
+from attention.formula.ranges import Choice, Real, Switch, Text, Whole
 from attention.sources.cutting import SYMBOLS
 from attention.sources.notebooks import NOTEBOOKS, Notebook
 
 SOURCES = ("typed text", "notebook", "matrices")
-GIVEN = {"X and weights": ("x", "w_q", "w_k", "w_v", "w_o"), "Q, K and V": ("query", "key", "value", "w_o")}
-"""What a person's own matrices may be; the last may be left empty."""
+GIVEN = {
+    "X and weights": ("x", "w_q", "w_k", "w_v", "w_o"),
+    "Q, K and V": ("query", "key", "value", "w_o"),
+    "X alone": ("x", "w_o"),
+    "scores and V": ("scores", "value", "w_o"),
+}
+"""What a person's own matrices may be; W_O may be left empty."""
+MORE = {
+    "X and weights": ("memory", "b_q", "b_k", "b_v", "b_o", "bias"),
+    "Q, K and V": ("b_o", "bias"),
+    "X alone": ("memory", "b_o", "bias"),
+    "scores and V": ("b_o", "bias"),
+}
+"""What may stand beside them; all of it may be left empty."""
 UPLOADED = "uploaded"
 """In a link: which matrices are too long for it, and their sizes, such as x:512x64,w_q:64x64."""
 
@@ -24,6 +36,8 @@ _MATRICES = {
     "query": "2,0,2;2,0,0;4,0,2;2,1,2",
     "key": "2,2,2;0,2,1;2,4,3;0,1,1",
     "value": "1,1,0;0,1,1;1,2,1;0,0,0",
+    "scores": "8,2,10,2;4,0,4,0;12,2,14,2;10,4,14,3",
+    **dict.fromkeys(("memory", "b_q", "b_k", "b_v", "b_o", "bias"), ""),
 }
 LONGEST_MATRIX = 20_000  # characters; more would make a field slow
 
@@ -56,11 +70,38 @@ PAD = Knob(
     _TYPED, fold="More knobs", place=120)
 GIVES = Knob(
     "given", "X and weights", Choice(tuple(GIVEN)), "You have",
-    "The input and its projections, or queries, keys and values as they are.", _GIVEN)
+    "The input and its projections; queries, keys and values as they are; one matrix that is all three; or the scores themselves.",
+    _GIVEN)
+GIVEN_HEADS = Knob(
+    "given_heads", 1, Whole(1, limit="heads"), "Heads",
+    "Your matrices are cut into so many heads by their columns, W_O by its rows, as nn.MultiheadAttention does.",
+    _GIVEN, fold="More knobs", place=10)
+DIVISOR = Knob(
+    "divisor", None, Real(1e-6, 1e6, optional=True), "Divisor", "What the scores are divided by instead of √d_k.",
+    _GIVEN, fold="More knobs", place=20, empty="√d_k")
+VALID = Knob(
+    "valid", None, Whole(1, limit="tokens", optional=True), "Valid keys",
+    "How many first keys are real; what comes after them is padding, which no query sees.",
+    _GIVEN, fold="More knobs", place=30, empty="all")
 LABELS = Knob("labels", "", Text(2000), "Names of the tokens", "Separated by blanks. Empty: x0, x1, …", _GIVEN)
 MATRICES = tuple(
     Knob(name, text, Text(LONGEST_MATRIX, lines=4), f"Paste {SYMBOLS[name]}", _PASTE, _GIVEN) for name, text in _MATRICES.items())
 # fmt: on
 
-KNOBS = (SOURCE, NOTEBOOK, SEQUENCE, TEXT, TEXT2, LOWERCASE, PAD, *config.KNOBS, GIVES, *MATRICES, LABELS)
+KNOBS = (
+    SOURCE,
+    NOTEBOOK,
+    SEQUENCE,
+    TEXT,
+    TEXT2,
+    LOWERCASE,
+    PAD,
+    *config.KNOBS,
+    GIVES,
+    *MATRICES,
+    LABELS,
+    GIVEN_HEADS,
+    DIVISOR,
+    VALID,
+)
 """Every knob that makes a source another one."""

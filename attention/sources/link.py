@@ -61,7 +61,7 @@ class Asked(Protocol):
         ...
 
     def matrices(self, names: Sequence[str]) -> Mapping[str, Any]:
-        """The person's own matrices by name; the last may be empty."""
+        """The person's own matrices by name; one whose default is empty may be left so."""
         ...
 
 
@@ -77,10 +77,15 @@ def source(asked: Asked) -> Source:
         return Notebook(name, asked.sequence(Notebook(name).sequences))
     max_bytes = asked.limits.trace_mb * 2**20
     if chosen == "matrices":
-        names = knobs.GIVEN[asked.knob(knobs.GIVES)]
+        gives = asked.knob(knobs.GIVES)
         labels = asked.knob(knobs.LABELS)
         layer = _config(asked, chosen)
-        return Matrices(**asked.matrices(names), tokens=tuple(labels.split()), config=layer, max_bytes=max_bytes)
+        heads, divisor, valid = (asked.knob(one) for one in (knobs.GIVEN_HEADS, knobs.DIVISOR, knobs.VALID))
+        given = asked.matrices((*knobs.GIVEN[gives], *knobs.MORE[gives]))
+        names = tuple(labels.split())
+        return Matrices(
+            **given, tokens=names, config=layer, max_bytes=max_bytes, n_heads=heads, divisor=divisor, valid=valid
+        )
     text = asked.knob(knobs.TEXT)
     sequence = asked.sequence(TypedText(text).sequences)
     layer = _config(asked, chosen)
@@ -145,11 +150,12 @@ class Link:
         Raises:
             AttentionError: one cannot be read, or the link holds only its size.
         """
-        texts = {one.key: self._texts.get(one.key, one.default) for one in knobs.MATRICES}
+        defaults = {one.key: one.default for one in knobs.MATRICES}
+        texts = {name: self._texts.get(name, defaults[name]) for name in names}
         missing = sizes(self._texts.get(knobs.UPLOADED, ""))
         for name in (name for name in names if name in missing and name not in self._texts):
             raise too_long(name, missing[name])
-        return {name: parse(texts[name], SYMBOLS[name]) for name in names if texts[name].strip() or name != names[-1]}
+        return {name: parse(texts[name], SYMBOLS[name]) for name in names if texts[name].strip() or defaults[name]}
 
 
 def source_of(texts: Mapping[str, str], limits: Limits) -> tuple[Source, tuple[str, ...]]:

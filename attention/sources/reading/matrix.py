@@ -13,13 +13,13 @@ MAX_SIDE = 1024  # so that no product of two matrices is larger than 1024 × 102
 MAX_NUMBERS = 512 * 1024
 
 
-def checked(rows: Sequence[Sequence[float]], name: str, hides: bool = False) -> Matrix:
-    """The rows as tuples, if they are a matrix of finite numbers; of one that `hides` keys, −∞ is a number too.
+def checked(rows: Sequence[Sequence[float]], name: str) -> Matrix:
+    """The rows as tuples, if they are a matrix of finite numbers; where it `hides` keys, −∞ is a number too.
 
     Raises:
         MatrixError: no numbers, too many, rows of unequal length, NaN or an infinity.
     """
-    width = len(rows[0]) if rows else 0
+    width, hidden = len(rows[0]) if rows else 0, hides(name)
     check_size(len(rows), width, name)
     for i, row in enumerate(rows):
         if len(row) != width:
@@ -28,14 +28,19 @@ def checked(rows: Sequence[Sequence[float]], name: str, hides: bool = False) -> 
                 f"row 0 has {width}: add the missing numbers, or delete the extra ones."
             )
         for j, value in enumerate(row):
-            if not math.isfinite(value) and not (hides and value == -math.inf):
+            if not math.isfinite(value) and not (hidden and value == -math.inf):
                 expected, advice = (
-                    ("a finite number or -inf", "") if hides else ("a finite number", "; to hide a key, choose a mask")
+                    ("a finite number or -inf", "") if hidden else ("a finite number", "; to hide a key, choose a mask")
                 )
                 raise MatrixError(
                     f"{name} has {value} in row {i}, column {j}, where {expected} is expected: put a number there{advice}."
                 )
     return tuple(map(tuple, rows))
+
+
+def hides(name: str) -> bool:
+    """Whether the matrix of this name may hide keys with −∞: the one that is added to the scores."""
+    return name.startswith("bias")
 
 
 def check_size(rows: int, columns: int, name: str) -> None:

@@ -20,7 +20,7 @@ from attention.sources.reading.around import peeled
 from attention.sources.reading.brackets import bracketed
 from attention.sources.reading.latex import latex
 from attention.sources.reading.lines import lined
-from attention.sources.reading.matrix import MAX_NUMBERS, Matrix, too_large
+from attention.sources.reading.matrix import MAX_NUMBERS, Matrix, hides, too_large
 from attention.sources.reading.reading import Reading, rounding
 
 MAX_CHARACTERS = 32 * MAX_NUMBERS  # numpy.savetxt writes 25 a number
@@ -56,7 +56,7 @@ def look(text: str, name: str = "matrix") -> Reading:
     """
     if len(text) > MAX_CHARACTERS:
         raise too_large(name, f"a text of {len(text):,} characters")
-    key = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    key = bytes([hides(name)]) + hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
     with _LOCK:
         kept: Reading | None = _READ.get(key)
     if kept is not None:

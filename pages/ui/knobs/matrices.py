@@ -12,7 +12,7 @@ from streamlit.delta_generator import DeltaGenerator
 from attention import AttentionError
 from attention.sources.cutting import SYMBOLS
 from attention.sources.given import fitted, said
-from attention.sources.knobs import LONGEST_MATRIX
+from attention.sources.knobs import LONGEST_MATRIX, MORE
 from attention.sources.reading.files import ENDINGS
 from attention.sources.reading.matrix import Matrix
 from attention.sources.reading.reading import rounding
@@ -23,11 +23,12 @@ from pages.ui.knobs.table import KNOBS
 from pages.ui.knobs.widgets import Knobs
 
 GRID_UP_TO = 64  # rows or columns
+OPTIONAL = {name for names in MORE.values() for name in names}
 EDITOR = "matrices_editor"  # whether the editor is unfolded
 
 
 def matrices(knobs: Knobs, fields: Sequence[str]) -> dict[str, Matrix]:
-    """A tab for each of the `fields`, with a grid, a field to paste into and an upload; what they hold. The last may be empty.
+    """A tab for each of the `fields`, with a grid, a field to paste into and an upload; what they hold. One whose default is empty may be left so.
 
     Raises:
         AttentionError: one of them cannot be read; all the tabs have been drawn by then.
@@ -36,7 +37,7 @@ def matrices(knobs: Knobs, fields: Sequence[str]) -> dict[str, Matrix]:
     problems: dict[str, AttentionError] = {}
     for name in fields:
         try:
-            found[name] = texts.read(name, optional=name == fields[-1])
+            found[name] = texts.read(name, optional=not KNOBS[name].default)
         except AttentionError as error:
             problems[name] = error
     if not knobs.locked:
@@ -52,9 +53,12 @@ def matrices(knobs: Knobs, fields: Sequence[str]) -> dict[str, Matrix]:
                     args=(fits,),
                     help="Makes their sizes fit. A number that has a place keeps it; a new place is 0.",
                 )
-            for tab, name in zip(st.tabs([SYMBOLS[name] for name in fields]), fields, strict=True):
-                with tab:
-                    _one(knobs, name, found.get(name, ()), refused.get(name) or problems.get(name))
+            shown = [name for name in fields if name not in OPTIONAL]
+            _tabs(knobs, shown, found, {**problems, **refused})
+        more = [name for name in fields if name in OPTIONAL]
+        given = any(found.get(name) or name in {**problems, **refused} for name in more)
+        with st.expander(f"More: {', '.join(SYMBOLS[name] for name in more)}", expanded=given):
+            _tabs(knobs, more, found, {**problems, **refused})
         problems = {name: error for name, error in {**problems, **refused}.items() if not found.get(name)}
     sizes = {name: f"{len(found[name])}x{len(found[name][0])}" for name in found if texts.too_long(name)}
     texts.say_sizes({**{name: size for name, size in texts.sizes_in_link().items() if name not in found}, **sizes})
@@ -62,6 +66,12 @@ def matrices(knobs: Knobs, fields: Sequence[str]) -> dict[str, Matrix]:
         if name in problems:
             raise problems[name]
     return found
+
+
+def _tabs(knobs: Knobs, names: list[str], found: dict[str, Matrix], problems: dict[str, AttentionError]) -> None:
+    for tab, name in zip(st.tabs([SYMBOLS[name] for name in names]), names, strict=True):
+        with tab:
+            _one(knobs, name, found.get(name, ()), problems.get(name))
 
 
 def _editor(sizes: str, wrong: bool) -> DeltaGenerator:
