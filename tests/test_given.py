@@ -80,7 +80,7 @@ def test_the_others_are_made_to_fit_x_and_keep_their_numbers() -> None:
     assert made["x"] is X
     assert made["w_q"] == ((1, 2), (3, 4), (0, 0))
     assert made["w_k"] == ((9, 0), (0, 0), (0, 0))
-    assert made["w_o"] is W
+    assert made["w_o"] == W
     Matrices(**made).trace()
     assert said(made).replace("\xa0", " ") == "X 2 × 3 · W_Q 3 × 2 · W_K 3 × 2 · W_V 3 × 2 · W_O 2 × 2"
 

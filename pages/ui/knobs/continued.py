@@ -11,6 +11,7 @@ from streamlit.errors import StreamlitAPIException
 from attention import Notebook
 from attention.formula.ranges import in_url
 from attention.sources.given import carried
+from attention.sources.knobs import DIVISOR, GIVEN_HEADS, MORE, VALID
 from attention.sources.reading.text import write
 from pages.ui.knobs import inputs
 from pages.ui.knobs.matrices import EDITOR
@@ -38,11 +39,13 @@ def _continue(source: Notebook) -> None:
     if found is None:
         say_later("No matrices alone make the scores of this notebook: it cannot be continued.")
         return
-    texts = {name: write(found.matrices.get(name, ())) for name in ("w_o", *found.matrices)}
+    beside = [name for names in MORE.values() for name in names]  # nothing of what stood there before is meant
+    texts = {name: write(found.matrices.get(name, ())) for name in ("w_o", *beside, *found.matrices)}
     for name, text in texts.items():
         keep(name, text)
     given = "X and weights" if "x" in found.matrices else "Q, K and V"
-    knobs = {"source": "matrices", "given": given, "head": 0, **found.knobs}
+    alone = {one.key: one.default for one in (GIVEN_HEADS, DIVISOR, VALID)}
+    knobs = {"source": "matrices", "given": given, "head": 0, **alone, **found.knobs}
     st.session_state.update(knobs)
     st.session_state[EDITOR] = False
     _address({**knobs, **{name: text for name, text in texts.items() if not too_long(name)}})
