@@ -14,6 +14,8 @@ from torch import Tensor, nn
 
 from attention import AttentionConfig, AttentionError, Matrices, explain
 from attention.formula.shares import SHARES
+from attention.formula.steps import declared
+from attention.numbers import glossary
 
 INF = math.inf
 
@@ -157,6 +159,12 @@ def test_x_alone_is_q_and_k_and_v() -> None:
     assert explain(GIVEN["X alone"].trace(), "value").words == "No projection: V is X itself."
     crossed = GIVEN["X alone and X₂"].trace().layers[0]
     assert torch.equal(crossed["key"][0], X2)
+
+
+def test_the_glossary_says_the_width_that_w_o_gives() -> None:
+    layer = GIVEN["heads"].trace().layers[0]
+    assert glossary.shape(declared("w_o"), layer) == "head 2 · d_v 4 · d_model 3"
+    assert glossary.shape(declared("w_q"), layer) == "head 2 · d_model 6 · d_k 4"
 
 
 def test_the_divisor_is_used_wherever_scores_are_scaled() -> None:

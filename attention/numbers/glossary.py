@@ -40,7 +40,9 @@ def notebooks(entry: Step | Parameter) -> Names:
 
 def shape(entry: Step | Parameter, layer: Layer) -> str:
     """The axes of a step or parameter with their sizes in this layer: "head 4 · query_pos 9 · d_k 16"."""
-    return " · ".join(f"{axis} {layer.sizes.get(axis, '?')}" for axis in entry.axes)
+    has = layer.has(entry.name)  # W_O may give rows another width than the input has
+    sizes = layer.shape(entry.name) if has else [layer.sizes.get(axis, "?") for axis in entry.axes]
+    return " · ".join(f"{axis} {size}" for axis, size in zip(entry.axes, sizes, strict=True))
 
 
 def frame(layer: Layer) -> pd.DataFrame:
