@@ -1,0 +1,133 @@
+"""What somebody adds on the first day: another way to share out is one file, and one line in one table."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+ENTMAX = '''
+"""The 1.5-entmax: true zeros like the sparsemax, and smooth like the softmax."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from attention.formula.shares.share import Row, Share
+from attention.printed import Arithmetic, Printed, number
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Entmax15(Share):
+    """max(s / 2 − τ, 0)², with the τ that makes the row sum to 1."""
+
+    name: str = "entmax15"
+    words: str = "Low scores get exactly 0, the others change smoothly. In translation."
+    paper: str = "Peters et al. 2019, Sparse Sequence-to-Sequence Models, algorithm 2"
+    formula: str = "entmax of M over key_pos"
+    equation: str = r"A_{ij} = \\max(M_{ij} / 2 - \\tau_i, 0)^2"
+
+    def weights(self, scores: Tensor) -> Tensor:
+        """Rows sum to 1, with true zeros; a row with no visible key is 0 throughout."""
+        import torch
+
+        halves, low = scores.double() / 2, scores.double().amax(dim=-1, keepdim=True) / 2 - 1
+        high = low + 1
+        for _ in range(60):
+            middle = (low + high) / 2
+            more = (halves - middle).clamp_min(0).square().sum(dim=-1, keepdim=True) > 1
+            low, high = torch.where(more, middle, low), torch.where(more, high, middle)
+        return (halves - low).clamp_min(0).square().nan_to_num(0).to(scores.dtype)
+
+    def python(self, scores: str) -> tuple[str, ...]:
+        """Lines of plain torch."""
+        return (
+            f"halves, low = {scores}.double() / 2, {scores}.double().amax(dim=-1, keepdim=True) / 2 - 1",
+            "high = low + 1",
+            "for _ in range(60):",
+            "    middle = (low + high) / 2",
+            "    more = (halves - middle).clamp_min(0).square().sum(dim=-1, keepdim=True) > 1",
+            "    low, high = torch.where(more, middle, low), torch.where(more, high, middle)",
+            f"weights = (halves - low).clamp_min(0).square().nan_to_num(0).to({scores}.dtype)",
+        )
+
+    def arithmetic(self, row: Row) -> Arithmetic:
+        """The square of what half the score has above the threshold."""
+        import torch
+
+        weight = float(self.weights(torch.tensor(row.scores, dtype=torch.float64))[row.column])
+        root = weight**0.5
+
+        def line(digits: int) -> Printed:
+            one = number(root, digits)
+            return Printed(f"{one.tex}^2", f"{one.text}²", one.value**2)
+
+        return Arithmetic("", [line], [line], "What half of the score has above the threshold, squared.", [weight])
+'''
+ASKED = """
+import json
+from streamlit.testing.v1 import AppTest
+from attention import AttentionConfig, TypedText, explain, find_step
+from attention.export.program import python
+from attention.numbers import glossary
+from attention.pictures.live import live
+from attention.sources.link import source_of
+from pages.ui.knobs.table import LIMITS
+
+source, notes = source_of({"share": "entmax15", "text": "a b c a"}, LIMITS)
+trace = source.trace()
+layer = trace.layers[0]
+variables = {}
+exec(python(source, trace), variables)
+app = AppTest.from_file("app.py", default_timeout=600)
+app.query_params.update({"share": "entmax15", "view": "factors"})
+app.run()
+explained = [explain(trace, "weights", q=q, k=k) for q in range(4) for k in range(4)]
+print(json.dumps({
+    "link": [source.config.share, list(notes)],
+    "sums": bool(((layer.weights.sum(dim=-1) - 1).abs() < 1e-6).all()),
+    "formula": layer.formula_of(find_step("weights")),
+    "explained": [all(abs(one.result - one.value) < 1e-6 for one in explained), "squared" in explained[0].words],
+    "python": float((variables["weights"] - layer.weights).abs().max()),
+    "page": [len(app.exception), [box.value for box in app.selectbox if box.label == "Weights by"]],
+    "said": [caption.value for caption in app.sidebar.caption if "entmax15" in caption.value],
+    "in the page": live(layer, 0) is not None,
+}))
+"""
+
+
+def test_a_new_way_to_share_out_is_one_file_and_one_line(tmp_path: Path) -> None:
+    for room in ("attention", "pages"):
+        shutil.copytree(ROOT / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "app.py", tmp_path)
+    shares = tmp_path / "attention" / "formula" / "shares"
+    (shares / "entmax15.py").write_text(ENTMAX, encoding="utf-8")
+    table = (shares / "__init__.py").read_text(encoding="utf-8")
+    known = "(Softmax(), Softmax1(), Sigmoid(), Sparsemax())"
+    assert table.count(known) == 1
+    table = table.replace(known, known.replace("Sparsemax()", "Sparsemax(), Entmax15()"))
+    imported = "from attention.formula.shares.entmax15 import Entmax15\nfrom attention.formula.shares.share"
+    (shares / "__init__.py").write_text(
+        table.replace("from attention.formula.shares.share", imported, 1), encoding="utf-8"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", ASKED], cwd=tmp_path, capture_output=True, text=True, timeout=600, check=True
+    )
+    answers = json.loads(run.stdout)
+    assert answers.pop("python") < 1e-6
+    assert answers == {
+        "link": ["entmax15", []],
+        "sums": True,
+        "formula": "entmax of M over key_pos",
+        "explained": [True, True],
+        "page": [0, ["entmax15"]],
+        "said": ["**Weights by: entmax15.** Low scores get exactly 0, the others change smoothly. In translation."],
+        "in the page": False,
+    }
