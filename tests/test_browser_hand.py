@@ -250,6 +250,15 @@ def test_a_map_of_python_s_is_cut_anew_by_python_and_a_click_finds_the_cell(open
     np.testing.assert_array_equal(painted(page, 2), expected[top : top + high, left : left + wide])
 
 
+def test_a_knob_that_is_let_go_where_it_was_keeps_nothing_waiting(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?temperature=0.5")
+    slider = page.locator(".hand [name=temperature]").first
+    for _ in range(2):  # Python's answer has nothing new in it
+        acted(page, lambda: slider.dispatch_event("change"))
+    settled(page)
+    assert "temperature=0.5" in page.url
+
+
 def test_2048_tokens_follow_the_hand_as_256_by_256_blocks(open_page: Open, server: str) -> None:
     text = " ".join(f"w{i % 500}" for i in range(2048))
     page = open_page(f"{server}/?{urlencode({'text': text, 'head': '1'})}")

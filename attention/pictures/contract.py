@@ -134,6 +134,7 @@ class Message(TypedDict):
         defaults: what each knob of the address is where the address does not name it.
         rest: whether the rest of the page waits until the maps are painted.
         large: whether it is projected.
+        act: how many turns and clicks there have been: each has an answer that differs from the last.
     """
 
     plotly: str
@@ -146,3 +147,4 @@ class Message(TypedDict):
     defaults: dict[str, str] | None
     rest: bool
     large: bool
+    act: int

@@ -54,13 +54,20 @@ def figures(
     its value, go to `on_turn`; then only the fragment runs that this stands in, and the page as a whole when that
     is painted. `files` gives the figures to save, where they are others than those on the screen.
     """
+    acts = f"{key}_acts"
+
+    def acted() -> None:
+        # An answer that equals the last would not reach the page, which waits for one.
+        st.session_state[acts] = st.session_state.get(acts, 0) + 1
 
     def clicked() -> None:
+        acted()
         cell = st.session_state[key].cell
         if cell and on_click:
             on_click(str(cell["step"]), int(cell["x"]), int(cell["y"]))
 
     def let_go() -> None:
+        acted()
         knob = st.session_state[key].knob
         if knob and on_turn:
             on_turn(dict(knob))
@@ -74,7 +81,7 @@ def figures(
         st.session_state[f"{key}_windows"] = windows
 
     windows = {name: st.session_state.get(f"{key}_windows", {}).get(name) for name in _revisions(drawn)}
-    message = figure.pack(drawn, around, windows, rest)
+    message = figure.pack(drawn, around, windows, rest, st.session_state.get(acts, 0))
     figure.component()(
         key=key,
         data=message,

@@ -59,6 +59,7 @@ def pack(
     around: Around | None = None,
     windows: Mapping[str, Sequence[int] | None] | None = None,
     rest: bool = False,
+    act: int = 0,
 ) -> bytes:
     """The figures as one message: length of the header, header (JSON), arrays as raw bytes.
 
@@ -69,6 +70,7 @@ def pack(
         around: what stands around them.
         windows: by ``layout.uirevision``, the cells that the page has zoomed to, see `attention.screen`.
         rest: after a turn or a click, ask for the rest of the page when the figures are painted.
+        act: how many turns and clicks there have been.
     """
     around = around or Around()
     live = around.live
@@ -125,6 +127,7 @@ def pack(
         "defaults": None if around.defaults is None else dict(around.defaults),
         "rest": rest,
         "large": around.large,
+        "act": act,
     }
     header = json.dumps(message, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
     header += b" " * (-(4 + len(header)) % 8)  # typed arrays must start on a multiple of their size

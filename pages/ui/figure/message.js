@@ -15,6 +15,7 @@
  * @property {?Object<string, string>} defaults what each knob of the address is where the address does not name it
  * @property {boolean} rest whether Python draws the maps first, and is asked for the rest when they are painted
  * @property {boolean} large whether it is projected
+ * @property {number} act how many turns and clicks there have been: each has an answer that differs from the last
  */
 
 /**
