@@ -21,10 +21,10 @@ PIP = python -m pip install --quiet --disable-pip-version-check --require-hashes
 
 .PHONY: run test check lint types format browser bench lock audit plotly clean
 
-# Streamlit warns of a folder that the Lab fills when the first page is opened.
+# Streamlit warns of a folder that the Lab fills when the first page is opened. Who runs the Lab here may open what is here.
 run: $(VENV)/.run
 	@mkdir -p static
-	$(BIN)/streamlit run app.py
+	LAB_MODEL_PATHS=$${LAB_MODEL_PATHS-yes} $(BIN)/streamlit run app.py
 
 test: $(VENV)/.dev browser
 	$(BIN)/python -m pytest -n $(WORKERS)

@@ -190,7 +190,9 @@ def test_the_policy_knows_the_inline_script_of_streamlits_page() -> None:
 
 def test_an_operators_limits_reach_the_replicas() -> None:
     limits = set(
-        re.findall(r'_(?:limit|origins)\("(\w+)"', (ROOT / "pages" / "ui" / "server" / "limits.py").read_text())
+        re.findall(
+            r'_(?:limit|origins|folder|yes|hub)\("(\w+)"', (ROOT / "pages" / "ui" / "server" / "limits.py").read_text()
+        )
     )
     for lab in LABS.values():
         passed_on = {name.removeprefix("LAB_") for name, value in lab["environment"].items() if value is None}

@@ -2,10 +2,12 @@
 
 import gc
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 from weakref import ref
 
@@ -21,20 +23,42 @@ from pages.ui.server import limits
 
 
 def starts(**environment: str) -> subprocess.CompletedProcess[str]:
-    command = [
-        sys.executable,
-        "-W",
-        "ignore",
-        "-c",
-        "from pages.ui.server import limits; print(limits.MAX_TOKENS, limits.CACHE_MB)",
-    ]
+    said = "print(limits.MAX_TOKENS, limits.CACHE_MB, limits.MODELS, limits.MODEL_PATHS, limits.HUB, sep='|')"
+    command = [sys.executable, "-W", "ignore", "-c", f"from pages.ui.server import limits; {said}"]
     return subprocess.run(
         command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=600, check=False
     )
 
 
 def test_limits_come_from_the_environment() -> None:
-    assert starts(LAB_MAX_TOKENS="100", LAB_CACHE_MB="300").stdout.split()[-2:] == ["100", "300"]
+    usual = f"2048|256|{ROOT / 'models'}|False|False"
+    assert starts().stdout.splitlines()[-1] == usual
+    assert starts(LAB_MAX_TOKENS="100", LAB_CACHE_MB="300").stdout.startswith("100|300|")
+
+
+def test_an_operator_says_which_models_there_are(tmp_path: Path) -> None:
+    run = starts(LAB_MODELS=str(tmp_path), LAB_MODEL_PATHS="yes", LAB_HUB="gpt2@main  org/name.x@1f2e")
+    assert run.stdout.endswith(f"|{tmp_path}|True|{{'gpt2': 'main', 'org/name.x': '1f2e'}}\n")
+    assert starts(LAB_HUB="yes").stdout.endswith("|True\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("LAB_MODELS", "/no/such/folder", "LAB_MODELS is a folder that the server can read; got '/no/such/folder'"),
+        ("LAB_MODEL_PATHS", "true", "LAB_MODEL_PATHS is yes or no; got 'true'"),
+        ("LAB_HUB", "org/name", "LAB_HUB is yes, no, or models with their revisions"),
+        ("LAB_HUB", "gpt2@main ../name@main", "got '../name@main': write id@revision"),
+        ("LAB_HUB", "gpt2@main gpt2@v1", "LAB_HUB has one revision for each model; got two for 'gpt2'"),
+        ("LAB_HUB", " ", "LAB_HUB is yes, no, or models as id@revision; got ' '"),
+        ("LAB_MODELS_KEPT_MB", "1000", "LAB_MODELS_KEPT_MB is at least LAB_MAX_MODEL_MB; got 1000 and 2048"),
+    ],
+)
+def test_a_server_that_misreads_what_models_it_may_load_does_not_start(name: str, value: str, sentence: str) -> None:
+    run = starts(**{name: value})
+    assert run.returncode
+    assert sentence in run.stderr
+    assert len(run.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize("text", ["many", "0", "-5", "1e9", "", "999999999", "٣"])
@@ -50,8 +74,12 @@ def test_a_cache_that_cannot_hold_two_traces_is_refused() -> None:
 
 def test_the_readme_names_every_limit_with_its_default() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    for name in ("MAX_TOKENS", "MAX_CHARACTERS", "MAX_D_MODEL", "MAX_HEADS", "MAX_TRACE_MB", "CACHE_MB"):
-        assert f"| `LAB_{name}` | {getattr(limits, name)} |" in readme
+    source = (ROOT / "pages" / "ui" / "server" / "limits.py").read_text(encoding="utf-8")
+    numbers = re.findall(r'= _limit\("(\w+)", ([\d_]+)', source)
+    defaults = [*numbers, ("FRAMED_BY", ""), ("MODELS", "`models/`"), ("MODEL_PATHS", "no"), ("HUB", "no")]
+    assert set(re.findall(r"`LAB_(\w+)` \| ", readme)) == {name for name, _ in defaults}
+    for name, default in defaults:
+        assert re.search(rf"^\| `LAB_{name}` \| {default.replace('_', '')} ?\|", readme, re.MULTILINE), name
 
 
 def test_a_trace_that_is_too_large_is_one_sentence_before_it_is_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 
 
 def _limit(name: str, default: int, low: int, high: int) -> int:
@@ -50,6 +51,68 @@ def _origins(name: str) -> str:
 
 
 FRAMED_BY = _origins("FRAMED_BY")  # sites whose pages may show the Lab in a frame, beside its own
+
+
+def _folder(name: str, default: Path) -> Path:
+    """The folder in the environment variable LAB_`name`; the default need not be there.
+
+    Raises:
+        SystemExit: there is no such folder.
+    """
+    text = os.environ.get(f"LAB_{name}", "")
+    if text and not Path(text).is_dir():
+        raise SystemExit(
+            f"LAB_{name} is a folder that the server can read; got {text!r}: make it, or leave it out for {default}."
+        )
+    return Path(text).resolve() if text else default
+
+
+def _yes(name: str) -> bool:
+    """Whether the environment variable LAB_`name` says yes; it says no where it is not set.
+
+    Raises:
+        SystemExit: it says neither.
+    """
+    text = os.environ.get(f"LAB_{name}", "no")
+    if text not in ("yes", "no"):
+        raise SystemExit(f"LAB_{name} is yes or no; got {text!r}: set one, or leave it out for no.")
+    return text == "yes"
+
+
+def _hub(name: str) -> bool | dict[str, str]:
+    """What the environment variable LAB_`name` allows of the Hugging Face hub: nothing, everything, or a revision by id.
+
+    Raises:
+        SystemExit: it is none of these, or has an id twice.
+    """
+    text = os.environ.get(f"LAB_{name}", "no")
+    if text in ("yes", "no"):
+        return text == "yes"
+    allowed: dict[str, str] = {}
+    for one in text.split():
+        model, _, revision = one.partition("@")
+        if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", model, re.ASCII) or not re.fullmatch(r"\w[\w./-]*", revision):
+            raise SystemExit(
+                f"LAB_{name} is yes, no, or models with their revisions and spaces between them, such as "
+                f"openai-community/gpt2@607a30d783dfa663caf39e06633721c8d4cfcd7e; got {one!r}: write id@revision, or leave it out for no."
+            )
+        if allowed.setdefault(model, revision) != revision:
+            raise SystemExit(f"LAB_{name} has one revision for each model; got two for {model!r}: take one out.")
+    if not allowed:
+        raise SystemExit(f"LAB_{name} is yes, no, or models as id@revision; got {text!r}: leave it out for no.")
+    return allowed
+
+
+# Models. What is allowed of paths and of the hub is no by default, since a server is for people one does not know; `make run` says yes to paths.
+MODELS = _folder("MODELS", Path(__file__).parents[3] / "models")  # each folder in it is a model, offered by its name
+MODEL_PATHS = _yes("MODEL_PATHS")  # a person may type any folder of this machine
+HUB = _hub("HUB")  # False, True, or a revision for each id that may be loaded
+MAX_MODEL_MB = _limit("MAX_MODEL_MB", 2048, 1, 1_048_576)  # weights of one model; larger ones are refused in words
+MODELS_KEPT_MB = _limit("MODELS_KEPT_MB", 2048, 1, 1_048_576)  # of all that are loaded; the least recently used goes
+if MODELS_KEPT_MB < MAX_MODEL_MB:
+    raise SystemExit(
+        f"LAB_MODELS_KEPT_MB is at least LAB_MAX_MODEL_MB; got {MODELS_KEPT_MB} and {MAX_MODEL_MB}: raise the one or lower the other."
+    )
 
 # What nobody needs to change. MB are of memory.
 STATE_FILE_MB = 8

@@ -19,6 +19,7 @@ from streamlit.web.server import server_util
 
 from pages.ui.server.downloads import keep_downloads
 from pages.ui.server.first_paint import take_styles_along
+from pages.ui.server.limits import HUB
 from pages.ui.server.turns import take_turns
 from pages.ui.server.unread import bound_unread
 from pages.ui.server.uploads import bound_uploads
@@ -26,6 +27,11 @@ from pages.ui.server.uploads import bound_uploads
 # Read when torch is imported, which is at the first trace. Matrices are small here and people are many: a
 # thread per request is faster for everybody, and up to 20 times where the processors are busy.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Read when the hub's library is imported, which is at the first model. It calls nobody but to load what the operator allows.
+os.environ["HF_HUB_DISABLE_TELEMETRY"] = os.environ["DISABLE_SAFETENSORS_CONVERSION"] = "1"
+if not HUB:
+    os.environ["HF_HUB_OFFLINE"] = "1"
 
 _ALLOCATOR = {-8: 1, -3: 5 * 2**20, -1: 2**25}  # M_ARENA_MAX, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h
 # glibc gives every thread a heap of its own, and keeps in each what was freed there: thirty people with long texts needed
