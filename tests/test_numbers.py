@@ -11,6 +11,7 @@ from safetensors.torch import load
 
 from attention import NOTEBOOKS, PARAMETERS, STEPS, AttentionConfig, Layer, Matrices, Notebook, Trace, TypedText
 from attention.export.arrays import npz, safetensors
+from attention.formula.dropping import Dropping
 from attention.formula.formula import Formula
 
 CAT = "the cat sat on the mat"
@@ -31,7 +32,7 @@ TRACES = {
             ),
             Layer(
                 recorded={"scores": torch.rand(1, 2, 2).half()},
-                formula=Formula(divisor=math.sqrt(7), share="", dropout=0.1),
+                formula=Formula(divisor=math.sqrt(7), share="", dropping=Dropping(0.1)),
             ),
         ),
     ),
@@ -63,9 +64,13 @@ def expected(trace):
 
 def settings(trace):
     return {
-        f"L{i}.{name}": getattr(layer, name)
+        f"L{i}.{name}": value
         for i, layer in enumerate(trace.layers)
-        for name in ("divisor", "temperature", "dropout")
+        for name, value in (
+            ("divisor", layer.divisor),
+            ("temperature", layer.temperature),
+            ("dropout", layer.formula.dropping.share if layer.formula else 0.0),
+        )
     }
 
 

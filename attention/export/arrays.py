@@ -27,7 +27,7 @@ def npz(trace: Trace, head: int | None = None) -> bytes:
     """All numbers of a trace, or one head's, as an uncompressed .npz file, which `numpy.load` opens without pickle.
 
     Beside the tensors, in the order of the formula: "tokens" and "key_tokens" (arrays of text) and, per layer,
-    the numbers "L0.divisor", "L0.temperature" and "L0.dropout". NumPy has no bfloat16; such a tensor is widened to
+    the numbers that `Layer.settings` has, such as "L0.divisor". NumPy has no bfloat16; such a tensor is widened to
     float32, which holds the same numbers. It drops a NUL at the end of a text, so a NUL is written "U+0000".
     """
     import torch
@@ -45,7 +45,7 @@ def safetensors(trace: Trace, head: int | None = None) -> bytes:
     """All numbers of a trace, or one head's, as a .safetensors file.
 
     Its metadata have one entry, "trace", a JSON object: "tokens" and "key_tokens", lists of text, and, per layer,
-    "L0.divisor", "L0.temperature" and "L0.dropout", which `float` reads (JSON has no infinity; it is the text "inf").
+    those of `Layer.settings`, such as "L0.divisor", which `float` reads (JSON has no infinity; it is the text "inf").
     """
     from safetensors.torch import save
 
@@ -79,4 +79,4 @@ def _tensors(trace: Trace, head: int | None) -> Iterator[tuple[str, Tensor]]:
 
 def _settings(trace: Trace) -> Iterator[tuple[str, float]]:
     for i, layer in enumerate(trace.layers):
-        yield from ((f"L{i}.{name}", float(getattr(layer, name))) for name in ("divisor", "temperature", "dropout"))
+        yield from ((f"L{i}.{name}", float(value)) for name, value in layer.settings.items())

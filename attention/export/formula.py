@@ -118,10 +118,7 @@ def _step(layer: Layer, formula: Formula, step: Step, last: str, keys: str) -> l
         case "weights":
             return _weights(layer, formula)
         case _:
-            return [
-                f'dropout, luck = {formula.dropout!r}, torch.rand(weights.shape, generator=generator("dropout"))',
-                "dropped_weights = torch.where(luck >= dropout, weights / (1 - dropout), 0)",
-            ]
+            return formula.dropping.python(last)
 
 
 def _scores(layer: Layer, formula: Formula) -> list[str]:

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from attention.errors import ShapeError
+from attention.formula.dropping import drop_weights
 from attention.formula.formula import Formula
-from attention.formula.functions import drop_weights, mask_scores, mix_values, project, project_output, scale_scores
+from attention.formula.functions import mask_scores, mix_values, project, project_output, scale_scores
 from attention.formula.layer import Layer
 
 __all__ = ["attend", "drop_weights", "mask_scores", "mix_values", "project", "project_output", "scale_scores"]

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from attention.errors import ConfigError
 from attention.formula import positions
+from attention.formula.dropping import Dropping
 from attention.formula.knobs import knob, knobs_of
 from attention.formula.mask import Mask
 from attention.formula.positions import Positions
@@ -177,6 +178,11 @@ class AttentionConfig:
     def hiding(self) -> Mask:
         """The mask as a value, without padding, which depends on the text."""
         return Mask(self.mask, self.window, self.prefix, self.cells)
+
+    @property
+    def dropping(self) -> Dropping:
+        """Which weights are dropped, as a value."""
+        return Dropping(self.dropout, self.seed)
 
     @property
     def base(self) -> AttentionConfig:

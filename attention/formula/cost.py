@@ -25,7 +25,7 @@ class Cost:
         inputs: how many matrices [query_pos d_model] there are before Q, and how many more [key_pos d_model] in `memory`.
         projected: whether there are W_Q, W_K, W_V and W_O; otherwise Q, K and V are what is given.
         maps: how many query × key matrices are kept of each of these heads.
-        dropout: whether weights are dropped.
+        drawn: whether a step is drawn, which takes a random number for each of its cells.
         rotary: whether queries and keys are turned, and kept before and after.
         additive: whether scores are additive, which takes a tanh for every column of every score.
         itemsize: bytes of a number.
@@ -41,7 +41,7 @@ class Cost:
     memory: int = 0
     projected: bool = True
     maps: int = 4
-    dropout: bool = False
+    drawn: bool = False
     rotary: bool = False
     additive: bool = False
     itemsize: int = 4
@@ -63,8 +63,8 @@ class Cost:
             weights * wider * (self.itemsize + _DOUBLE) + max(queries, keys) * wider * self.itemsize * self.projected,
             # K as doubles, and some rows of the scores.
             self.kept * self.n_keys * (d_k + min(ROWS, self.n_queries)) * _DOUBLE,
-            # What says which weights are dropped; or which scores are hidden, for the ends of the colours.
-            self.kept * cells * self.itemsize * (3 if self.dropout else 1),
+            # What is drawn; or which scores are hidden, for the ends of the colours.
+            self.kept * cells * self.itemsize * (3 if self.drawn else 1),
             # The heads' outputs, side by side.
             2 * queries * d_v * self.itemsize,
         )

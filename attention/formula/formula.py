@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from attention.formula.dropping import Dropping
 from attention.formula.mask import Mask
 from attention.formula.steps import STEPS, Step
 
@@ -26,8 +27,7 @@ class Formula:
         share: how weights come from scores, one of `attention.formula.shares.SHARES`; empty where the scores themselves mix
             the values.
         mask: which keys a query may attend to; None where the source has its mask recorded, or none.
-        dropout: the share of the weights that is dropped.
-        seed: of what is drawn for it.
+        dropping: which weights are dropped.
         own_divisor: what a source divides by instead of √d_k, wherever the scores are scaled.
     """
 
@@ -39,8 +39,7 @@ class Formula:
     bias: str = ""
     share: str = "softmax"
     mask: Mask | None = None
-    dropout: float = 0.0
-    seed: int = 0
+    dropping: Dropping = Dropping()
     own_divisor: float | None = None
 
     def has(self, step: Step) -> bool:
@@ -64,6 +63,5 @@ class Formula:
             cap=config.cap,
             share=self.share and config.share,
             mask=replace(config.hiding, real=real),
-            dropout=config.dropout,
-            seed=config.seed,
+            dropping=config.dropping,
         )

@@ -45,15 +45,6 @@ def mask_scores(scores: Tensor, mask: Tensor | None) -> Tensor:
     return scores if mask is None else scores.masked_fill(~mask, -math.inf)
 
 
-def drop_weights(weights: Tensor, share: float, luck: Tensor) -> Tensor:
-    """The weights with a share of them set to 0, where `luck` is below it, and the rest divided by 1 − share: [head query_pos key_pos].
-
-    Rows sum to 1 only on average. A larger share drops what a smaller one has dropped, and more.
-    Source: Srivastava et al. 2014, "Dropout"; on the weights as in `nn.MultiheadAttention`.
-    """
-    return torch.where(luck >= share, weights / (1 - share), torch.zeros_like(weights))
-
-
 def mix_values(weights: Tensor, value: Tensor) -> Tensor:
     """Each head's output, A V: [head query_pos d_v]. A query that sees no key gets 0."""
     return weights @ value

@@ -261,9 +261,10 @@ class Layer:
         return (self.formula and self.formula.divisor) or 1.0
 
     @property
-    def dropout(self) -> float:
-        """The share of the weights that is dropped."""
-        return self.formula.dropout if self.formula else 0.0
+    def settings(self) -> dict[str, float]:
+        """The numbers of its formula by the names that exported files have for them; as if it did nothing where there is none."""
+        dropping = (self.formula or Formula()).dropping
+        return {"divisor": self.divisor, "temperature": self.temperature, **dropping.settings}
 
     @property
     def hides(self) -> bool:

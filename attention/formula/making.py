@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from attention.formula import kept, positions, seeds
+from attention.formula import positions
 from attention.formula.biases import BIASES
 from attention.formula.facts import Facts, Survey
 from attention.formula.formula import Formula
 from attention.formula.functions import (
     cap_scores,
-    drop_weights,
     mask_scores,
     mix_values,
     project_output,
@@ -159,42 +158,10 @@ def _weights(layer: Layer, before: Tensor | None, heads: slice, rows: slice) -> 
 
 def _dropped_weights(layer: Layer, before: Tensor | None, heads: slice, rows: slice) -> Tensor:
     assert before is not None
-    drawn = torch.stack([_luck(layer, head)[rows] for head in range(layer.n_heads)[heads]])
-    return drop_weights(before, _formula(layer).dropout, drawn)
+    return _formula(layer).dropping.weights(layer, before, heads, rows)
 
 
 _MADE: dict[str, Callable[[Layer, Tensor | None, slice, slice], Tensor]] = {
     f.__name__.removeprefix("_"): f
     for f in (_scores, _scaled_scores, _capped_scores, _biased_scores, _masked_scores, _weights, _dropped_weights)
 }
-
-
-def _luck(layer: Layer, head: int) -> Tensor:
-    """What decides which weights of a head are dropped, [query_pos key_pos]: drawn head by head, so that each has its own part."""
-    return _drawn(layer, head)[0]
-
-
-def _drawn(layer: Layer, head: int) -> Drawn:
-    """The numbers of a head, and the generator as it stands after them."""
-    seed, number = _formula(layer).seed, layer.number
-
-    def make() -> Drawn:
-        own = seeds.generator(seed, "dropout")
-        if head:
-            own.set_state(_drawn(layer, head - 1).state)
-        luck = torch.rand(layer.sizes["query_pos"], layer.sizes["key_pos"], generator=own)
-        return Drawn(luck, own.get_state())
-
-    return kept.matrix(number, ("luck", head), seed, make)
-
-
-class Drawn(NamedTuple):
-    """Random numbers, and the state of the generator after them."""
-
-    luck: Tensor
-    state: Tensor
-
-    @property
-    def nbytes(self) -> int:
-        """The memory of both, in bytes."""
-        return self.luck.nbytes + self.state.nbytes

@@ -12,7 +12,7 @@ from typing import Literal
 from attention.errors import MissingError
 
 Kind = Literal["signed", "probability"]
-How = Literal["given", "product", "sum", "rotation", "division", "elementwise", "hidden", "shared out"]
+How = Literal["given", "product", "sum", "rotation", "division", "elementwise", "hidden", "shared out", "drawn"]
 Names = tuple[tuple[str, str], ...]  # who calls it what, such as ("TransformerLens", "hook_z")
 
 
@@ -272,7 +272,7 @@ STEPS: tuple[Step, ...] = (
     _step("dropped_weights",
         "D", "head query_pos key_pos", "A, a share of it dropped, the rest divided by 1 − dropout", "probability",
         equation=r"D_{ij} = \begin{cases} 0 & \text{dropped} \\ A_{ij} / (1 - \text{dropout}) & \text{kept} \end{cases}",
-        how="division", when="dropout", knobs=("dropout", "seed"), of=(_cells_of("weights"),),
+        how="drawn", when="dropping", knobs=("dropping",), of=(_cells_of("weights"),),
         transformers="attn_weights", torch="attn_output_weights", n4="dropout(attn_probs)"),
     _step("head_output",
         "Z", "head query_pos d_v", "A V", equation="Z = A V",

@@ -194,7 +194,7 @@ def scaling(source: TypedText) -> Scaling:
         layer = trace.layers[0]
         scores, d_k, d_model = layer.matrix("scores"), layer.sizes["d_k"], source.config.d_model
         divisors = (math.sqrt(d_k), math.sqrt(d_model), 1.0)
-        formula = replace(layer.formula or Formula(), dropout=0.0)
+        formula = layer.formula or Formula()
         ways = [replace(layer, formula=replace(formula, divisor=divisor)) for divisor in divisors]
         maps = [way.matrix("weights").numpy() for way in ways]
         weights.append(maps)

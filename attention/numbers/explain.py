@@ -246,10 +246,6 @@ def _compared(work: Working) -> Explanation:
 
 
 def _division(work: Working) -> Explanation:
-    return _scaled(work) if work.step.name == "scaled_scores" else _dropped(work)
-
-
-def _scaled(work: Working) -> Explanation:
     row, column, formula = work.cell.row, work.cell.column, _formula(work)
     score, divisor, temperature = work.number_at("scores", row, column), formula.divisor or 1.0, work.layer.temperature
     d_k = work.layer.sizes.get("d_k", 0)
@@ -290,31 +286,13 @@ def _scaled(work: Working) -> Explanation:
     )
 
 
-def _dropped(work: Working) -> Explanation:
-    row, column, share = work.cell.row, work.cell.column, _formula(work).dropout
-    weight, kept = work.number_at("weights", row, column), 1 - share
-    came_from = (work.cell_of("weights", row, column),)
-    if weight == 0 and work.layer.has("mask") and not bool(work.layer["mask"][row, column]):
-        words = f"The mask hides key {column} from query {row}: its weight is 0 before the dropout, and after it."
-        return work.told(("0",), words, "0: hidden by the mask", came_from)
-    if work.value == 0 and weight != 0:
-        words = f"Dropout fell on this cell: query {row} does without key {column} this time."
-        return work.told(("0",), words, "0: dropped", came_from)
-    if weight == 0:
-        words = f"The weight of key {column} is 0, and stays 0 whether dropout fell on it or not."
-        return work.told(("0",), words, "0: the weight is 0", came_from)
-    said = number(share, 9)
-
-    def line(digits: int) -> Printed:
-        return quotient(number(weight, digits), number(kept, digits))
-
-    def short(digits: int) -> Printed:
-        above = number(weight, digits)
-        return Printed("", f"{above.text} / (1 − {said.text})", above.value / (1 - said.value))
-
-    words = "Dropout left this cell: it is divided by the share that is kept, so that the row sums to 1 on average."
-    formula = rf"\frac{{{work.symbol('weights', row, column)}}}{{1 - {said.tex}}}"
-    return work.made(Arithmetic(formula, [line], [short], words, [weight, kept], "quotient"), came_from)
+def _drawn(work: Working) -> Explanation:
+    """A weight that was dropped, or left."""
+    row, column = work.cell.row, work.cell.column
+    weight, hidden = work.number_at("weights", row, column), _hides(work)
+    symbol, dropping = work.symbol("weights", row, column), _formula(work).dropping
+    arithmetic = dropping.arithmetic(symbol, weight, work.value, row, column, hidden)
+    return work.made(arithmetic, (work.cell_of("weights", row, column),))
 
 
 def _hidden(work: Working) -> Explanation:
@@ -362,9 +340,12 @@ def _shared_out(work: Working) -> Explanation:
 
 def _hider(work: Working) -> str:
     """What hides a key: the mask, or a bias of −∞."""
-    layer, cell = work.layer, work.cell
-    hidden = layer.has("mask") and not bool(layer["mask"][cell.row, cell.column])
-    return "mask" if hidden or not layer.has("bias") else "bias"
+    return "mask" if _hides(work) or not work.layer.has("bias") else "bias"
+
+
+def _hides(work: Working) -> bool:
+    """Whether the mask hides the key from the query."""
+    return work.layer.has("mask") and not bool(work.layer["mask"][work.cell.row, work.cell.column])
 
 
 def _coldest(work: Working, row: Row, hiding: str, came_from: tuple[Cell, ...]) -> Explanation:
@@ -405,4 +386,5 @@ _KINDS: dict[How, Callable[[Working], Explanation]] = {
     "elementwise": _elementwise,
     "hidden": _hidden,
     "shared out": _shared_out,
+    "drawn": _drawn,
 }

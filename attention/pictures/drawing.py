@@ -151,7 +151,7 @@ def figure_of(
 def hidden_cells(trace: Trace, step: Step, layer: int) -> NDArray[np.bool_] | None:
     """Which cells the mask hides [query_pos key_pos]; None for the steps before it and after it."""
     mask = trace.layer(layer).mask
-    if mask is None or step.name not in ("masked_scores", "weights", "dropped_weights"):
+    if mask is None or step.how not in ("hidden", "shared out", "drawn"):
         return None
     hidden: NDArray[np.bool_] = np.logical_not(mask.numpy())
     return hidden

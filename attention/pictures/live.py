@@ -37,8 +37,8 @@ def live(layer: Layer, head: int) -> dict[str, Any] | None:
     formula = layer.formula
     if formula is None or not in_page(layer):
         return None
-    # Dropped weights are drawn by the server alone, and nothing in the page adds a bias to the output.
-    whole = not layer.has("dropped_weights") and not layer.has("b_o")
+    # What is drawn the server alone makes, and nothing in the page adds a bias to the output.
+    whole = not any(step.how == "drawn" for step in layer.steps) and not layer.has("b_o")
     heads, inputs = _matrices(layer, list(range(layer.n_heads)), ("query", "key", "value")) if whole else ({}, {})
     w_o = None if layer.w_o is None else layer.w_o.flatten(0, 1).numpy()
     if not whole or _size(heads, inputs) + (0 if w_o is None else w_o.nbytes) > MOST_BYTES:

@@ -50,7 +50,7 @@ def range_of(step: Step, span: tuple[float, float] | None, colors: str) -> tuple
     largest = max(-low, high)
     if step.kind == "probability":
         stretched = colors == "stretched" and largest > 0
-        return (0.0, largest if stretched else max(1.0, largest))  # dropout may lift a weight over 1
+        return (0.0, largest if stretched else max(1.0, largest))  # what is left of dropped weights may be over 1
     return (-largest, largest) if largest else (-1.0, 1.0)
 
 

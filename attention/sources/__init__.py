@@ -18,7 +18,7 @@ class Snippet(NamedTuple):
         about: where the numbers come from, ASCII, a few words after "from".
         lines: what makes the steps of the layer that cannot be made from others: `x` and the
             projections; or `query`, `key` and `value` where there are none; or `value` and `scores`
-            where there are no queries; and so on. A layer with dropout needs a function `generator` too.
+            where there are no queries; and so on. A layer with a step that is drawn needs a function `generator` too.
     """
 
     about: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from attention.formula.dropping import Dropping
 from attention.sources.cutting import SYMBOLS
 from attention.sources.reading.matrix import Matrix
 
@@ -37,8 +38,8 @@ def carried(trace: Trace, layer: int, head: int) -> Carried | None:
         lost.append("Q and K are zeros, since all its scores are 0.")
     if found.weights is None:
         lost.append("It has no softmax; your own matrices always have one, so the steps after the scores are others.")
-    if found.dropped_weights is not None:
-        lost.append("Dropout is left out.")
+    if any(step.how == "drawn" for step in found.steps):
+        lost.append(Dropping.left_out)
     d_k = len(matrices.get("w_q", matrices.get("query", ()))[0])
     divisor = (found.formula and found.formula.divisor) or 1.0
     if divisor not in (1, math.sqrt(d_k)):

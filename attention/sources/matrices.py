@@ -42,7 +42,7 @@ class Matrices:
         tokens: a label for each query; by default x0, x1, …
         key_tokens: a label for each key; by default those of the queries, or k0, k1, … where there
             are not as many keys as queries.
-        config: the knobs after the scores, but dropout; no other is used.
+        config: the knobs after the scores, but what is drawn; no other is used.
         max_bytes: of all steps together; more is refused before it is worked out.
         n_heads: into how many heads the columns are cut; a stack says it by itself.
         b_q: a row that is added to every query; so `b_k`, `b_v`, and `b_o` to every output.

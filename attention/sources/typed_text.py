@@ -144,7 +144,7 @@ class TypedText:
         config, crossed = self.config, bool(self.text2.strip())
         added = POSITIONS[config.positions].adds
         inputs = 3 if added else 1  # E, P and X, or X alone
-        maps = 3 + sum(map(bool, (config.mask != "none" or self.pad, config.dropout, config.cap)))
+        maps = 3 + sum(map(bool, (config.mask != "none" or self.pad, config.dropping, config.cap)))
         cost = Cost(
             config.sizes,
             config.kv_heads,
@@ -156,7 +156,7 @@ class TypedText:
             inputs * crossed,
             projected=config.init != "identity",
             maps=maps + 2 * bool(POSITIONS[config.positions].bias),
-            dropout=bool(config.dropout),
+            drawn=bool(config.dropping),
             rotary=bool(POSITIONS[config.positions].rotary),
             additive=config.score == "additive",
         )

@@ -87,7 +87,7 @@ _ENTRIES = {
         "Multi-head attention, three sentences",
         (
             "The notebook sets no seed, so its digits cannot be drawn again: steps and shapes are the notebook's, the numbers come from our seed 42.",
-            "The zeros in its printed input are dropout, which belongs to training: here nothing is dropped. "
+            "The zeros in its printed input were dropped at random, which belongs to training: here nothing is dropped. "
             "W_O comes from the class at its end, without the biases that only that class has.",
             "That class would hide a score with −1e10, and a query that sees no key would then attend to all keys alike; "
             "here nothing is hidden, and where the Lab hides a score it is −∞.",

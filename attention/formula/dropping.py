@@ -1,0 +1,119 @@
+"""Dropout: which weights are dropped, what becomes of the others, how that is explained and written as Python."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from attention.formula import kept
+from attention.printed import Arithmetic, Printed, number, quotient
+
+if TYPE_CHECKING:  # torch takes more than a second to import; a page must open before that
+    import torch
+    from torch import Tensor
+
+    from attention.formula.layer import Layer
+
+
+@dataclass(frozen=True)
+class Dropping:
+    """A share of the weights that is dropped at random; false where none is.
+
+    Attributes:
+        share: from 0 to less than 1; the weights that are left are divided by 1 − share.
+        seed: of what is drawn.
+        left_out: what is said where somebody takes everything along but this.
+
+    Source: Srivastava et al. 2014, "Dropout"; on the weights as in `nn.MultiheadAttention`.
+    """
+
+    share: float = 0.0
+    seed: int = 0
+    left_out: ClassVar[str] = "Dropout is left out."
+
+    def __bool__(self) -> bool:
+        return self.share > 0
+
+    @property
+    def settings(self) -> dict[str, float]:
+        """Its number, by the name that exported files have for it."""
+        return {"dropout": self.share}
+
+    def weights(self, layer: Layer, before: Tensor, heads: slice, rows: slice) -> Tensor:
+        """What is left of the weights of some heads and some queries of a layer: [head query_pos key_pos]."""
+        import torch
+
+        drawn = torch.stack([self._drawn(layer, head).luck[rows] for head in range(layer.n_heads)[heads]])
+        return drop_weights(before, self.share, drawn)
+
+    def python(self, weights: str) -> list[str]:
+        """Lines of plain torch that make `dropped_weights` from a variable of that name; they need a `generator`."""
+        return [
+            f'dropout, luck = {self.share!r}, torch.rand({weights}.shape, generator=generator("dropout"))',
+            f"dropped_weights = torch.where(luck >= dropout, {weights} / (1 - dropout), 0)",
+        ]
+
+    def arithmetic(self, symbol: str, weight: float, left: float, query: int, key: int, hidden: bool) -> Arithmetic:
+        """How a weight, `symbol` as LaTeX, became what is `left` of it; `hidden` says whether the mask hides the key."""
+        if weight == 0 and hidden:
+            words = f"The mask hides key {key} from query {query}: its weight is 0 before the dropout, and after it."
+            return Arithmetic.told(words, "0: hidden by the mask")
+        if weight == 0:
+            words = f"The weight of key {key} is 0, and stays 0 whether dropout fell on it or not."
+            return Arithmetic.told(words, "0: the weight is 0")
+        if left == 0:
+            words = f"Dropout fell on this cell: query {query} does without key {key} this time."
+            return Arithmetic.told(words, "0: dropped")
+        said = number(self.share, 9)
+
+        def line(digits: int) -> Printed:
+            return quotient(number(weight, digits), number(1 - self.share, digits))
+
+        def short(digits: int) -> Printed:
+            above = number(weight, digits)
+            return Printed("", f"{above.text} / (1 − {said.text})", above.value / (1 - said.value))
+
+        words = "Dropout left this cell: it is divided by the share that is kept, so that the row sums to 1 on average."
+        formula, values = rf"\frac{{{symbol}}}{{1 - {said.tex}}}", [weight, 1 - self.share]
+        return Arithmetic(formula, [line], [short], words, values, "quotient")
+
+    def _drawn(self, layer: Layer, head: int) -> Drawn:
+        """What is drawn for a head: head by head, so that each has its own part."""
+        from attention.formula import seeds
+
+        def make() -> Drawn:
+            own = seeds.generator(self.seed, "dropout")
+            if head:
+                own.set_state(self._drawn(layer, head - 1).state)
+            return Drawn.of(own, layer.sizes["query_pos"], layer.sizes["key_pos"])
+
+        return kept.matrix(layer.number, ("luck", head), self.seed, make)
+
+
+def drop_weights(weights: Tensor, share: float, luck: Tensor) -> Tensor:
+    """The weights with a share of them set to 0, where `luck` is below it, and the rest divided by 1 − share: [head query_pos key_pos].
+
+    Rows sum to 1 only on average. A larger share drops what a smaller one has dropped, and more.
+    """
+    import torch
+
+    return torch.where(luck >= share, weights / (1 - share), torch.zeros_like(weights))
+
+
+class Drawn(NamedTuple):
+    """Random numbers that decide which weights are dropped, [query_pos key_pos], and the state of the generator after them."""
+
+    luck: Tensor
+    state: Tensor
+
+    @classmethod
+    def of(cls, generator: torch.Generator, n_queries: int, n_keys: int) -> Drawn:
+        """The next that a generator draws."""
+        import torch
+
+        return cls(torch.rand(n_queries, n_keys, generator=generator), generator.get_state())
+
+    @property
+    def nbytes(self) -> int:
+        """The memory of both, in bytes."""
+        return self.luck.nbytes + self.state.nbytes
