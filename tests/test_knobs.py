@@ -40,7 +40,7 @@ def test_a_link_is_the_source_that_its_page_shows(link: str, monkeypatch: pytest
 ODD = {
     "numbers": {"temperature": "nan", "seed": "inf", "d_k": "5.5", "d_v": "99999", "d_model": "80", "heads": "40", "window": "1e9"},
     "words": {"mask": "sideways", "init": "", "positions": "x", "scaled": "perhaps", "lowercase": "no", "dropout": "5", "pad": "1"},
-    "heads": {"d_model": "30"},
+    "heads": {"d_model": "30", "kv_heads": "2"},
     "sequences": {"text": "a b\nc", "sequence": "7"},
     "one sequence": {"sequence": "1", "labels": "for another source"},
     "identity": {"init": "identity", "d_model": "7", "heads": "2", "d_k": "x"},

@@ -61,6 +61,7 @@ def test_a_link_says_the_source_and_its_knobs_and_no_other_ones() -> None:
         ({"d_model": "30"}, "4 heads do not divide d_model 30: now there are 3 heads."),
         ({"d_model": "80", "heads": "40"}, "heads is at most 32, one of 1, 2, 4, 5, 8, 10, 16, 20: 4 is used."),
         ({"d_model": "80", "heads": "3"}, "16, 20, which divide d_model 80: 4 is used."),
+        ({"kv_heads": "3"}, "“3”, but kv_heads is one of 1, 2, 4, which divide 4 heads of queries: the default is used."),
     ],
 )  # fmt: skip
 def test_what_a_link_gets_wrong_is_one_sentence(link: dict[str, str], expected: str) -> None:

@@ -193,6 +193,7 @@ def test_every_page_opens_with_2048_tokens_and_draws_65536_cells_at_most(path: s
 
 BAD_LINKS = {
     "heads": ("3", "which divide d_model 64"),
+    "kv_heads": ("3", "one of 1, 2, 4, which divide 4 heads of queries: the default is used"),
     "d_model": ("0", "from 1 to 1024"),
     "temperature": ("99", "from 0.05 to 10"),
     "seed": ("abc", "a whole number"),
@@ -282,10 +283,24 @@ def test_wished_heads_come_back_when_d_model_allows_them_again() -> None:
 
 
 def test_heads_that_a_link_asks_for_are_wished_too() -> None:
-    app = opened("app.py", heads="8")
-    for d_model, heads in ((65, 5), (67, 1), (64, 8)):
+    app = opened("app.py", heads="8", kv_heads="4")
+    for d_model, heads, of_keys in ((65, 5, 1), (67, 1, 1), (64, 8, 4)):
         turn(app, d_model=d_model)
+        assert not app.exception
         assert app.selectbox(key="heads").value == heads
+        assert app.selectbox(key="kv_heads").value == of_keys
+        assert drawn(app)
+        if heads == 5:
+            assert (
+                "4 heads of keys do not divide 5 heads of queries: now there is 1 head of keys. Choose 1, 5."
+                in app.toast[1].value
+            )
+    app.selectbox(key="heads").set_value(2).run()
+    assert app.selectbox(key="kv_heads").options == ["1", "2"]
+    assert app.selectbox(key="kv_heads").value == 2
+    assert not app.error
+    app.selectbox(key="kv_heads").set_value(None).run()
+    assert app.selectbox(key="kv_heads").value is None
 
 
 @pytest.mark.parametrize(
@@ -520,7 +535,7 @@ def test_a_variant_says_what_it_changes_and_its_steps_are_there(
 def test_a_d_model_turned_above_the_maps_has_its_heads_before_the_sidebar_has_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    remembered = Session(turned={"d_model": 64}, wish=(4, 1))
+    remembered = Session(turned={"d_model": 64}, wishes={"heads": (4, 1)})
     monkeypatch.setattr(inputs.st, "session_state", {"session": remembered})
     assert inputs.config_now(AttentionConfig(d_model=65, n_heads=1)) == AttentionConfig()
     remembered.turned = {"d_model": 30}

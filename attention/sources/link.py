@@ -10,7 +10,7 @@ from attention.errors import MatrixError
 from attention.formula import config
 from attention.formula.config import AttentionConfig, divisors
 from attention.formula.knobs import Knob
-from attention.formula.ranges import Choice, Range
+from attention.formula.ranges import Choice, Range, in_url
 from attention.sources import Source, knobs
 from attention.sources.cutting import SYMBOLS
 from attention.sources.matrices import Matrices
@@ -52,8 +52,8 @@ class Asked(Protocol):
         """What the knob is asked to be, as in a link; empty where nobody asks."""
         ...
 
-    def heads(self, knob: Knob, d_model: int, fixed: str) -> int:
-        """The number of heads, which divides d_model."""
+    def divisor(self, knob: Knob, within: Divisors, fixed: str) -> int | None:
+        """A number of heads, which divides what it must."""
         ...
 
     def sequence(self, names: Sequence[str]) -> int:
@@ -100,10 +100,13 @@ def _config(asked: Asked, chosen: str) -> AttentionConfig:
     identity = "init" in known and asked.standing(known["init"]) == "identity"
     fixed = {"n_heads": "1", "n_kv_heads": "1", "d_k": "d_model", "d_v": "d_model"} if identity else {}
     for one in sorted(known.values(), key=lambda one: (not one.held, one.place)):
+        still = fixed.get(one.name, "")
         if one.name == "n_heads":
-            found[one.name] = asked.heads(one, found["d_model"], fixed.get(one.name, ""))
+            found[one.name] = asked.divisor(one, Divisors.heads(found["d_model"], asked.limits), still)
+        elif one.name == "n_kv_heads":
+            found[one.name] = asked.divisor(one, Divisors.shared(found["n_heads"]), still)
         else:
-            found[one.name] = asked.knob(one, fixed=fixed.get(one.name, ""))
+            found[one.name] = asked.knob(one, fixed=still)
     return AttentionConfig(**{**found, **({"d_k": None, "d_v": None} if identity else {})})
 
 
@@ -130,12 +133,12 @@ class Link:
         """What the link says, as it stands there."""
         return self._texts.get(knob.key, "")
 
-    def heads(self, knob: Knob, d_model: int, fixed: str) -> int:
-        """The number of heads; a default that does not divide d_model becomes the next smaller that does."""
-        fits = Divisors.of(d_model, self.limits).nearest(knob.default)
-        if not self.standing(knob) and fits != knob.default and not fixed:
-            self.notes.append(settled(knob.default, d_model, self.limits))
-        return int(self.knob(knob, Divisors.of(d_model, self.limits)))
+    def divisor(self, knob: Knob, within: Divisors, fixed: str) -> int | None:
+        """A number of heads; a default that does not divide what it must becomes the next smaller that does."""
+        if not self.standing(knob) and within.nearest(knob.default) != knob.default and not fixed:
+            self.notes.append(within.settled(knob.default))
+        found: int | None = self.knob(knob, within)
+        return found
 
     def sequence(self, names: Sequence[str]) -> int:
         """Which sequence the link asks for."""
@@ -179,37 +182,64 @@ def on_pages(knob: Knob, limits: Limits) -> Range:
 
 @dataclass(frozen=True)
 class Divisors(Choice):
-    """The numbers of heads that divide a d_model, as far as the `limits` go."""
+    """The numbers of heads that divide something.
 
-    d_model: int = 1
+    Attributes:
+        whole: what they divide; `divided` the same in words, such as "d_model 64".
+        most: how many an operator allows.
+        kind: what there is that number of.
+        optional: whether there may be none, which stands for the whole itself.
+    """
+
+    whole: int = 1
     most: int = 1
+    kind: str = "heads"
+    divided: str = ""
+    optional: bool = False
 
     @classmethod
-    def of(cls, d_model: int, limits: Limits) -> Divisors:
-        """Those of one d_model."""
-        return cls(tuple(n for n in divisors(d_model) if n <= limits.heads), d_model=d_model, most=limits.heads)
+    def heads(cls, d_model: int, limits: Limits) -> Divisors:
+        """The numbers of heads that a d_model can be cut into."""
+        fit = tuple(n for n in divisors(d_model) if n <= limits.heads)
+        return cls(fit, whole=d_model, most=limits.heads, divided=f"d_model {d_model}")
 
-    def nearest(self, value: int) -> int:
+    @classmethod
+    def shared(cls, n_heads: int) -> Divisors:
+        """The numbers of heads of keys that so many heads of queries can share in equal groups."""
+        words = f"{n_heads} heads of queries"
+        return cls(divisors(n_heads), whole=n_heads, most=n_heads, kind="heads of keys", divided=words, optional=True)
+
+    def takes(self, value: object) -> bool:
+        """Whether it divides."""
+        return super().takes(value) or (self.optional and value is None)
+
+    def read(self, text: str) -> Any:
+        """The number that a link says."""
+        return None if self.optional and not text else super().read(text)
+
+    def nearest(self, value: int | None) -> int | None:
         """The number itself where it divides, otherwise the next smaller that does."""
-        return max(int(n) for n in self.options if n <= value)
+        return None if value is None else max(int(n) for n in self.options if n <= value)
 
     def refused(self, text: str, default: Any) -> tuple[Any, str]:
         """The default, and what may be."""
-        too_many = text in map(str, divisors(self.d_model))
+        too_many = text in map(str, divisors(self.whole))
         expected = (
-            f"at most {self.most}, {self.expected}"
-            if too_many
-            else f"{self.expected}, which divide d_model {self.d_model}"
+            f"at most {self.most}, {self.expected}" if too_many else f"{self.expected}, which divide {self.divided}"
         )
-        return default, f"{expected}: {default} is used"
+        return default, f"{expected}: {in_url(default) or 'the default'} is used"
 
-
-def settled(wish: int, d_model: int, limits: Limits) -> str:
-    """What became of heads that do not divide d_model."""
-    fit = Divisors.of(d_model, limits)
-    heads = fit.nearest(wish)
-    now_there = "now there is 1 head" if heads == 1 else f"now there are {heads} heads"
-    return f"{wish} heads do not divide d_model {d_model}: {now_there}. Choose {', '.join(map(str, fit.options))}."
+    def settled(self, wish: int) -> str:
+        """What became of a number that does not divide."""
+        found = self.nearest(wish)
+        now_there = (
+            f"now there is 1 {self.kind.replace('heads', 'head')}"
+            if found == 1
+            else f"now there are {found} {self.kind}"
+        )
+        return (
+            f"{wish} {self.kind} do not divide {self.divided}: {now_there}. Choose {', '.join(map(str, self.options))}."
+        )
 
 
 def only_one(asked: str | None) -> tuple[str, ...]:

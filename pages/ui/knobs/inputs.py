@@ -182,8 +182,10 @@ def config_now(before: AttentionConfig) -> AttentionConfig:
     """
     turned = {one.name: now(one.key) for one in held_of_source()}
     if "d_model" in turned:
-        wish, _ = session().wish or (before.n_heads, 0)
-        turned["n_heads"] = Divisors.of(turned["d_model"], LIMITS).nearest(wish)
+        wishes = session().wishes
+        heads, shared = wishes.get("heads", (before.n_heads,))[0], wishes.get("kv_heads", (before.n_kv_heads,))[0]
+        turned["n_heads"] = Divisors.heads(turned["d_model"], LIMITS).nearest(heads)
+        turned["n_kv_heads"] = Divisors.shared(turned["n_heads"]).nearest(shared)
     return replace(before, **turned)
 
 

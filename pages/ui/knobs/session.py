@@ -24,7 +24,7 @@ class Session:
         defaults: what every knob that was drawn is by default, as in the URL.
         read: the held knobs that this run has read; another source has others.
         named: what the page has written into the address for the knobs that show names; None is their default.
-        wish: the number of heads that was wished, and the one that was settled on.
+        wishes: the numbers of heads that were wished, by key, and those that were settled on.
         address_old: the address does not say yet what an opened state file said.
         address_lost: the last run ended because the address lacked a knob that it had carried over.
         waited: somebody has waited for a trace; later the last picture stands until the next.
@@ -46,7 +46,7 @@ class Session:
     defaults: dict[str, str] = field(default_factory=dict)
     read: set[str] = field(default_factory=set)
     named: dict[str, str | None] = field(default_factory=dict)
-    wish: tuple[int, int] | None = None
+    wishes: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
     address_old: bool = False
     address_lost: bool = False
     waited: bool = False

@@ -51,24 +51,25 @@ class Sidebar:
         """What the knob will be, as in a link."""
         return peek(knob.key)
 
-    def heads(self, knob: Knob, d_model: int, fixed: str) -> int:
-        """The number of heads: what was wished where it divides d_model, otherwise the next smaller that does, and it is said."""
-        key, ours, within = knob.key, self.knobs.session, link.Divisors.of(d_model, self.limits)
-        now, waits = st.session_state.get(key), key in ours.asked_for
-        first = now is None or waits
-        wish = int(knob.default if first or now is None else now)
-        if not first and ours.wish and ours.wish[1] == now:
-            wish = ours.wish[0]
+    def divisor(self, knob: Knob, within: link.Divisors, fixed: str) -> int | None:
+        """A number of heads: what was wished where it divides what it must, otherwise the next smaller that does, and it is said."""
+        key, ours = knob.key, self.knobs.session
+        there, waits = key in st.session_state, key in ours.asked_for
+        now = st.session_state.get(key)
+        wish = now if there and not waits else knob.default
+        if there and not waits and ours.wishes.get(key, (None, wish))[1] == now:
+            wish = ours.wishes.get(key, (wish, now))[0]
         fits = within.nearest(wish)
-        if now is None and not peek(key) and fits != wish and not fixed:
-            self.knobs.notes.keep(link.settled(wish, d_model, self.limits))
-        elif now is not None and now != fits and not waits:
+        said = within.settled(wish) if wish is not None and wish != fits else ""
+        if said and not there and not peek(key) and not fixed:
+            self.knobs.notes.keep(said)
+        elif there and now != fits and not waits:
             st.session_state[key] = fits
-            if fits != wish:
-                st.toast(link.settled(wish, d_model, self.limits), duration="long")
-        heads = int(self.knob(knob, within, fixed))
-        ours.wish = (wish if heads == fits else heads, heads)
-        return heads
+            if said:
+                st.toast(said, duration="long")
+        found: int | None = self.knob(knob, within, fixed)
+        ours.wishes[key] = (wish if found == fits else found, found)
+        return found
 
     def sequence(self, names: Sequence[str]) -> int:
         """Which of several sequences is shown; a widget only where there is more than one."""

@@ -116,7 +116,8 @@ class Knobs:
                 if key in st.session_state and key not in st.query_params and st.session_state[key] != default:
                     # It stood at the default of other options, which is no part of an address; set again, it becomes one.
                     st.session_state[key] = st.session_state[key]
-                return st.selectbox(options=within.options, index=within.options.index(default), **more)
+                index = None if default is None else within.options.index(default)
+                return st.selectbox(options=within.options, index=index, placeholder=typed["placeholder"], **more)
             case Real(optional=False, bounded=True):
                 return st.slider(
                     min_value=float(within.low), max_value=float(within.high), value=default, step=0.05, **more
