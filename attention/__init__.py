@@ -23,6 +23,7 @@ from attention.formula.config import AttentionConfig
 from attention.formula.layer import Layer
 from attention.formula.steps import AXES, PARAMETERS, STEPS, Axis, Parameter, Step, find_step
 from attention.formula.trace import Trace
+from attention.numbers import metrics
 from attention.numbers.arithmetic import Explanation
 from attention.numbers.explain import explain
 from attention.sources import Source
@@ -58,4 +59,5 @@ __all__ = [
     "TypedText",
     "explain",
     "find_step",
+    "metrics",
 ]

@@ -225,6 +225,18 @@ class Layer:
             return self._tensor(name)[head // (self.n_heads // self.sizes[axes[0]])]
         return self._made(name, head)
 
+    def part(self, *names: str, heads: slice = slice(None), rows: slice = slice(None)) -> tuple[Tensor, ...]:
+        """Some heads and queries of query × key matrices, each [head query_pos key_pos]: for who looks at all and keeps none.
+
+        Raises:
+            MissingError: there is no such step.
+        """
+        from attention.formula import making
+
+        for name in names:
+            self._check(name)
+        return making.part(self, names, heads, rows)
+
     def facts(self, name: str) -> Facts:
         """What is said of a step in all heads, whichever of them are looked at.
 

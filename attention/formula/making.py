@@ -73,6 +73,19 @@ def survey(layer: Layer) -> Survey:
     return Survey(facts, torch.stack(outputs))
 
 
+def part(layer: Layer, names: tuple[str, ...], heads: slice, rows: slice) -> tuple[Tensor, ...]:
+    """Maps of some heads and some queries, each [head query_pos key_pos], made from the start, and nothing kept of them."""
+    found = {name: layer.recorded[name][heads, rows] for name in names if name in layer.recorded}
+    known = None
+    for step in _maps(layer):
+        if len(found) == len(names):
+            break
+        known = _block(layer, step, known, heads, rows)
+        if step.name in names:
+            found[step.name] = known
+    return tuple(found[name] for name in names)
+
+
 def overflows(layer: Layer, formula: Formula) -> bool:
     """Whether scores that are finite become infinite when they are divided."""
     divisor, temperature = formula.divisor or 1.0, formula.temperature

@@ -1,0 +1,80 @@
+"""What every head does with a text, in numbers: each metric is declared once, in `metric`.
+
+    from attention import metrics
+    table = metrics.of(trace)
+    table.values, table.counts     # [layer head metric]; NaN and 0 where a metric is not defined on this text
+
+A metric is a number for every query, averaged over the queries for which it is defined.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attention.formula import kept
+from attention.formula.layer import Layer
+from attention.formula.trace import Trace
+from attention.numbers.metrics.alike import differences
+from attention.numbers.metrics.metric import METRICS, NAMES, Metric, find
+from attention.numbers.metrics.table import Table
+from attention.numbers.patterns import Pattern, patterns
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["METRICS", "NAMES", "Metric", "Table", "differences", "find", "known", "of", "of_layer", "seconds"]
+
+CELLS_A_SECOND = 10_000_000  # weights, and making them; measured on one thread
+
+
+def of(trace: Trace) -> Table:
+    """Every metric of every head on this text, [layer head metric]; each layer is worked out once, and kept.
+
+    Its weights are made some heads at a time, and forgotten.
+    """
+    layers = [of_layer(layer) for layer in trace.layers]
+    n_heads = tuple(len(values) for values, _, _ in layers)
+    shape = (len(layers), max(n_heads, default=0), len(METRICS))
+    table = np.full(shape, np.nan), np.zeros(shape, dtype=np.int64), np.full((len(layers), len(METRICS)), np.nan)
+    for i, (values, counts, uniform) in enumerate(layers):
+        table[0][i, : len(values)], table[1][i, : len(values)], table[2][i] = values, counts, uniform
+    return Table(*table, n_heads)
+
+
+def of_layer(layer: Layer) -> tuple[Any, Any, Any]:
+    """The metrics of one layer: the numbers and their counts [head metric], and those of uniform attention [metric]."""
+    return kept.matrix(layer.number, "metrics", layer.formula, lambda: _of_layer(layer))
+
+
+def known(layer: Layer) -> bool:
+    """Whether the metrics of a layer are kept, and need not be worked out."""
+    return kept.KEPT.get((layer.number, "metrics", layer.formula)) is not None
+
+
+def seconds(trace: Trace) -> float:
+    """About how long `of` takes on one thread, counted before; what is kept takes none."""
+    cells = (math.prod(layer.shape("weights")) for layer in trace.layers if layer.has("weights") and not known(layer))
+    return sum(cells) / CELLS_A_SECOND
+
+
+def _of_layer(layer: Layer) -> tuple[Any, Any, Any]:
+    n_heads = layer.n_heads
+    sums, counts = np.zeros((n_heads + 1, len(METRICS))), np.zeros((n_heads + 1, len(METRICS)), dtype=np.int64)
+    for heads, _, pattern in patterns(layer):
+        _add(sums[:-1][heads], counts[:-1][heads], pattern)
+        if heads.start == 0:
+            _add(sums[-1:], counts[-1:], pattern.uniform)
+    values = np.full(sums.shape, np.nan)
+    np.divide(sums, counts, out=values, where=counts > 0)
+    return values[:-1], counts[:-1], values[-1]
+
+
+def _add(sums: NDArray[Any], counts: NDArray[Any], pattern: Pattern) -> None:
+    """Adds what the rows of a pattern say of its heads, both [head metric]."""
+    for at, metric in enumerate(METRICS):
+        rows = metric.of(pattern)
+        sums[:, at] += rows.nansum(dim=-1).numpy()
+        counts[:, at] += (~rows.isnan()).sum(dim=-1).numpy()

@@ -1,0 +1,217 @@
+"""The metrics of heads, on patterns whose numbers are known in closed form."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from attention import AttentionConfig, Layer, Trace, TypedText, metrics
+from attention.formula import kept
+from attention.numbers import norms, patterns
+
+SIZES = (2, 3, 5, 8, 16)
+
+
+def given(weights: torch.Tensor, tokens: tuple[str, ...] = (), **recorded: torch.Tensor) -> Layer:
+    """A layer of weights alone, [head query_pos key_pos] or of one head."""
+    whole = weights if weights.ndim == 3 else weights[None]
+    tokens = tokens or tuple(f"t{i}" for i in range(whole.shape[1]))
+    return Layer(tokens=tokens, recorded={"weights": whole.double(), **recorded})
+
+
+def numbers(layer: Layer) -> dict[str, float]:
+    table = metrics.of(Trace(layer.tokens, (layer,)))
+    return dict(zip(metrics.NAMES, table.values[0, 0].tolist(), strict=True))
+
+
+def counts(layer: Layer) -> dict[str, int]:
+    table = metrics.of(Trace(layer.tokens, (layer,)))
+    return dict(zip(metrics.NAMES, table.counts[0, 0].tolist(), strict=True))
+
+
+def causal(n: int) -> torch.Tensor:
+    return torch.ones(n, n).double().tril() / torch.arange(1, n + 1)[:, None]
+
+
+def back(n: int) -> torch.Tensor:
+    return torch.eye(n).double()[[0, *range(n - 1)]]
+
+
+def harmonic(n: int) -> float:
+    return math.fsum(1 / k for k in range(1, n + 1))
+
+
+def near(found: float, wanted: float) -> None:
+    assert found == pytest.approx(wanted, abs=1e-9, nan_ok=True)
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_the_closed_forms_of_patterns_that_anybody_can_check(n: int) -> None:
+    even, found = n % 2 == 0, numbers(given(torch.full((n, n), 1 / n, dtype=torch.float64)))
+    near(found["entropy"], 1)
+    near(found["distance"], (n * n - 1) / (3 * n))
+    for name in ("previous", "next", "first token", "self", "largest weight"):
+        near(found[name], 1 / n)
+
+    found = numbers(given(causal(n)))  # nobody said that it is causal: no weight lies above the diagonal
+    near(found["entropy"], 1)
+    near(found["distance"], (n - 1) / 4)
+    near(found["previous"], (harmonic(n) - 1) / (n - 1))
+    near(found["first token"], (harmonic(n) - 1) / (n - 1))
+    near(found["self"], harmonic(n) / n)
+    near(found["largest weight"], harmonic(n) / n)
+    assert math.isnan(found["next"])
+
+    found = numbers(given(torch.eye(n)))
+    assert [found[name] for name in ("entropy", "distance", "previous", "first token", "self", "largest weight")] == [0, 0, 0, 0, 1, 1]  # fmt: skip
+
+    found = numbers(given(back(n)))
+    near(found["distance"], (n - 1) / n)
+    near(found["first token"], 1 / (n - 1))
+    near(found["self"], 1 / n)
+    assert (found["entropy"], found["previous"], found["largest weight"]) == (0, 1, 1)
+
+    found = numbers(given(torch.eye(n).flip(0)))
+    near(found["distance"], (n * n - n % 2) / (2 * n))
+    near(found["previous"], even / (n - 1))
+    near(found["first token"], 1 / (n - 1))
+    near(found["self"], (not even) / n)
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_a_text_shown_twice_has_the_induction_and_duplicate_scores_of_the_books(n: int) -> None:
+    words = tuple(f"w{i}" for i in range(n)) * 2
+    found = given(causal(2 * n), words)
+    near(numbers(found)["induction"], (harmonic(2 * n) - harmonic(n)) / n)
+    near(numbers(found)["duplicate token"], (harmonic(2 * n) - harmonic(n)) / n)
+    assert counts(found)["induction"] == counts(found)["duplicate token"] == n  # and not all rows, which would halve it
+    perfect = torch.eye(2 * n)
+    perfect[n:] = torch.eye(2 * n)[1 : n + 1]
+    assert numbers(given(perfect, words))["induction"] == 1
+
+
+def test_what_is_not_defined_is_no_number_and_rests_on_nothing() -> None:
+    """Never 0: a text without repeated words says nothing of induction, a causal mask nothing of the next token."""
+    trace = TypedText("a b c d", AttentionConfig(mask="causal")).trace()
+    table = metrics.of(trace)
+    for name in ("next", "induction", "duplicate token"):
+        assert np.isnan(table.column(name)).all()
+        assert table.count(name) == (0, 0)
+        assert table.rank(name, 0, 0) is None
+    assert table.count("entropy") == (3, 3)  # the first query has no choice
+    assert table.count("previous") == (3, 3)
+    assert table.count("self") == (4, 4)
+    assert np.isnan(
+        metrics.of(Trace(("a",), (Layer(tokens=("a",), recorded={"input": torch.ones(1, 2)}),))).values
+    ).all()
+
+
+def test_rows_that_see_no_key_and_rows_of_padding_are_left_out() -> None:
+    config = AttentionConfig(mask="custom", cells="", seed=3)
+    padded = TypedText("a b c d e f\na b", config, sequence=1, pad=True).trace()
+    assert counts(padded.layers[0])["self"] == 2
+    hidden = given(torch.tensor([[0.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.2, 0.3, 0.5]]))
+    assert counts(hidden)["self"] == 2
+    near(numbers(hidden)["self"], 0.5)
+    sunk = given(
+        torch.tensor([[0.1, 0.3], [0.2, 0.2]], dtype=torch.float64)
+    )  # rows that do not sum to 1: a sink takes the rest
+    near(numbers(sunk)["previous"], 0.2)
+    near(numbers(sunk)["distance"], (0.75 + 0.5) / 2)
+
+
+def test_two_texts_have_no_positions_in_common() -> None:
+    layer = TypedText("a b c", AttentionConfig(n_heads=2), text2="x y z a").trace().layers[0]
+    found = counts(layer)
+    assert [found[name] for name in ("distance", "previous", "next", "self", "induction", "duplicate token")] == [0] * 6
+    assert [found[name] for name in ("entropy", "first token", "largest weight")] == [3] * 3
+    same = TypedText("a b c", AttentionConfig(n_heads=2), text2="a b c").trace().layers[0]
+    assert counts(same)["self"] == 0
+
+
+def test_layers_may_differ_in_tokens_and_heads_and_a_head_has_its_place() -> None:
+    traces = [
+        TypedText(text, AttentionConfig(n_heads=heads, seed=heads)).trace()
+        for heads, text in ((2, "a b c a b c"), (4, "one two"), (1, "x y z"))
+    ]
+    table = metrics.of(Trace(traces[0].tokens, tuple(trace.layers[0] for trace in traces)))
+    assert table.values.shape == table.counts.shape == (3, 4, len(metrics.METRICS))
+    assert table.n_heads == (2, 4, 1)
+    assert table.heads[2] == (1, 0)
+    assert len(table.heads) == 7
+    for i, trace in enumerate(traces):
+        np.testing.assert_array_equal(table.values[i, : table.n_heads[i]], metrics.of(trace).values[0])
+    assert np.isnan(table.values[0, 2:]).all()
+    assert not table.counts[0, 2:].any()
+    order = table.sorted_by("entropy")
+    assert [table.rank("entropy", *head) for head in order] == [(i + 1, 7) for i in range(7)]
+    assert {head[0] for head in table.sorted_by("induction")[:2]} == {0}  # undefined ones last
+
+
+def test_uniform_attention_is_the_line_beside_each_metric() -> None:
+    trace = TypedText("a b c a b c", AttentionConfig(mask="causal", n_heads=2)).trace()
+    even = metrics.of(TypedText("a b c a b c", AttentionConfig(mask="causal", n_heads=2, temperature=math.inf)).trace())
+    known = [i for i, name in enumerate(metrics.NAMES) if not name.startswith("norm")]
+    np.testing.assert_allclose(metrics.of(trace).uniform[0][known], even.values[0, 0][known], atol=1e-6)
+
+
+def test_heads_that_are_made_one_by_one_have_the_same_numbers_and_nothing_is_kept_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = AttentionConfig(mask="causal", n_heads=4, n_kv_heads=2, positions="rope")
+    source = TypedText("the owl asked the moon and the moon blinked at the owl", config)
+    whole = metrics.of(source.trace())
+    monkeypatch.setattr("attention.sources.typed_text.WHOLE_UP_TO", 4)
+    monkeypatch.setattr(patterns, "CELLS", 40)  # a head in several blocks of rows
+    layer = source.trace().layers[0]
+    assert not layer.whole
+    table = metrics.of(Trace(layer.tokens, (layer,)))
+    np.testing.assert_allclose(table.values, whole.values, atol=1e-6)
+    np.testing.assert_array_equal(table.counts, whole.counts)
+    heads = [key for key in kept.KEPT.cache if isinstance(key, tuple) and key[0] == layer.number]
+    assert all(key[1] in ("metrics", "reach") or key[1][0].startswith(("rotated", "mask")) for key in heads)
+
+
+def test_the_divergence_of_two_heads_is_that_of_the_books() -> None:
+    n = 8
+    pair = Trace(("t",), (given(torch.stack([back(n), torch.eye(n), torch.full((n, n), 1 / n, dtype=torch.float64)])),))
+    found = {(one[0], one[1]): one[2:] for one in metrics.differences(pair, 0, 0)}
+    near(found[0, 1][0], (n - 1) / n)
+    middle = [(1 + 1 / n) / 2, *[1 / (2 * n)] * (n - 1)]
+    near(found[0, 2][0], -math.fsum(m * math.log2(m) for m in middle) - math.log2(n) / 2)
+    assert found[0, 1][1] == n
+    assert [one[:2] for one in metrics.differences(pair, 0, 1)] == [(0, 2), (0, 0)]
+    near(metrics.differences(Trace(("t",), (given(torch.stack([back(n)] * 2)),)), 0, 0)[0][2], 0)
+
+
+def test_the_norm_weighted_share_is_that_of_the_vectors_themselves() -> None:
+    """With values of length 1 and an orthogonal W_O it is the weight; a first token with a short value falls."""
+    n, generator = 6, torch.Generator().manual_seed(1)
+    weights = torch.rand(1, n, n, generator=generator, dtype=torch.float64).softmax(-1)
+    value = torch.nn.functional.normalize(torch.randn(1, n, 4, generator=generator, dtype=torch.float64), dim=-1)
+    w_o = torch.eye(4, dtype=torch.float64)[None]
+    same = numbers(given(weights, value=value, w_o=w_o))
+    near(same["norm-weighted first token"], same["first token"])
+    value = value.clone()
+    value[0, 0] /= 100
+    layer = given(weights, value=value, w_o=w_o)
+    vectors = weights[0, :, :, None] * (value[0] @ w_o[0])
+    lengths = vectors.norm(dim=-1)
+    near(numbers(layer)["norm-weighted first token"], float((lengths[1:, 0] / lengths[1:].sum(-1)).mean()))
+    assert numbers(layer)["norm-weighted first token"] < 0.1 * same["first token"]
+    assert norms.reach(layer.without("w_o")) is None
+    assert counts(layer.without("w_o"))["norm-weighted first token"] == 0
+
+
+def test_every_metric_says_what_it_is_and_lies_in_its_range() -> None:
+    trace = TypedText("the cat sat on the mat the cat", AttentionConfig(seed=2)).trace()
+    table = metrics.of(trace)
+    assert len(set(metrics.NAMES)) == len(metrics.METRICS)
+    for metric in metrics.METRICS:
+        assert all((metric.words, metric.formula, metric.over, metric.paper))
+        high = {"1": 1.0, "keys − 1": 7.0}[metric.high]
+        assert (table.column(metric.name) >= 0).all()
+        assert (table.column(metric.name) <= high).all()
