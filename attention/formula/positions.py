@@ -128,6 +128,11 @@ def rotated(rows: Tensor, base: float) -> Tensor:
     return torch.cat(turned, dim=-1).to(rows.dtype)
 
 
+def partner(column: int, d_k: int) -> int:
+    """The column that makes a pair with this one, with which it is turned."""
+    return (column + d_k // 2) % d_k
+
+
 def angles(d_k: int, base: float) -> Tensor:
     """By how much each pair of columns is turned from one position to the next, [d_k / 2], in float64."""
     import torch

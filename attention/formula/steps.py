@@ -66,13 +66,13 @@ class Factor:
     Attributes:
         names: of the step or parameter; of several the first that a layer has.
         row: which side of the step's cell gives the row: "row", "column", or "" where all rows take part.
-        column: the same for the column.
+        column: the same for the column; "pair" where a rotation takes the other column of its pair too.
         side_by_side: whether the matrices of all heads take part, next to one another.
     """
 
     names: tuple[str, ...]
     row: Literal["row", "column", ""] = ""
-    column: Literal["row", "column", ""] = ""
+    column: Literal["row", "column", "pair", ""] = ""
     side_by_side: bool = False
 
 
@@ -86,6 +86,10 @@ def _columns_of(*names: str) -> Factor:
 
 def _cells_of(*names: str) -> Factor:
     return Factor(names, row="row", column="column")
+
+
+def _pairs_of(*names: str) -> Factor:
+    return Factor(names, row="row", column="pair")
 
 
 @dataclass(frozen=True)
@@ -231,12 +235,12 @@ STEPS: tuple[Step, ...] = (
     _step("rotated_query",
         "Q′", "head query_pos d_k", "Q, turned by its positions", tex="Q'",
         equation=r"Q'_{p,i} = Q_{p,i} \cos(p\,\theta_i) \mp Q_{p,i \pm d_k/2} \sin(p\,\theta_i)",
-        how="rotation", when="rotary", knobs=("rotary",), of=(_rows_of("query"),),
+        how="rotation", when="rotary", knobs=("rotary",), of=(_pairs_of("query"),),
         lens="hook_rot_q", transformers="q_embed"),
     _step("rotated_key",
         "K′", "kv_head key_pos d_k", "K, turned by its positions", tex="K'",
         equation=r"K'_{p,i} = K_{p,i} \cos(p\,\theta_i) \mp K_{p,i \pm d_k/2} \sin(p\,\theta_i)",
-        how="rotation", when="rotary", knobs=("rotary",), of=(_rows_of("key"),),
+        how="rotation", when="rotary", knobs=("rotary",), of=(_pairs_of("key"),),
         lens="hook_rot_k", transformers="k_embed"),
     _step("scores",
         "S", "head query_pos key_pos", "Q Kᵀ", equation=r"S = Q K^{\top}",

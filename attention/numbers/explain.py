@@ -12,7 +12,7 @@ from attention.errors import MissingError
 from attention.formula.biases import BIASES
 from attention.formula.cell import Cell
 from attention.formula.formula import Formula
-from attention.formula.positions import BASE
+from attention.formula.positions import BASE, partner
 from attention.formula.scores import SCORES
 from attention.formula.shares import SHARES
 from attention.formula.shares.share import Row
@@ -132,7 +132,7 @@ def _rotation(work: Working) -> Explanation:
     half, base = len(vector) // 2, _formula(work).rotary or BASE
     pair, first = column % half, column < half
     angle = row * base ** (-2 * pair / len(vector))
-    other = column + half if first else column - half
+    other = partner(column, len(vector))
     factors = [(vector[column], math.cos(angle)), (vector[other], -math.sin(angle) if first else math.sin(angle))]
     sign = "-" if first else "+"
     symbols = work.symbol(before, row, column), work.symbol(before, row, other)

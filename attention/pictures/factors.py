@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from attention.formula.cell import Cell
 from attention.formula.layer import Layer
+from attention.formula.positions import partner
 from attention.formula.steps import MAP_AXES, PARAMETERS, STEPS, Factor, Step, find_step
 from attention.formula.trace import Trace
 from attention.pictures.drawing import Panel, Spec, figure_of
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 def factor_maps(trace: Trace, cell: Cell, colors: str = "fixed") -> list[Spec]:
     """The factors of the chosen cell's step, in the order of the formula, and last the step itself.
 
-    In each factor the row, the column or the cell that makes the chosen number is outlined.
+    In each factor the row, the column or the cells that make the chosen number are outlined.
 
     Raises:
         MissingError: the trace has no such layer, step or head.
@@ -59,7 +60,7 @@ def _beside(name: str) -> str:
 
 def _map(trace: Trace, factor: Factor, name: str, cell: Cell, colors: str) -> Spec:
     layer = cell.layer
-    sides = {"row": cell.row, "column": cell.column, "": None}
+    sides = {"row": cell.row, "column": cell.column, "pair": cell.column, "": None}
     row, column = sides[factor.row], sides[factor.column]
     if name == "mask":
         return mask_map_json(trace, layer, Cell(layer, "weights", cell.head, cell.row, cell.column))
@@ -72,7 +73,8 @@ def _map(trace: Trace, factor: Factor, name: str, cell: Cell, colors: str) -> Sp
         panel = Panel(cell.head, 0, 0, rows, columns)
         heat = {"heat": numbers_in_cells(rows, columns)}
         spec = figure_of(trace, step, layer, matrix.numpy(), None, [panel], colors, whole=whole, **heat)
-    spec["layout"]["shapes"] = marks(rows, columns, row, column)
+    pair = [partner(cell.column, columns)] if factor.column == "pair" else []
+    spec["layout"]["shapes"] = marks(rows, columns, row, column, *pair)
     spec["layout"]["meta"]["file"] = spec["layout"]["meta"]["file"][:2]
     return placed(spec, row, column)
 

@@ -154,16 +154,12 @@ def way(trace: Trace, name: str) -> go.Figure:
     return figure
 
 
-def marks(rows: int, columns: int, row: int | None, column: int | None) -> list[dict[str, Any]]:
-    """The outlines of a row, of a column, or of both and the cell where they meet, on a map of so many `rows` and `columns`."""
-    drawn = []
-    if row is not None:
-        drawn.append(outline(0, row, columns, 1, 1))
-    if column is not None:
-        drawn.append(outline(column, 0, 1, rows, 1))
-    if row is not None and column is not None:
-        drawn.append(outline(column, row, 1, 1, 3))
-    return drawn
+def marks(rows: int, columns: int, row: int | None, *at: int | None) -> list[dict[str, Any]]:
+    """The outlines of a row, of the columns `at`, and of the cells where they meet, on a map of so many `rows` and `columns`."""
+    there = [column for column in at if column is not None]
+    across = [] if row is None else [outline(0, row, columns, 1, 1)]
+    down = [outline(column, 0, 1, rows, 1) for column in there]
+    return [*across, *down, *(outline(column, row, 1, 1, 3) for column in there if row is not None)]
 
 
 def _places(step: Step, chosen: Cell | None) -> tuple[int | None, int | None]:
