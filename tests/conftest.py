@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -35,6 +35,7 @@ from playwright.sync_api import (
 )
 from playwright.sync_api import TimeoutError as TooLong
 from replicas import Replicas, Visitor
+from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 from xdist.scheduler import LoadScopeScheduling
 
@@ -42,6 +43,9 @@ from benchmarks.proxy import running_proxy
 
 # As the server does: with more threads BLAS sums in another order, and the last bit differs.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Each AppTest reads what every installed package says of itself, for five times what a page costs: once is enough.
+manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
 
 # No test asks how fast the machine is: whatever waits does so for a minute, and what comes at once costs nothing.
 PATIENCE = 60_000  # milliseconds
