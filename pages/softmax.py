@@ -7,7 +7,8 @@ import streamlit as st
 from attention import AttentionError, NumbersError, TypedText
 from attention.formula.knobs import Knob
 from attention.formula.ranges import Choice, Text
-from attention.lessons import charts, softmax
+from attention.lessons import charts, scaling, softmax
+from attention.lessons.small_maps import scaling_maps
 from attention.sources.knobs import TEXT
 from pages.ui import show
 from pages.ui.knobs.widgets import Knobs
@@ -57,18 +58,18 @@ if text is page.source:
     show.controls(page.around(only=("temperature", "mask", "d_model", "seed")))
 picture, words = st.columns([3, 2])
 with words:
-    st.markdown(softmax.WHY_SCALE)
-    st.markdown("\n".join(f"- **{init}**: {looks}" for init, looks in softmax.LOOKS.items()))
+    st.markdown(scaling.WHY_SCALE)
+    st.markdown("\n".join(f"- **{init}**: {looks}" for init, looks in scaling.LOOKS.items()))
 try:
-    scaling = scaling_of(text)
+    scaled = scaling_of(text)
 except AttentionError as error:  # the source's own init may be the only one that is small enough
     with picture:
         show.problem(str(error))
 else:
     with picture:
-        show.figures([charts.scaling_maps(scaling)], "softmax_scaling")
-    words.caption(" ".join(scaling.notes))
-    show.twin(scaling.frame(), "softmax_scaling_table")
+        show.figures([scaling_maps(scaled)], "softmax_scaling")
+    words.caption(" ".join(scaled.notes))
+    show.twin(scaled.frame(), "softmax_scaling_table")
 
 if row:
     st.markdown("## Why we subtract the maximum")

@@ -14,6 +14,7 @@ from playwright.sync_api import Page, expect
 from attention import STEPS, AttentionConfig, TypedText, find_step
 from attention.formula.shares import SHARES
 from attention.lessons import softmax
+from attention.lessons.scaling import measured
 
 pytestmark = pytest.mark.browser
 
@@ -37,7 +38,7 @@ def test_the_painted_lines_bars_and_maps_are_the_backends(open_page: Open, serve
         assert painted_y(page, 1, i) == shares.tolist()
     assert painted_y(page, 2, 0) == spread.variance.tolist()
     assert painted_y(page, 3, 0) == spread.entropy.tolist()
-    scaling = softmax.scaling(TypedText("a b c", AttentionConfig(mask="causal")))
+    scaling = measured(TypedText("a b c", AttentionConfig(mask="causal")))
     np.testing.assert_array_equal(painted(page, 4)[:3, :3], scaling.weights[0, 0])
     heights = page.evaluate(
         "[...document.querySelectorAll('.js-plotly-plot')[1].querySelectorAll('.bars .point path')].map((bar) => bar.getBBox().height)"

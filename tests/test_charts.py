@@ -5,16 +5,18 @@ import pytest
 
 from attention import AttentionConfig, TypedText
 from attention.lessons import charts, softmax
-from attention.lessons.softmax import DIVISORS, TEMPERATURES
+from attention.lessons.scaling import DIVISORS, measured
+from attention.lessons.small_maps import scaling_maps
+from attention.lessons.softmax import TEMPERATURES
 
 SPREAD = softmax.spread((0.1, -0.2, -0.3, 0.5))
-SCALING = softmax.scaling(TypedText("the owl <b>asked</b> the owl", AttentionConfig(mask="causal")))
+SCALING = measured(TypedText("the owl <b>asked</b> the owl", AttentionConfig(mask="causal")))
 FIGURES = {
     "curve": charts.softmax_curve(softmax.curve()),
     "shares": charts.shares_by_temperature(SPREAD),
     "variance": charts.variance_by_temperature(SPREAD),
     "entropy": charts.entropy_by_temperature(SPREAD),
-    "scaling": charts.scaling_maps(SCALING),
+    "scaling": scaling_maps(SCALING),
 }
 
 

@@ -11,6 +11,7 @@ from attention import AttentionConfig, NumbersError, TypedText
 from attention.formula.attend import attend
 from attention.formula.config import INITS
 from attention.lessons import softmax
+from attention.lessons.scaling import measured
 
 ROW = (0.1, -0.2, -0.3, 0.5)
 TEXT = "the owl asked the moon and the moon blinked"
@@ -75,7 +76,7 @@ def test_a_bad_row_says_what_came(text: str, came: str) -> None:
 
 @pytest.mark.parametrize("mask", ["none", "causal"])
 def test_the_maps_of_scaling_are_attends_own(mask: str) -> None:
-    scaling = softmax.scaling(TypedText(TEXT, AttentionConfig(mask=mask, temperature=0.5, init="linear")))
+    scaling = measured(TypedText(TEXT, AttentionConfig(mask=mask, temperature=0.5, init="linear")))
     assert scaling.inits == INITS
     for i, init in enumerate(INITS):
         for scaled, j in ((True, 0), (False, 2)):
@@ -87,7 +88,7 @@ def test_the_maps_of_scaling_are_attends_own(mask: str) -> None:
 
 
 def test_the_middle_column_divides_by_the_root_of_d_model() -> None:
-    scaling = softmax.scaling(TypedText(TEXT, AttentionConfig(d_model=64, n_heads=4)))
+    scaling = measured(TypedText(TEXT, AttentionConfig(d_model=64, n_heads=4)))
     layer = TypedText(TEXT, AttentionConfig(d_model=64, n_heads=4)).trace().layers[0]
     twice_as_hot = attend(layer.query, layer.key, layer.value, temperature=2.0)  # √64 is 2 · √16
     np.testing.assert_allclose(scaling.weights[0, 1], twice_as_hot.weights[0].numpy(), rtol=1e-6)
@@ -96,7 +97,7 @@ def test_the_middle_column_divides_by_the_root_of_d_model() -> None:
 
 
 def test_the_inits_fail_as_the_words_say() -> None:
-    entropy = dict(zip(INITS, softmax.scaling(TypedText(TEXT)).entropy, strict=True))
+    entropy = dict(zip(INITS, measured(TypedText(TEXT)).entropy, strict=True))
     most = math.log(9)
     assert 0.5 * most < entropy["scaled normal"][0] < entropy["scaled normal"][1] < most
     assert entropy["uniform"].max() < 0.1
@@ -106,14 +107,14 @@ def test_the_inits_fail_as_the_words_say() -> None:
 
 
 def test_a_long_text_is_cut_and_said() -> None:
-    scaling = softmax.scaling(TypedText("word " * 600))
+    scaling = measured(TypedText("word " * 600))
     assert scaling.weights.shape == (5, 3, 32, 32)
     assert "600 tokens" in scaling.notes[0]
 
 
 def test_a_row_that_sees_no_key_does_not_spoil_the_mean() -> None:
     config = AttentionConfig(mask="window", window=0)
-    scaling = softmax.scaling(TypedText("one two three four", config, text2="a b"))
+    scaling = measured(TypedText("one two three four", config, text2="a b"))
     assert not scaling.weights[:, :, 2:].any()
     np.testing.assert_array_equal(scaling.entropy, 0)
 
@@ -151,5 +152,5 @@ def test_a_sum_that_overflows_and_a_sum_that_vanishes_are_told_apart() -> None:
 
 
 def test_importing_the_lessons_and_charts_does_not_import_torch() -> None:
-    code = "import sys; import attention.lessons.softmax, attention.lessons.charts, attention.numbers.glossary; assert 'torch' not in sys.modules; assert 'streamlit' not in sys.modules"
+    code = "import sys; import attention.lessons.softmax, attention.lessons.small_maps, attention.numbers.glossary; assert 'torch' not in sys.modules; assert 'streamlit' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

@@ -21,6 +21,8 @@ from attention import AttentionConfig, AttentionError, Cell, Layer, PictureError
 from attention.export.paper import KINDS, picture
 from attention.export.paper.cells import MOST_CELLS, MOST_IN_ALL, block, colors_of, contrast, ink_on, visible
 from attention.lessons import charts, masks, softmax
+from attention.lessons.scaling import measured
+from attention.lessons.small_maps import scaling_maps
 from attention.pictures import heatmap
 from attention.pictures.drawing import ALLOWED, HIDDEN, unmarked
 from attention.pictures.drawing import CHOSEN as CROSS
@@ -87,7 +89,7 @@ FIGURES = {
     "shares": lambda: charts.shares_by_temperature(spread()),
     "variance": lambda: charts.variance_by_temperature(spread()),
     "entropy": lambda: charts.entropy_by_temperature(spread()),
-    "scaling": lambda: charts.scaling_maps(softmax.scaling(TypedText(CAT, AttentionConfig(mask="causal")))),
+    "scaling": lambda: scaling_maps(measured(TypedText(CAT, AttentionConfig(mask="causal")))),
 }
 MAKERS = {**FIGURES, "12 heads of odd tokens": lambda: heatmap.heads(given(ODD, scores=noise(12, 16, 16)), "scores")}
 MAPS = [name for name in FIGURES if name not in ("curve", "shares", "variance", "entropy")]

@@ -1,4 +1,4 @@
-"""Lessons to Plotly figures: lines, bars, and the small maps of "why we scale".
+"""Lessons to Plotly figures: lines and bars.
 
 As in `plots`, ``layout.meta`` carries ``alt``; ``panels`` is empty, so a click on these does nothing.
 """
@@ -12,27 +12,21 @@ import numpy as np
 import plotly.graph_objects as go
 
 from attention.formula.config import TEMPERATURE
-from attention.lessons.softmax import DIVISORS, TEMPERATURES
+from attention.lessons.softmax import TEMPERATURES
 from attention.pictures.drawing import HIDDEN, note
-from attention.pictures.scales import PROBABILITY
-from attention.tokens import label
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from attention.formula.config import TEMPERATURE
-from attention.lessons.softmax import Curve, Scaling, Spread
+    from attention.lessons.softmax import Curve, Spread
 
 INK = "#3d8bc9"  # readable on white and on black
 GRID = "rgba(128,128,140,0.28)"
 COLD_TO_HOT = ("#2f6fb4", "#7db8dd", "#9a9da6", "#eda27c", "#cf3f45")  # one per temperature
-PANEL = 118  # pixels of a small map's height
 
 
 def softmax_curve(lesson: Curve) -> go.Figure:
     """The curve of a softmax over evenly spaced numbers."""
     low, high, top = float(lesson.x[0]), float(lesson.x[-1]), float(lesson.share[-1])
-    figure = _chart(
+    figure = chart(
         "softmax",
         f"{len(lesson.x)} numbers from {low:.1f} to {high:.1f}; all shares together are 1",
         f"Line chart of the softmax of {len(lesson.x)} numbers from {low:.1f} to {high:.1f}: the share grows like e to the power "
@@ -48,7 +42,7 @@ def softmax_curve(lesson: Curve) -> go.Figure:
 
 def shares_by_temperature(lesson: Spread) -> go.Figure:
     """The shares of every number of a row as bars, one group per number, one colour per temperature."""
-    figure = _chart(
+    figure = chart(
         "softmax(x / temperature)",
         "at five temperatures; the bars of one colour sum to 1",
         f"Bar chart of the softmax of {len(lesson.row)} numbers at the temperatures {', '.join(map(_written, TEMPERATURES))}: the largest "
@@ -85,79 +79,9 @@ def entropy_by_temperature(lesson: Spread) -> go.Figure:
     return _against_temperature(lesson, lesson.entropy, "entropy", facts, most, f"ln {len(lesson.row)}: all the same")
 
 
-def scaling_maps(lesson: Scaling) -> go.Figure:
-    """Weights under five inits (down) and three divisors (across), in one map with one scale, entropy above each."""
-    n_inits, n_divisors, rows, columns = lesson.weights.shape
-    high, wide = rows + max(1, round(rows * 0.22)), columns + max(1, round(columns * 0.08))
-    shape = (n_inits * high - (high - rows), n_divisors * wide - (wide - columns))
-    mosaic, hidden = (np.full(shape, np.nan, dtype=np.float32) for _ in range(2))
-    for i in range(n_inits):
-        for j in range(n_divisors):
-            place = np.s_[i * high : i * high + rows, j * wide : j * wide + columns]
-            mosaic[place] = lesson.weights[i, j]
-            hidden[place] = np.where(lesson.visible, np.nan, 1)
-    most = math.log(columns)
-    figure = _chart(
-        "weights of head 0",
-        f"H: mean entropy of a row, from 0 to ln {columns} = {most:.2f}",
-        "Heatmap of the weights of head 0 (query (attends from) by key (attends to)) for five kinds of random weights and three divisors. "
-        "Mean entropy of a row: "
-        + "; ".join(
-            f"{init}: " + ", ".join(f"{lesson.entropy[i, j]:.2f} divided by {d}" for j, d in enumerate(DIVISORS))
-            for i, init in enumerate(lesson.inits)
-        )
-        + ".",
-    )
-    ends = {"tickvals": [0, 0.5, 1], "ticktext": ["0", "0.5", "1"], "tickfont_size": 10}
-    hover = "%{y}<br>%{x}<br>"
-    figure.add_heatmap(
-        z=mosaic, zmin=0, zmax=1, colorscale=PROBABILITY, hoverongaps=False, hovertemplate=hover + "<b>%{z:.9g}</b><extra></extra>",
-        colorbar={
-            "orientation": "h", "thickness": 8, "len": 0.4, "x": 1, "xanchor": "right", "xpad": 0, "y": 0, "yanchor": "top", "ypad": 10,
-            "outlinewidth": 0, **ends,
-        },
-    )  # fmt: skip
-    if not lesson.visible.all():
-        figure.add_heatmap(
-            z=hidden, colorscale=[[0, HIDDEN], [1, HIDDEN]], showscale=False, hoverongaps=False,
-            hovertemplate=hover + "<b>0</b>, hidden by the mask<extra></extra>",
-        )  # fmt: skip
-    for i in range(n_inits):
-        for j in range(n_divisors):
-            corner = {"x": j * wide - 0.5, "y": i * high - 0.5, "xanchor": "left", "yanchor": "bottom"}
-            figure.add_annotation(**note(f"H {lesson.entropy[i, j]:.2f}", **corner))
-    _panels(figure, "x", wide, columns, [f"÷ {d}" for d in DIVISORS], lesson.key_tokens, "key")
-    _panels(figure, "y", high, rows, [i.replace(" ", "<br>") for i in lesson.inits], lesson.tokens, "query")
-    figure.update_xaxes(side="top", range=[-0.5, shape[1] - 0.5], tickfont_size=13, ticklabelstandoff=18)
-    figure.update_yaxes(range=[shape[0] - 0.5, -0.5], tickfont_size=13)
-    height = 140 + PANEL * n_inits
-    figure.update_layout(height=height, margin={"l": 70, "r": 12, "t": 104, "b": 40}, title_y=1 - 30 / height)
-    return figure
-
-
-def _panels(
-    figure: go.Figure, axis: str, stride: int, size: int, names: Sequence[str], tokens: tuple[str, ...], what: str
-) -> None:
-    """One tick in the middle of each panel, and what the hover says for every place along the axis."""
-    aliases = {
-        str(i * stride + at): f"{what} {at} {label(tokens[at], 40)} · {name.replace('<br>', ' ')}"
-        for i, name in enumerate(names)
-        for at in range(size)
-    }
-    middles = [i * stride + (size - 1) / 2 for i in range(len(names))]
-    figure.update_layout(
-        {
-            f"{axis}axis": {
-                "tickvals": middles, "ticktext": list(names), "labelalias": aliases, "hoverformat": "d",
-                "showgrid": False, "zeroline": False, "showline": False, "ticks": "", "tickangle": 0,
-            }
-        }
-    )  # fmt: skip
-
-
 def _against_temperature(lesson: Spread, numbers: Any, name: str, facts: str, most: float, most_name: str) -> go.Figure:
     at = [int(np.flatnonzero(lesson.temperatures == t)[0]) for t in TEMPERATURES]
-    figure = _chart(
+    figure = chart(
         name,
         facts,
         f"Line chart of the {name} of the shares against temperature: "
@@ -185,7 +109,7 @@ def _against_temperature(lesson: Spread, numbers: Any, name: str, facts: str, mo
     return figure
 
 
-def _chart(title: str, facts: str, alt: str, legend: bool = False) -> go.Figure:
+def chart(title: str, facts: str, alt: str, legend: bool = False) -> go.Figure:
     """An empty chart with our title, ground and margins; colours stand on either theme."""
     height = 340
     figure = go.Figure()

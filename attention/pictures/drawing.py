@@ -112,15 +112,9 @@ def figure_of(
         **(heat or {}),
     }
     data = [heatmap]
-    ground = {
-        "type": "heatmap",
-        "colorscale": [[0, HIDDEN], [1, HIDDEN]],
-        "showscale": False,
-        "hoverongaps": False,
-        "hovertemplate": f"{hover}<b>{'0' if step.kind == 'probability' else '−∞'}</b>, hidden by the mask<extra></extra>",
-    }
+    below = ground(hover, "0" if step.kind == "probability" else "−∞")
     if hidden is not None and hidden.any():
-        data.append({**ground, "z": np.where(hidden, np.float32(1), np.float32(np.nan)), **own})
+        data.append({**below, "z": np.where(hidden, np.float32(1), np.float32(np.nan)), **own})
     data += beside
     told = scales.said(step, low, high, colors)
     sums = trace.layer(layer).facts(step.name) if whole is None and step.kind == "probability" else None
@@ -134,7 +128,7 @@ def figure_of(
         "file": [step.name, f"L{layer}{heads}"],
     }
     if step.axes == MAP_AXES:
-        meta["ground"] = ground
+        meta["ground"] = below
     heading = f"<b>{step.symbol}</b>  {step.name}"
     laid = laid_out(
         trace.layer(layer), (step.row_axis, step.column_axis), panels, heading, facts, meta, (rows, columns)
@@ -146,6 +140,17 @@ def figure_of(
         at |= {"y": 1, "yref": "paper", "yanchor": "bottom", "yshift": bar["ypad"] + 7}
         layout["annotations"] = [*layout.get("annotations", []), note(words, name="colors", **at)]
     return {"data": data, "layout": laid | layout}
+
+
+def ground(hover: str, number: str) -> dict[str, Any]:
+    """A heatmap without its cells for those that the mask hides, whose `number` is told when they are pointed at."""
+    return {
+        "type": "heatmap",
+        "colorscale": [[0, HIDDEN], [1, HIDDEN]],
+        "showscale": False,
+        "hoverongaps": False,
+        "hovertemplate": f"{hover}<b>{number}</b>, hidden by the mask<extra></extra>",
+    }
 
 
 def hidden_cells(trace: Trace, step: Step, layer: int) -> NDArray[np.bool_] | None:

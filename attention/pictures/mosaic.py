@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -14,6 +15,9 @@ from attention.formula.trace import Trace
 from attention.pictures.contract import Meta
 from attention.pictures.drawing import Panel, Spec, drawn, figure_of, hidden_cells, names_of, note, outline
 from attention.pictures.pooling import MOST_CELLS, places, pooled
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 MOSAIC_CELLS = 1_000_000  # more are no picture any more
 SCREEN_CELLS = MOST_CELLS**2  # what a screen draws at once
@@ -55,13 +59,11 @@ def heads_json(
     rows, columns = -(-rows // block), -(-columns // block)
     across = _panels_across(n_heads, rows, columns)
     down = n_heads // across
-    wide, high = columns + max(1, columns // 12), rows + max(1, rows // 8)
-    panels = [Panel(head, head % across * wide, head // across * high, rows, columns, block) for head in range(n_heads)]
-    shape = (down * high - (high - rows), across * wide - (wide - columns))
+    panels = tiles(n_heads, across, rows, columns, (max(1, rows // 8), max(1, columns // 12)), block)
     covered = hidden_cells(trace, found, layer)
-    mosaic = np.full(shape, np.nan, dtype=shown.matrix(step).numpy().dtype)
-    at, hidden = np.zeros(shape, dtype=np.uint32), np.zeros(shape, dtype=bool)
-    for panel in panels:
+    mosaic = blank(panels, shown.matrix(step).numpy().dtype.type(np.nan))
+    at, hidden = blank(panels, np.uint32(0)), blank(panels, np.bool_(False))
+    for panel in panels:  # one head after the other: all of them may be more than there is room for
         matrix = shown.matrix(step, panel.head).numpy()
         mosaic[panel.place] = pooled(matrix, block, block)
         if block > 1:
@@ -89,6 +91,18 @@ def heads_json(
         meta["rows"] = {"labelalias": names_of(shown, found.row_axis)}
         meta["columns"] = {"labelalias": names_of(shown, found.column_axis)}
     return figure
+
+
+def tiles(count: int, across: int, rows: int, columns: int, gutters: tuple[int, int], block: int = 1) -> list[Panel]:
+    """Panels of one size in lines of so many `across`, with `gutters` below and beside them."""
+    high, wide = rows + gutters[0], columns + gutters[1]
+    return [Panel(i, i % across * wide, i // across * high, rows, columns, block) for i in range(count)]
+
+
+def blank(panels: list[Panel], number: np.generic) -> NDArray[Any]:
+    """A matrix with room for all panels, and one `number` everywhere, in its type."""
+    shape = max(panel.y + panel.rows for panel in panels), max(panel.x + panel.columns for panel in panels)
+    return np.full(shape, number, dtype=number.dtype)
 
 
 def cell_at(figure: go.Figure | Spec, x: int, y: int) -> Cell | None:

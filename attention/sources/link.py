@@ -206,7 +206,7 @@ class Divisors(Choice):
     @classmethod
     def shared(cls, n_heads: int) -> Divisors:
         """The numbers of heads of keys that so many heads of queries can share in equal groups."""
-        words = f"{n_heads} heads of queries"
+        words = "1 head of queries" if n_heads == 1 else f"{n_heads} heads of queries"
         return cls(divisors(n_heads), whole=n_heads, most=n_heads, kind="heads of keys", divided=words, optional=True)
 
     def takes(self, value: object) -> bool:

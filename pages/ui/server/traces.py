@@ -24,7 +24,7 @@ from pages.ui.server import turns
 from pages.ui.server.limits import CACHE_MB
 
 if TYPE_CHECKING:
-    from attention.lessons.softmax import Scaling
+    from attention.lessons.scaling import Scaling
 
 Made = TypeVar("Made")
 
@@ -90,11 +90,11 @@ def scaling_of(source: TypedText) -> Scaling:
     """
 
     def make() -> Scaling:
-        from attention.lessons.softmax import (
-            scaling,  # with pandas, half a second, which the other pages need not wait for
+        from attention.lessons.scaling import (
+            measured,  # with pandas, half a second, which the other pages need not wait for
         )
 
-        return scaling(source)
+        return measured(source)
 
     return _found(_key(source, "scaling"), make)
 

@@ -1,0 +1,88 @@
+"""The small maps of "why we scale", all in one map with one scale."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import plotly.graph_objects as go
+
+from attention.formula.steps import find_step
+from attention.lessons.charts import chart
+from attention.lessons.scaling import DIVISORS
+from attention.pictures import scales
+from attention.pictures.drawing import ground, note
+from attention.pictures.mosaic import blank, tiles
+from attention.tokens import label
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from attention.lessons.scaling import Scaling
+
+_HEIGHT = 118  # pixels of a small map
+
+
+def scaling_maps(lesson: Scaling) -> go.Figure:
+    """Weights under five inits (down) and three divisors (across), in one map with one scale, entropy above each."""
+    n_inits, n_divisors, rows, columns = lesson.weights.shape
+    gutters = max(1, round(rows * 0.22)), max(1, round(columns * 0.08))
+    panels = tiles(n_inits * n_divisors, n_divisors, rows, columns, gutters)
+    weights, hidden = (blank(panels, np.float32(np.nan)) for _ in range(2))
+    for panel, matrix in zip(panels, lesson.weights.reshape(-1, rows, columns), strict=True):
+        weights[panel.place], hidden[panel.place] = matrix, np.where(lesson.visible, np.nan, 1)
+    figure = chart(
+        "weights of head 0",
+        f"H: mean entropy of a row, from 0 to ln {columns} = {math.log(columns):.2f}",
+        "Heatmap of the weights of head 0 (query (attends from) by key (attends to)) for five kinds of random weights and three divisors. "
+        "Mean entropy of a row: "
+        + "; ".join(
+            f"{init}: " + ", ".join(f"{lesson.entropy[i, j]:.2f} divided by {d}" for j, d in enumerate(DIVISORS))
+            for i, init in enumerate(lesson.inits)
+        )
+        + ".",
+    )
+    hover = "%{y}<br>%{x}<br>"
+    heat, _ = scales.painted(find_step("weights"), 0, 1, "fixed")
+    heat["colorbar"] |= {"len": 0.4, "y": 0, "yanchor": "top", "ypad": 10}
+    figure.add_heatmap(z=weights, **heat, hoverongaps=False, hovertemplate=f"{hover}<b>%{{z:.9g}}</b><extra></extra>")
+    if not lesson.visible.all():
+        figure.add_trace(ground(hover, "0") | {"z": hidden})
+    for panel, entropy in zip(panels, lesson.entropy.flatten(), strict=True):
+        corner = {"x": panel.x - 0.5, "y": panel.y - 0.5, "xanchor": "left", "yanchor": "bottom"}
+        figure.add_annotation(**note(f"H {entropy:.2f}", **corner))
+    across, down = panels[:n_divisors], panels[::n_divisors]
+    inits = [init.replace(" ", "<br>") for init in lesson.inits]
+    _name(figure, "x", [(one.x, columns) for one in across], [f"÷ {d}" for d in DIVISORS], lesson.key_tokens, "key")
+    _name(figure, "y", [(one.y, rows) for one in down], inits, lesson.tokens, "query")
+    figure.update_xaxes(side="top", range=[-0.5, weights.shape[1] - 0.5], tickfont_size=13, ticklabelstandoff=18)
+    figure.update_yaxes(range=[weights.shape[0] - 0.5, -0.5], tickfont_size=13)
+    height = 140 + _HEIGHT * n_inits
+    figure.update_layout(height=height, margin={"l": 70, "r": 12, "t": 104, "b": 40}, title_y=1 - 30 / height)
+    return figure
+
+
+def _name(
+    figure: go.Figure,
+    axis: str,
+    spans: Sequence[tuple[int, int]],
+    names: Sequence[str],
+    tokens: tuple[str, ...],
+    what: str,
+) -> None:
+    """One tick in the middle of each panel, and what the hover says for every place along the axis."""
+    aliases = {
+        str(start + at): f"{what} {at} {label(tokens[at], 40)} · {name.replace('<br>', ' ')}"
+        for (start, size), name in zip(spans, names, strict=True)
+        for at in range(size)
+    }
+    middles = [start + (size - 1) / 2 for start, size in spans]
+    figure.update_layout(
+        {
+            f"{axis}axis": {
+                "tickvals": middles, "ticktext": list(names), "labelalias": aliases, "hoverformat": "d",
+                "showgrid": False, "zeroline": False, "showline": False, "ticks": "", "tickangle": 0,
+            }
+        }
+    )  # fmt: skip
