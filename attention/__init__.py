@@ -23,6 +23,7 @@ from attention.formula.config import AttentionConfig
 from attention.formula.layer import Layer
 from attention.formula.steps import AXES, PARAMETERS, STEPS, Axis, Parameter, Step, find_step
 from attention.formula.trace import Trace
+from attention.formula.what_if import WhatIf
 from attention.numbers import metrics
 from attention.numbers.arithmetic import Explanation
 from attention.numbers.explain import explain
@@ -57,6 +58,7 @@ __all__ = [
     "TextError",
     "Trace",
     "TypedText",
+    "WhatIf",
     "explain",
     "find_step",
     "metrics",

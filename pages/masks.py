@@ -12,15 +12,15 @@ from attention.pictures import heatmap
 from attention.pictures.drawing import Spec
 from pages.ui import show
 from pages.ui.knobs import controls, inputs
-from pages.ui.knobs.widgets import locked, peek
+from pages.ui.knobs.widgets import locked
 from pages.ui.start import start
 
+page = start("Masks", "A mask decides which keys a query may look at.")
+around = page.around(line=True)
 # What is clicked here does nothing where the mask is not a knob, or no knob may be turned.
-clickable = not locked() and peek("source") != "notebook"
-page = start(
-    "Masks",
-    "A mask decides which keys a query may look at." + " Click a cell of the mask to allow or to hide it." * clickable,
-)
+clickable = not locked() and any(control["name"] == "mask" for control in around.controls)
+if clickable:
+    page.about.caption("Click a cell of the mask to allow or to hide it.", width="content")
 
 from attention.lessons import masks
 
@@ -52,7 +52,6 @@ def maps() -> list[Spec]:
     ]
 
 
-around = page.around(line=True)
 around = replace(around, controls=controls.with_mask_buttons(around.controls))
 show.figures(maps(), "masks_maps", toggle, around, inputs.turn)
 
@@ -72,7 +71,7 @@ if clickable:
             st.caption(f"The grid is there for up to {GRID_UP_TO} tokens: shorten the text to use it.")
 elif not locked():
     st.info(
-        "This source brings its own mask. To click one together, choose typed text or your own matrices as the source."
+        "Nothing of this source is hidden or shared out. To click a mask together, choose another one, typed text or your own matrices."
     )
 
 show.long_table(

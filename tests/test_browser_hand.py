@@ -13,7 +13,7 @@ from conftest import acted, cell_of, click_cell, painted, settled, turned
 from playwright.sync_api import Page, expect
 from test_browser import Open
 
-from attention import AttentionConfig, TypedText
+from attention import AttentionConfig, Notebook, TypedText, WhatIf
 from attention.pictures.heatmap import COLORS
 
 pytestmark = pytest.mark.browser
@@ -404,3 +404,31 @@ def test_the_hover_of_a_block_says_the_exact_cell(open_page: Open, server: str) 
         row, column = (int(line.split()[1]) for line in said[1:3])
         assert said[1] == f"query {row} w{row}"
         assert float(said[3]) == pytest.approx(float(matrix[row, column]), rel=1e-5)
+
+
+def test_the_hand_turns_the_formula_of_a_notebook_and_leads_back(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{urlencode({'source': 'notebook', 'notebook': 'averaging-self-attention'})}")
+    said, mask = page.locator(".own"), page.locator(".hand [name=mask]")
+    expect(said).to_have_text("The notebook's own numbers.")
+    expect(mask.locator("option:checked")).to_have_text("own (causal)")
+
+    def equal(shown: Page, turned: WhatIf) -> None:
+        expected = Notebook("averaging-self-attention", 0, turned).trace().layers[0]
+        np.testing.assert_allclose(painted(shown, 1), expected.weights[0].numpy(), rtol=0, atol=1e-6)
+        np.testing.assert_allclose(painted(shown, 2), expected.head_output[0].numpy(), rtol=0, atol=1e-5)
+
+    silent(page, lambda: follow(page, "temperature", 60))
+    expect(said).to_have_text("What if …")
+    equal(page, WhatIf(temperature=temperature(page)))
+    acted(page, lambda: page.locator(".hand [name=temperature]").fill("60"))
+    acted(page, lambda: mask.select_option("none"))
+    now = WhatIf(temperature=temperature(page), mask="none")
+    equal(page, now)
+    expect(said).to_contain_text(f"What if: temperature {now.temperature:g} and no mask instead of the notebook's own.")
+    equal(open_page(page.url, fresh=True), now)
+    acted(page, page.go_back)
+    equal(page, WhatIf(temperature=now.temperature))
+    expect(mask).to_have_value("own")
+    acted(page, lambda: said.get_by_role("button").click())
+    equal(page, WhatIf())
+    assert "temperature" not in page.url

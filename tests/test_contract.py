@@ -20,7 +20,7 @@ from attention.pictures.screen import on_screen
 from pages.ui.figure import Around, pack
 
 SCRIPT = (ROOT / "pages" / "ui" / "figure" / "message.js").read_text()
-DECLARED = ("Message", "Meta", "Blocks", "Live", "Control", "Tab", "Line")
+DECLARED = ("Message", "Meta", "Blocks", "Live", "Control", "Own", "Tab", "Line")
 
 
 def keys(declared: type) -> tuple[set[str], set[str]]:
@@ -73,11 +73,14 @@ def test_every_message_holds_what_is_declared() -> None:
     layer = TypedText("the cat sat on the mat").trace().layers[0]
     hold([made := live(layer, 0) or {}], contract.Live)
     sent = [unpacked(pack([], Around(made)))]
-    for page in ("app.py", "pages/masks.py"):
-        app = AppTest.from_file(str(ROOT / page), default_timeout=60).run()
+    for page, source in (("app.py", "typed text"), ("pages/masks.py", "typed text"), ("app.py", "notebook")):
+        app = AppTest.from_file(str(ROOT / page), default_timeout=60)
+        app.query_params["source"] = source
+        app.run()
         messages = [one.proto.bytes for one in app.get("bidi_component")]
         sent += [unpacked(message) for message in messages if b'"controls":' in message]
     hold(sent, contract.Message)
     hold([control for message in sent for control in message["controls"]], contract.Control)
     hold([tab for message in sent for tab in message["strip"] or ()], contract.Tab)
+    hold([message["own"] for message in sent if message["own"]], contract.Own)
     hold([message["line"] for message in sent if message["line"]], contract.Line)

@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 from test_links import LINKS
 
-from attention import AttentionConfig, AttentionError, Matrices, Notebook, TypedText
+from attention import AttentionConfig, AttentionError, Matrices, Notebook, TypedText, WhatIf
 from attention.formula.ranges import in_url
 from attention.sources import knobs
 from attention.sources.link import Limits, source_of
@@ -28,10 +28,9 @@ def test_no_link_is_the_default_text() -> None:
 
 
 def test_a_link_says_the_source_and_its_knobs_and_no_other_ones() -> None:
-    assert read(source="notebook", notebook="multi-head", sequence="2", temperature="hot") == (
-        Notebook("multi-head", 2),
-        (),
-    )
+    assert read(source="notebook", notebook="multi-head", sequence="2", d_model="x") == (Notebook("multi-head", 2), ())
+    source, notes = read(source="notebook", notebook="numpy", temperature="2", scaled="false", mask="own", window="5")
+    assert (source, notes) == (Notebook("numpy", 0, WhatIf(temperature=2, scaled=False, window=5)), ())
     source, notes = read(source="matrices", mask="causal", temperature="2.0", labels="a b c d", d_model="x", w_o=" ")
     assert isinstance(source, Matrices)
     assert (source.config, source.tokens, notes) == (AttentionConfig(mask="causal", temperature=2.0), tuple("abcd"), ())

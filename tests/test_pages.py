@@ -376,7 +376,9 @@ def test_masks_has_buttons_for_the_kinds_of_masks() -> None:
     assert "buttons" not in around(opened("app.py"))["controls"]["mask"]
 
 
-@pytest.mark.parametrize("link", [{"lock": "1"}, {"source": "notebook"}, {"lock": "1", "mask": "causal"}])
+@pytest.mark.parametrize(
+    "link", [{"lock": "1"}, {"source": "notebook", "notebook": "heatmaps-unscaled"}, {"lock": "1", "mask": "causal"}]
+)
 def test_masks_does_not_ask_for_clicks_that_do_nothing(link: dict[str, str]) -> None:
     app = opened("pages/masks.py", **link)
     assert not app.exception
@@ -560,8 +562,14 @@ def test_a_page_without_maps_has_the_controls_that_it_has_a_use_for(page: str, n
 
 @pytest.mark.parametrize("page", PICKING)
 def test_a_notebook_offers_no_knob_that_does_nothing(page: str) -> None:
-    app = opened(page, source="notebook", notebook="heatmaps-multi-head")
-    assert list(around(app)["controls"]) == ["head", "colors"]
+    def offers(name: str) -> list[str]:
+        return list(around(opened(page, source="notebook", notebook=name))["controls"])
+
+    mask = ["mask", "window", "prefix"]
+    assert offers("heatmaps-multi-head") == ["temperature", *mask, "scaled", "head", "colors"]
+    assert offers("averaging-trick") == [*mask, "colors"], "its scores are not divided by anything"
+    bare = opened(page, source="notebook", notebook="heatmaps-unscaled", temperature="2.0", mask="causal")
+    assert not any(b'"controls":[{' in one.proto.bytes for one in bare.get("bidi_component")), "it has no softmax"
 
 
 def test_walking_back_keeps_the_head_and_an_output_says_which_head_it_came_from() -> None:

@@ -69,7 +69,7 @@ def formula(layer: Layer, keys: str) -> list[str]:
         return []
     last = ""
     for step in (one for one in layer.steps if one.axes == MAP_AXES):
-        if step.name not in layer.recorded:
+        if step.name not in layer.holds:
             lines += _step(layer, layer.formula, step, last, keys)
         last = step.name
     value = _shared(layer, "value")

@@ -25,6 +25,9 @@ WIDEST = 4096  # columns of Q, K or V in all heads together, where d_model has f
 
 _DRAWN = ("typed text",)  # the source that draws its weights at random
 _MADE = ("typed text", "matrices")  # those whose numbers are worked out here
+BRING_THEIR_OWN = ("notebook",)
+"""The sources that bring their own formula: of these a hand turns what `attention.formula.what_if.WhatIf` has."""
+_ANY = (*_MADE, *BRING_THEIR_OWN)
 _MORE = "More knobs"
 
 
@@ -90,17 +93,17 @@ class AttentionConfig:
         "none", Choice(MASKS), "Mask",
         "Which keys a query may look at. Causal: only itself and what stands before it. Window: only its neighbours. "
         "Prefix: causal, but everybody sees the first ones. Custom: click the cells on the Masks page.",
-        _MADE, after=True, held=True, place=20)
+        _ANY, after=True, held=True, place=20)
     window: int = knob(
         2, Whole(0, limit="tokens"), "±", "How many positions away a key may be.",
-        _MADE, after=True, held=True, place=21, when=("mask", ("window", "causal window")))
+        _ANY, after=True, held=True, place=21, when=("mask", ("window", "causal window")))
     temperature: float = knob(
         1.0, Real(0, means=("argmax", "uniform")), "Temperature",
         "Scores are divided by it before the softmax. Low: the best key takes all. High: every key gets the same.",
-        _MADE, after=True, held=True, place=10, offered=TEMPERATURE, advice="1 changes nothing")
+        _ANY, after=True, held=True, place=10, offered=TEMPERATURE, advice="1 changes nothing")
     scaled: bool = knob(
         True, Switch(), "÷ √d_k", "Without it the scores grow with d_k, and the softmax picks one key and forgets the rest.",
-        _MADE, after=True, held=True, place=30)
+        _ANY, after=True, held=True, place=30)
     positions: str = knob(
         "none", _ways(positions.POSITIONS), "Positions", "How the order of the words gets into attention.",
         _DRAWN, fold=_MORE, place=20)
@@ -113,8 +116,8 @@ class AttentionConfig:
         _DRAWN, held=True, place=70)
     prefix: int = knob(
         1, Whole(0, limit="tokens"), "first", "How many first keys every query sees.",
-        _MADE, after=True, held=True, place=22, when=("mask", ("prefix",)))
-    cells: str = knob("", Text(), sources=_MADE, after=True, held=True, offered=Text(4000))
+        _ANY, after=True, held=True, place=22, when=("mask", ("prefix",)))
+    cells: str = knob("", Text(), sources=_ANY, after=True, held=True, offered=Text(4000))
     dropout: float = knob(
         0.0, Real(0, 0.9), "Dropout", "The share of the weights that is dropped after the softmax, as in training.",
         _DRAWN, after=True, fold=_MORE, advice="0 drops nothing")

@@ -11,6 +11,7 @@ from attention.formula.steps import STEPS, Step
 
 if TYPE_CHECKING:
     from attention.formula.config import AttentionConfig
+    from attention.formula.what_if import WhatIf
 
 
 @dataclass(frozen=True)
@@ -50,10 +51,13 @@ class Formula:
         """Those of its fields on which a step depends: its own and those of the steps before it."""
         return tuple(getattr(self, name) for one in STEPS[: STEPS.index(step) + 1] for name in one.knobs)
 
-    def turned(self, config: AttentionConfig, d_k: int) -> Formula:
+    def turned(self, config: AttentionConfig | WhatIf, d_k: int) -> Formula:
         """The formula with the knobs after the scores as `config` has them; padding stays padding."""
         from attention.formula.scores import SCORES
+        from attention.formula.what_if import WhatIf
 
+        if isinstance(config, WhatIf):
+            return replace(self, **config.of(self))
         real = None if self.mask is None else self.mask.real
         divisor = self.own_divisor or SCORES[self.score].divisor(d_k)
         return replace(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # torch takes more than a second to import; a page must open 
     from torch import Tensor
 
     from attention.formula.config import AttentionConfig
+    from attention.formula.what_if import WhatIf
 
 _DECLARED: dict[str, Step | Parameter] = {step.name: step for step in STEPS} | {one.name: one for one in PARAMETERS}
 _OUT = ("w_o", "b_o", "output")  # whose d_model may be another than the input's
@@ -50,6 +51,7 @@ class Layer:
         recorded: tensors by the name of their step or parameter.
         formula: what makes the steps that are not recorded; None: there are no others.
         whole: whether the query × key matrices are made for all heads at once, and kept so; of a long text one by one.
+        own: the formula as the source has it, where a hand has turned it; None: it is as the source has it.
 
     Raises:
         ShapeError: a tensor has the wrong number of axes, or one axis has two sizes.
@@ -61,6 +63,7 @@ class Layer:
     recorded: Mapping[str, Tensor] = field(default_factory=dict)
     formula: Formula | None = None
     whole: bool = True
+    own: Formula | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.recorded, Recorded):
@@ -99,9 +102,9 @@ class Layer:
 
     def has(self, name: str) -> bool:
         """Whether the layer has a step or parameter; nothing is worked out."""
-        if name in self.recorded:
+        formula, there = self.formula, self.holds
+        if name in there:
             return True
-        formula, there = self.formula, self.recorded
         if formula is None:
             return False
         if name == "mask":
@@ -132,11 +135,24 @@ class Layer:
         there = {**self.recorded, **tensors}
         return replace(self, recorded={name: tensor for name, tensor in there.items() if tensor is not None})
 
-    def turned(self, config: AttentionConfig) -> Layer:
-        """The layer with the knobs after the scores as `config` has them; itself where there is no formula."""
-        if self.formula is None:
+    def turned(self, config: AttentionConfig | WhatIf) -> Layer:
+        """The layer with the knobs after the scores as `config` has them; itself where there is no formula to turn."""
+        from attention.formula.what_if import WhatIf, turns
+
+        own = self.own or self.formula
+        if own is None or (isinstance(config, WhatIf) and not turns(self)):
             return self
-        return replace(self, formula=self.formula.turned(config, self.sizes.get("d_k", 1)))
+        formula = own.turned(config, self.sizes.get("d_k", 1))
+        turned = own if isinstance(config, WhatIf) and formula != own else None
+        return self if (formula, turned) == (self.formula, self.own) else replace(self, formula=formula, own=turned)
+
+    @cached_property
+    def holds(self) -> Mapping[str, Tensor]:
+        """What is recorded and still so: where a hand has turned the formula, outputs are made anew, and another mask is another."""
+        if self.own is None or self.formula is None:
+            return self.recorded
+        aside = ("head_output", "output", *(["mask"] if self.formula.mask != self.own.mask else []))
+        return {name: tensor for name, tensor in self.recorded.items() if name not in aside}
 
     @cached_property
     def sizes(self) -> dict[str, int]:
@@ -186,8 +202,8 @@ class Layer:
             MissingError: as for ``layer[name]``.
         """
         self._check(name)
-        if name in self.recorded:
-            return tuple(self.recorded[name].shape)
+        if name in self.holds:
+            return tuple(self.holds[name].shape)
         return tuple(self.sizes[axis] for axis in _own(name))
 
     @property
@@ -221,7 +237,7 @@ class Layer:
             return self._tensor(name)
         if not 0 <= head < self.n_heads:
             raise MissingError(f"heads count from 0 to {self.n_heads - 1}; got {head}: choose one of these.")
-        if name in self.recorded or self.whole or axes != MAP_AXES:
+        if name in self.holds or self.whole or axes != MAP_AXES:
             return self._tensor(name)[head // (self.n_heads // self.sizes[axes[0]])]
         return self._made(name, head)
 
@@ -245,7 +261,7 @@ class Layer:
         """
         self._check(name)
         step = find_step(name)
-        if self.whole or name in self.recorded or step.axes != MAP_AXES:
+        if self.whole or name in self.holds or step.axes != MAP_AXES:
             return self._once(("facts", name), step, lambda: Facts.of(step, self._tensor(name)))
         return self._survey().facts[name]
 
@@ -291,8 +307,8 @@ class Layer:
 
     def _tensor(self, name: str) -> Tensor:
         """The whole tensor of what the layer has."""
-        if name in self.recorded:
-            return self.recorded[name]
+        if name in self.holds:
+            return self.holds[name]
         return self._made(name, None)
 
     def _made(self, name: str, head: int | None) -> Tensor:

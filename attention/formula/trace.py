@@ -10,6 +10,7 @@ from attention.formula.layer import Layer
 
 if TYPE_CHECKING:
     from attention.formula.config import AttentionConfig
+    from attention.formula.what_if import WhatIf
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +62,7 @@ class Trace:
             raise MissingError(f"layers count from 0 to {len(self.layers) - 1}; got {index}: choose one of these.")
         return self.layers[index]
 
-    def turned(self, config: AttentionConfig) -> Trace:
+    def turned(self, config: AttentionConfig | WhatIf) -> Trace:
         """The trace with the knobs after the scores as `config` has them; nothing is worked out again before it is looked at."""
         from attention.formula import masks
 

@@ -76,7 +76,7 @@ class Live(TypedDict):
 
 
 class Control(TypedDict):
-    """A knob above the maps; `only` names the values of others that it makes sense for, by their names."""
+    """A knob above the maps; `only` names the values of others that it makes sense for, `names` what some options are called."""
 
     kind: str
     name: str
@@ -88,7 +88,15 @@ class Control(TypedDict):
     options: NotRequired[list[str]]
     buttons: NotRequired[list[str]]
     offered: NotRequired[tuple[int, ...]]
+    names: NotRequired[dict[str, str]]
     only: NotRequired[dict[str, tuple[str, ...]]]
+
+
+class Own(TypedDict):
+    """What is said of a formula that the source brings along; `back` are the knobs that undo what was turned, none where nothing was."""
+
+    said: str
+    back: dict[str, Any]
 
 
 class Tab(TypedDict):
@@ -129,6 +137,7 @@ class Message(TypedDict):
         names: the names along axes, each once; a figure has their number.
         live: what the page makes steps from by itself.
         controls: the row above the maps.
+        own: what stands under that row where the source brings its own formula.
         strip: the steps above that row.
         line: the chosen cell.
         defaults: what each knob of the address is where the address does not name it.
@@ -142,6 +151,7 @@ class Message(TypedDict):
     names: list[Any]
     live: Live | None
     controls: list[Control]
+    own: Own | None
     strip: list[Tab] | None
     line: Line | None
     defaults: dict[str, str] | None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from attention.formula.config import AttentionConfig
     from attention.formula.trace import Trace
+    from attention.formula.what_if import WhatIf
 
 
 class Snippet(NamedTuple):
@@ -39,9 +40,12 @@ class Source(Protocol):
 
 @runtime_checkable
 class Turnable(Source, Protocol):
-    """A source with knobs after the scores: what it records does not depend on them."""
+    """A source with knobs after the scores: what it records does not depend on them.
 
-    config: AttentionConfig
+    Its `config` is an `AttentionConfig` where the numbers are made here, a `WhatIf` where it brings its own formula.
+    """
+
+    config: AttentionConfig | WhatIf
 
     @property
     def base(self) -> Turnable:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from attention.formula import config
+from functools import cache
+
+from attention.formula import config, what_if
 from attention.formula.knobs import Knob
 from attention.formula.ranges import Choice, Real, Switch, Text, Whole
 from attention.sources.cutting import SYMBOLS
@@ -105,3 +107,10 @@ KNOBS = (
     VALID,
 )
 """Every knob that makes a source another one."""
+
+
+@cache
+def layer_of(source: str) -> tuple[Knob, ...]:
+    """The knobs of the layer that a source has, as it has them: one that brings its own formula begins with its own mask."""
+    declared = what_if.KNOBS if source in config.BRING_THEIR_OWN else config.KNOBS
+    return tuple(one for one in declared if source in one.sources)

@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from attention.errors import MatrixError
-from attention.formula import config
 from attention.formula.config import AttentionConfig, divisors
 from attention.formula.knobs import Knob
 from attention.formula.ranges import Choice, Range, in_url
+from attention.formula.what_if import WhatIf
 from attention.sources import Source, knobs
 from attention.sources.cutting import SYMBOLS
 from attention.sources.matrices import Matrices
@@ -74,7 +74,7 @@ def source(asked: Asked) -> Source:
     chosen = asked.knob(knobs.SOURCE)
     if chosen == "notebook":
         name = asked.knob(knobs.NOTEBOOK)
-        return Notebook(name, asked.sequence(Notebook(name).sequences))
+        return Notebook(name, asked.sequence(Notebook(name).sequences), _what_if(asked, chosen))
     max_bytes = asked.limits.trace_mb * 2**20
     if chosen == "matrices":
         gives = asked.knob(knobs.GIVES)
@@ -96,7 +96,7 @@ def source(asked: Asked) -> Source:
 def _config(asked: Asked, chosen: str) -> AttentionConfig:
     """The knobs of the layer that the `chosen` source has; those above the maps first, since heads must divide d_model."""
     found: dict[str, Any] = {}
-    known = {one.name: one for one in config.KNOBS if chosen in one.sources}
+    known = {one.name: one for one in knobs.layer_of(chosen)}
     identity = "init" in known and asked.standing(known["init"]) == "identity"
     fixed = {"n_heads": "1", "n_kv_heads": "1", "d_k": "d_model", "d_v": "d_model"} if identity else {}
     for one in sorted(known.values(), key=lambda one: (not one.held, one.place)):
@@ -108,6 +108,11 @@ def _config(asked: Asked, chosen: str) -> AttentionConfig:
         else:
             found[one.name] = asked.knob(one, fixed=still)
     return AttentionConfig(**{**found, **({"d_k": None, "d_v": None} if identity else {})})
+
+
+def _what_if(asked: Asked, chosen: str) -> WhatIf:
+    """What is turned of the formula that the `chosen` source brings along."""
+    return WhatIf(**{one.name: asked.knob(one) for one in knobs.layer_of(chosen)})
 
 
 class Link:

@@ -98,7 +98,7 @@ def _room(drawn: Sequence[Figure], around: Around | None) -> int | Literal["cont
     """The pixels that are kept free for figures side by side, so that what stands under them does not jump when they come."""
     if not drawn:
         return "content"
-    heights = {"strip": 55, "controls": 42, "line": 48}
+    heights = {"strip": 55, "controls": 42, "own": 28, "line": 48}
     above = sum(pixels for part, pixels in heights.items() if getattr(around, part, None))
     return above + max(int(one["layout"]["height"] or 0) for one in drawn)
 

@@ -10,8 +10,9 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 from streamlit.errors import StreamlitAPIException, StreamlitPageNotFoundError
 
-from attention import AttentionConfig, AttentionError, Cell, Layer, Source, Trace
+from attention import AttentionError, Cell, Layer, Source, Trace
 from attention.pictures.live import live
+from attention.sources import Turnable
 from pages.ui import figure, show
 from pages.ui.knobs import controls, inputs, sidebar
 from pages.ui.knobs.session import session
@@ -34,22 +35,18 @@ LONGEST_IN_A_LINK = 500  # characters of one knob
 
 @dataclass(frozen=True)
 class Page:
-    """The source a page shows, the chosen layer and cell, and where its messages go."""
+    """The source a page shows, the chosen layer and cell, where its messages go, and where it says what it is `about`."""
 
     source: Source
     cell: Cell
     notes: Notes
     seen: ReferenceType[Trace]
+    about: DeltaGenerator
 
     @property
     def trace(self) -> Trace:
         """The trace of the source. Nobody but `traces` keeps it."""
         return self.seen() or trace_of(self.source)
-
-    @property
-    def mask_is_a_knob(self) -> bool:
-        """Whether the mask comes from the sidebar, and not with the source."""
-        return isinstance(getattr(self.source, "config", None), AttentionConfig)
 
     def around(
         self,
@@ -68,6 +65,7 @@ class Page:
         return figure.Around(
             live=live(layer, cell.head) if follow else None,
             controls=controls.row(layer, len(self.trace.layers), cell, only),
+            own=controls.own(layer),
             strip=controls.strip(layer, cell.step, inputs.now("view"), overview) if steps else None,
             line=controls.line(self.trace, cell) if line else None,
             defaults=controls.defaults(),
@@ -81,9 +79,8 @@ class Page:
             AttentionError: the sidebar must change another knob first.
         """
         source = self.source
-        if self.mask_is_a_knob:
-            config = inputs.config_now(source.config)  # type: ignore[attr-defined]  # `mask_is_a_knob` has looked
-            source = replace(source, config=config)  # type: ignore[type-var]
+        if isinstance(source, Turnable):
+            source = replace(source, config=inputs.config_now(source.config))  # type: ignore[type-var]  # it is a dataclass
         seen = trace_of(source)
         cell = inputs.cell_now(seen)
         work_out(seen.layers[cell.layer], cell.head)
@@ -147,7 +144,7 @@ def start(title: str, intro: str, maps: bool = True) -> Page:
             link.buttons("open", key="copy_link", page=title)
         else:
             bar.bar(title, source, cell)
-    return Page(source, cell, notes, ref(trace))
+    return Page(source, cell, notes, ref(trace), about)
 
 
 def _draw_menu(place: DeltaGenerator, embedded: bool) -> None:

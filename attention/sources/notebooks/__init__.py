@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from attention.errors import ConfigError
 from attention.formula.trace import Trace
+from attention.formula.what_if import WhatIf
 
 if TYPE_CHECKING:
     from attention.sources import Snippet
@@ -118,6 +119,7 @@ class Notebook:
     Attributes:
         name: which one, of `NOTEBOOKS`.
         sequence: which of its sequences, from zero, where the notebook runs several at once.
+        config: what a hand has turned of its formula; with the defaults the numbers are the notebook's.
 
     Raises:
         ConfigError: there is no notebook of that name, or it has no such sequence.
@@ -125,6 +127,7 @@ class Notebook:
 
     name: str
     sequence: int = 0
+    config: WhatIf = WhatIf()
 
     def __post_init__(self) -> None:
         if self.name not in NOTEBOOKS:
@@ -157,7 +160,17 @@ class Notebook:
 
         entry = _ENTRIES[self.name]
         tokens, layer = RECIPES[self.name](self.sequence)
-        return Trace(tokens, (layer,), random=entry.random, notes=entry.notes)
+        return Trace(tokens, (layer,), random=entry.random, notes=entry.notes).turned(self.config)
+
+    @property
+    def base(self) -> Notebook:
+        """The notebook as it was published: its trace, turned, is this one's."""
+        return replace(self, config=WhatIf())
+
+    @property
+    def needs(self) -> int:
+        """Nothing that would have to be counted: its sizes are the notebook's."""
+        return 0
 
     def snippet(self, trace: Trace) -> Snippet:
         """How the Python begins that makes the trace again: the notebook's own draws, in its order."""

@@ -19,7 +19,7 @@ from attention.pictures.pooling import MOST_CELLS
 from attention.pictures.screen import SENT_NUMBERS, on_screen
 from pages.ui.server import served
 
-_HTML = "<div class='strip'></div><div class='hand'></div><div class='figures'></div><div class='answer'></div>"
+_HTML = "<div class='strip'></div><div class='hand'></div><div class='own'></div><div class='figures'></div><div class='answer'></div>"
 _STYLE = (Path(__file__).parent / "figure.css").read_text()
 Figure: TypeAlias = "go.Figure | Spec"
 """What can be drawn: Plotly's object, or its JSON."""
@@ -35,6 +35,7 @@ class Around:
     Attributes:
         live: what the page makes scores and weights from by itself, see `attention.live`.
         controls: the row of controls above the figures, see `pages.ui.controls.row`.
+        own: what is said under that row of a formula that the source brings along, see `pages.ui.controls.own`.
         strip: the steps above that row, see `pages.ui.controls.strip`.
         line: the arithmetic of the chosen cell in one line under the figures, see `pages.ui.controls.line`.
         defaults: what each knob of the address is where the address does not name it. The page then writes the address by
@@ -44,6 +45,7 @@ class Around:
 
     live: dict[str, Any] | None = None
     controls: Sequence[Mapping[str, Any]] = ()
+    own: Mapping[str, Any] | None = None
     strip: Sequence[Mapping[str, Any]] | None = None
     line: Mapping[str, Any] | None = None
     defaults: Mapping[str, str] | None = None
@@ -122,6 +124,7 @@ def pack(
         "names": [lift(_counted(alias)) for alias in names],
         "live": sent_live,
         "controls": lift(around.controls),
+        "own": lift(around.own),
         "strip": lift(around.strip),
         "line": lift(around.line),
         "defaults": None if around.defaults is None else dict(around.defaults),

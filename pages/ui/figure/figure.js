@@ -4,7 +4,7 @@
 // only numbers have changed, the cells alone are painted anew.
 
 import { write } from "./address.js";
-import { controls } from "./hand.js";
+import { controls, own, turning as inHand } from "./hand.js";
 import { sending } from "./history.js";
 import { cellUnder, tell } from "./hover.js";
 import { keyboard, placeCursor, untab } from "./keys.js";
@@ -152,9 +152,13 @@ export default function render(message) {
   };
   const turn = (knob) => send("knob", knob);
   controls(part("hand"), sent.controls, {
-    follow: (turned) => shown.exact && follow(shown, turned),
+    follow: (turned) => {
+      if (!("head" in turned)) inHand(part("own"));
+      if (shown.exact) follow(shown, turned);
+    },
     release: turn,
   });
+  own(part("own"), sent.own, turn);
   strip(part("strip"), sent.strip, turn);
   line(part("answer"), sent.line, turn);
 

@@ -16,7 +16,7 @@ function placeOf({ low, high }, value) {
   return Math.round((Math.log(value / low) / Math.log(high / low)) * PLACES);
 }
 
-const optionOf = (text) => made("option", { value: text, textContent: text });
+const optionOf = (text, name = text) => made("option", { value: text, textContent: name });
 
 function slider(place, control) {
   const input = made("input", { type: "range", name: control.name, min: 0, max: PLACES, step: 1 });
@@ -40,17 +40,17 @@ function slider(place, control) {
 }
 
 function choice(place, control) {
-  const { name } = control;
-  const select = made("select", { name }, ...control.options.map(optionOf));
-  const buttons = (control.buttons ?? []).map((value) => made("button", { type: "button", textContent: value }));
+  const { name, names = {} } = control;
+  const select = made("select", { name }, ...control.options.map((value) => optionOf(value, names[value])));
+  const buttons = (control.buttons ?? []).map((value) => made("button", { type: "button", value, textContent: names[value] ?? value }));
   const press = () => {
-    for (const button of buttons) button.ariaPressed = String(button.textContent === select.value);
+    for (const button of buttons) button.ariaPressed = String(button.value === select.value);
   };
   select.addEventListener("change", () => {
     const value = ["head", "layer"].includes(name) ? Number(select.value) : select.value;
     fit(place);
     if (name === "head") place.acts.follow({ head: value });
-    if (name === "mask" && value !== "custom") place.acts.follow({ mask: maskNow(place) }); // custom: only Python knows
+    if (name === "mask") place.acts.follow({ mask: maskNow(place) });
     place.acts.release({ [name]: value });
   });
   select.show = ({ value }) => {
@@ -62,7 +62,7 @@ function choice(place, control) {
   // On a page that is about this knob, its usual options stand side by side.
   for (const button of buttons) {
     button.addEventListener("click", () => {
-      select.value = button.textContent;
+      select.value = button.value;
       press();
       select.dispatchEvent(new Event("change"));
     });
@@ -98,7 +98,7 @@ function listed(offered, input, release) {
     input.hidden = true;
     const texts = [...offered, ...(offered.includes(input.shown) ? [] : [input.shown]), OTHER];
     if (String(Array.from(select.options, ({ value }) => value)) !== String(texts)) {
-      select.replaceChildren(...texts.map(optionOf));
+      select.replaceChildren(...texts.map((text) => optionOf(text)));
     }
     select.value = input.shown;
   };
@@ -171,4 +171,17 @@ export function controls(place, sent, acts) {
   }
   for (const control of sent) place.querySelector(`[name=${control.name}]`).show(control);
   fit(place);
+}
+
+// What is said of a formula that the source brings along; where something of it was turned, a button leads back.
+export function own(place, sent, turn) {
+  const back = made("button", { type: "button", textContent: "Back to its own" });
+  back.addEventListener("click", () => turn(sent.back));
+  const turned = Object.keys(sent?.back ?? {}).length > 0;
+  place.replaceChildren(...(sent ? [made("span", { textContent: sent.said })] : []), ...(turned ? [back] : []));
+}
+
+// While something is in the hand, what was said of the numbers is not so.
+export function turning(place) {
+  if (place.firstChild) place.firstChild.textContent = "What if …";
 }

@@ -6,6 +6,8 @@ import { Head, same } from "./heads.js";
 import { weights } from "./kernel.js";
 import { STEPS } from "./steps.js";
 
+const ASKED = ["custom", "own"]; // the masks of which only Python knows the cells
+
 /** The steps that the page makes by itself, under the knobs as they are in the hand. */
 export class Exact {
   /** The message that this began with. @type {import("./message.js").Live} */
@@ -44,11 +46,11 @@ export class Exact {
   }
 
   // Takes what a hand has turned, and forgets what depended on the old. Padding stays hidden under any mask. Which
-  // cells a custom one hides only Python knows: until it answers, its own mask stands.
+  // cells a custom one hides, or the source's own, only Python knows: until it answers, what it said last stands.
   turn({ mask, head, ...knobs }) {
     Object.assign(this.formula, knobs);
-    const own = this.sent.mask;
-    if (mask) this.formula.mask = mask.kind === "custom" ? own : { window: 0, prefix: 0, ...mask, real: own.real };
+    const last = this.sent.mask;
+    if (mask) this.formula.mask = ASKED.includes(mask.kind) ? last : { window: 0, prefix: 0, ...mask, real: last.real };
     if (this.heads[head]) this.head = head;
     this.turned = true;
     this.made = {};

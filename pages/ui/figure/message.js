@@ -10,6 +10,7 @@
  * @property {object[]} names the names along axes, which point to them by their number
  * @property {?Live} live what the page makes steps from
  * @property {Control[]} controls the row above the maps
+ * @property {?Own} own what stands under that row where the source brings its own formula
  * @property {?Tab[]} strip the steps above that row
  * @property {?Line} line the chosen cell
  * @property {?Object<string, string>} defaults what each knob of the address is where the address does not name it
@@ -87,7 +88,15 @@
  * @property {string[]} [options]
  * @property {string[]} [buttons] the usual options, side by side
  * @property {number[]} [offered] numbers that are picked from a list; any other is typed
+ * @property {Object<string, string>} [names] what options are called where they do not say it themselves
  * @property {Object<string, string[]>} [only] the values of other knobs that it makes sense for
+ */
+
+/**
+ * What is said of a formula that the source brings along.
+ * @typedef {object} Own
+ * @property {string} said
+ * @property {object} back the knobs that undo what was turned; none where nothing was
  */
 
 /**

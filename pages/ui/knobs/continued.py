@@ -15,7 +15,8 @@ from attention.sources.knobs import DIVISOR, GIVEN_HEADS, MORE, VALID
 from attention.sources.reading.text import write
 from pages.ui.knobs import inputs
 from pages.ui.knobs.matrices import EDITOR
-from pages.ui.knobs.table import DEFAULTS
+from pages.ui.knobs.session import session
+from pages.ui.knobs.table import of
 from pages.ui.knobs.texts import keep, too_long
 from pages.ui.notes import say_later
 from pages.ui.server.traces import trace_of
@@ -47,6 +48,7 @@ def _continue(source: Notebook) -> None:
     alone = {one.key: one.default for one in (GIVEN_HEADS, DIVISOR, VALID)}
     knobs = {"source": "matrices", "given": given, "head": 0, **alone, **found.knobs}
     st.session_state.update(knobs)
+    session().source = "matrices"  # its knobs are these, and none that was laid by
     st.session_state[EDITOR] = False
     _address({**knobs, **{name: text for name, text in texts.items() if not too_long(name)}})
     for sentence in found.lost:
@@ -56,6 +58,6 @@ def _continue(source: Notebook) -> None:
 def _address(knobs: dict[str, Any]) -> None:
     """Writes into the address what no widget writes there yet: those of the other source have not been drawn."""
     for key, value in knobs.items():
-        if value != DEFAULTS[key]:
+        if value != of("matrices")[key].default:
             with suppress(StreamlitAPIException):  # a widget that has been drawn does it by itself
                 st.query_params[key] = in_url(value)

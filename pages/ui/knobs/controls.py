@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attention import Cell, Layer, Trace, explain, find_step
+from attention.formula import what_if
 from attention.formula.knobs import Knob
 from attention.formula.ranges import Choice, Range, Real, Switch, Whole, in_url
 from attention.numbers import tables
-from pages.ui.knobs.inputs import held_of_source, now
+from pages.ui.knobs.inputs import held_of_source, its_own, now
 from pages.ui.knobs.table import COLORS, DEFAULTS, HEAD, HELD, KNOBS, LAYER, VIEWS, offered
-from pages.ui.knobs.widgets import left_open
+from pages.ui.knobs.widgets import here, left_open, standing
 
 Control = dict[str, Any]
 """One control as hand.js draws it: name, label, help, value, kind, and what its kind needs."""
@@ -32,6 +33,8 @@ def row(layer: Layer | None, n_layers: int, cell: Cell | None, only: Sequence[st
         only: the `NAMES` of those that the page has a use for; None: all.
     """
     drawn = [(knob, offered(knob), now(knob.key)) for knob in held_of_source() if knob.label]
+    if layer is not None and its_own():
+        drawn = [one for one in drawn if one[0].name in what_if.turns(layer)]
     if n_layers > 1:
         drawn.append((LAYER, Choice(tuple(range(n_layers))), now(LAYER.key)))
     if layer is not None and cell is not None and layer.n_heads > 1:
@@ -40,10 +43,25 @@ def row(layer: Layer | None, n_layers: int, cell: Cell | None, only: Sequence[st
         drawn.append((COLORS, offered(COLORS), now(COLORS.key)))
     wanted = [names for names in (left_open(), only) if names is not None]
     return [
-        _control(knob, within, value)
+        _control(knob, within, value) | _names(within, layer)
         for knob, within, value in sorted(drawn, key=lambda one: one[0].place)
         if all((knob.when[0] or knob.key) in names for names in wanted)
     ]
+
+
+def _names(within: Range, layer: Layer | None) -> Control:
+    """What the options of a choice are called where it is not what they are: what the source's own mask is."""
+    if layer is None or not (isinstance(within, Choice) and what_if.OWN in within.options):
+        return {}
+    return {"names": {what_if.OWN: f"{what_if.OWN} ({what_if.own_mask(layer)})"}}
+
+
+def own(layer: Layer) -> dict[str, Any] | None:
+    """What is said beside the maps of a source that brings its own formula, and the knobs that lead back to it where one is turned."""
+    said = what_if.said(layer, f"the {standing('source')}'s") if its_own() else ""
+    if not said:
+        return None
+    return {"said": said, "back": {one.key: one.default for one in held_of_source() if what_if.changed(layer)}}
 
 
 def _control(knob: Knob, within: Range, value: Any) -> Control:
@@ -113,11 +131,19 @@ def _back(to: Cell, cell: Cell) -> dict[str, Any]:
 
 def defaults() -> dict[str, str]:
     """What the held knobs are where the address does not name them; the page writes it by itself."""
-    return {key: in_url(DEFAULTS[key]) for key in HELD}
+    known = here()
+    return {key: in_url(known[key].default) for key in HELD}
 
 
 def with_mask_buttons(controls: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The controls with the usual kinds of masks as buttons: custom where cells have been clicked, and always what is in use."""
-    usual = ["none", "causal", "window", "prefix", *(["custom"] if now("cells") else [])]
+    usual = [
+        *([what_if.OWN] if its_own() else []),
+        "none",
+        "causal",
+        "window",
+        "prefix",
+        *(["custom"] if now("cells") else []),
+    ]
     buttons = usual if now("mask") in usual else [*usual, now("mask")]
     return [{**one, "buttons": buttons} if one["name"] == "mask" else one for one in controls]

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import streamlit as st
 
-from attention import AttentionConfig, Cell, Layer, Trace
-from attention.formula import config
+from attention import AttentionConfig, Cell, Layer, Trace, WhatIf
+from attention.formula import what_if
+from attention.formula.config import BRING_THEIR_OWN
 from attention.formula.knobs import Knob
 from attention.formula.ranges import Choice, Real, Whole, in_url
 from attention.sources.cutting import SYMBOLS
 from attention.sources.link import Divisors
 from pages.ui.knobs.session import session
-from pages.ui.knobs.table import COLORS, DEFAULTS, HEAD, HELD, KEY, KNOBS, LAYER, LIMITS, QUERY, STEP, VIEW, offered
+from pages.ui.knobs.table import COLORS, HEAD, HELD, KEY, KNOBS, LAYER, LIMITS, QUERY, STEP, VIEW, layer_of, of, offered
 from pages.ui.knobs.texts import too_long, whole_text
-from pages.ui.knobs.widgets import Knobs, locked, standing, went_back
+from pages.ui.knobs.widgets import Knobs, here, locked, peek, standing, went_back
 from pages.ui.notes import Notes
 
 
@@ -32,7 +33,8 @@ def state(whole: bool = False) -> dict[str, str]:
             values[name] = whole_text(name) or ""
         elif too_long(name):
             values[name] = ""
-    return {key: value for key, value in values.items() if value and value != in_url(DEFAULTS[key])}
+    known = here()
+    return {key: value for key, value in values.items() if value and value != in_url(known[key].default)}
 
 
 def modes() -> dict[str, str]:
@@ -64,15 +66,37 @@ def carry_over(title: str) -> None:
     else:
         st.session_state.update(ours.turned)
     ours.turned = {}
+    _carry_to_source(first=not ours.page)
     if another:
         for key in HELD:
             if key in st.query_params:
                 st.session_state.pop(key, None)  # the link to this page says it
         # A page about masks opens with one; an address and a state file mean what they say.
-        as_said = went_back() or ours.asked_for or locked() or standing("source") == "notebook"
-        if title == "Masks" and not as_said and standing("mask") in ("", "none"):
-            st.session_state["mask"] = "causal"
+        as_said = went_back() or ours.asked_for or locked()
+        if title == "Masks" and not as_said and standing("mask") in ("", "none") and first_mask():
+            st.session_state["mask"] = first_mask()
     ours.read.clear()
+
+
+def _carry_to_source(first: bool) -> None:
+    """Lays the knobs after the scores by where a source that brings its own formula is chosen, or left: it begins as it was published.
+
+    Who comes back finds them as they were. On the `first` run the link says all, after Back the address.
+    """
+    ours = session()
+    chosen, before = peek("source"), ours.source
+    ours.source = chosen
+    if first or went_back() or (chosen in BRING_THEIR_OWN) == (before in BRING_THEIR_OWN):
+        return
+    keys = [one.key for one in what_if.KNOBS]
+    ours.laid_by[before in BRING_THEIR_OWN] = {key: st.session_state[key] for key in keys if key in st.session_state}
+    waited = ours.laid_by.get(chosen in BRING_THEIR_OWN, {})
+    st.session_state.update({key: waited.get(key, of(chosen)[key].default) for key in keys})
+
+
+def first_mask() -> str:
+    """The mask that a page about masks opens with where there is none; empty where the source has its own."""
+    return "causal" if of(peek("source"))["mask"].default == "none" else ""
 
 
 def keep(title: str) -> None:
@@ -151,7 +175,8 @@ def choose(cell: Cell, layer: Layer | None = None) -> None:
 
 def turn(turned: dict[str, Any]) -> None:
     """Takes over what the figure's own controls were let go at; what is not there becomes the last that is. Only in a callback."""
-    ranges = {key: offered(KNOBS[key]) for key in turned if key in HELD}
+    known = here()
+    ranges = {key: offered(known[key]) for key in turned if key in HELD}
     _set({
         key: float(turned[key]) if isinstance(within, Real) else turned[key]
         for key, within in ranges.items() if within.takes(turned[key])
@@ -166,22 +191,29 @@ def _set(values: dict[str, Any]) -> None:
 def now(key: str) -> Any:
     """What a held knob stands at, by the last hand that turned it."""
     turned = session().turned
-    return turned[key] if key in turned else st.session_state.get(key, DEFAULTS[key])
+    return turned[key] if key in turned else st.session_state.get(key, here()[key].default)
+
+
+def its_own() -> bool:
+    """Whether the chosen source brings its own formula."""
+    return standing("source") in BRING_THEIR_OWN
 
 
 def held_of_source() -> list[Knob]:
     """The held knobs of the layer that the chosen source has."""
-    chosen = standing("source") or DEFAULTS["source"]
-    return [one for one in config.KNOBS if one.held and chosen in one.sources]
+    return [one for one in layer_of(standing("source")) if one.held]
 
 
-def config_now(before: AttentionConfig) -> AttentionConfig:
+Config = TypeVar("Config", AttentionConfig, WhatIf)
+
+
+def config_now(before: Config) -> Config:
     """The knobs of a source's layer as the hand has left them.
 
     Another d_model has the heads that the sidebar will settle on, not those of the last.
     """
     turned = {one.name: now(one.key) for one in held_of_source()}
-    if "d_model" in turned:
+    if isinstance(before, AttentionConfig) and "d_model" in turned:
         wishes = session().wishes
         heads, shared = wishes.get("heads", (before.n_heads,))[0], wishes.get("kv_heads", (before.n_kv_heads,))[0]
         turned["n_heads"] = Divisors.heads(turned["d_model"], LIMITS).nearest(heads)

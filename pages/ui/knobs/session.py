@@ -18,6 +18,8 @@ class Session:
 
     Attributes:
         page: the title of the page that was shown last; empty before the first was.
+        source: the name of the source that was shown last.
+        laid_by: the knobs after the scores as they were left, of sources that bring their own formula (True) and of the others.
         kept: the knobs of the sidebar as they were last drawn, for the next page.
         turned: the held knobs that a hand has turned since the page last ran as a whole.
         asked_for: what an opened state file asks for, by key, as in the URL; each knob takes its own out.
@@ -40,6 +42,8 @@ class Session:
     """
 
     page: str = ""
+    source: str = ""
+    laid_by: dict[bool, dict[str, Any]] = field(default_factory=dict)
     kept: dict[str, Any] = field(default_factory=dict)
     turned: dict[str, Any] = field(default_factory=dict)
     asked_for: dict[str, str] = field(default_factory=dict)

@@ -5,6 +5,8 @@ The keys are public, links depend on them, and a default never changes.
 
 from __future__ import annotations
 
+from functools import cache
+
 from attention import STEPS
 from attention.formula.knobs import Knob
 from attention.formula.ranges import Choice, Range, Whole
@@ -35,9 +37,29 @@ KNOBS = {one.key: one for one in (*knobs.KNOBS, LAYER, HEAD, STEP, QUERY, KEY, V
 """By key."""
 
 DEFAULTS = {key: one.default for key, one in KNOBS.items()}
+"""By key; what the layer's own knobs are by default depends on the source, see `of`."""
 
 HELD = tuple(key for key, one in KNOBS.items() if one.held)
 """Those without a Streamlit widget: the figure's own controls, its strip of steps and its cells turn them."""
+
+
+def of(source: str) -> dict[str, Knob]:
+    """Every knob by key, as the source of that name has it; where there is none of that name, as the default one has it."""
+    return _of(_known(source))
+
+
+def layer_of(source: str) -> tuple[Knob, ...]:
+    """The knobs of the layer that the source of that name has."""
+    return knobs.layer_of(_known(source))
+
+
+def _known(source: str) -> str:
+    return source if source in knobs.SOURCES else str(DEFAULTS["source"])
+
+
+@cache
+def _of(source: str) -> dict[str, Knob]:
+    return KNOBS | {one.key: one for one in knobs.layer_of(source)}
 
 
 def offered(knob: Knob) -> Range:

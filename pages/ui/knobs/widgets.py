@@ -11,7 +11,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 from attention.formula.knobs import Knob
 from attention.formula.ranges import Choice, Range, Real, Switch, Text, Whole, in_url
 from pages.ui.knobs.session import Session, session
-from pages.ui.knobs.table import offered
+from pages.ui.knobs.table import of, offered
 from pages.ui.notes import Notes
 
 
@@ -51,6 +51,11 @@ def peek(key: str) -> str:
 def standing(key: str) -> str:
     """What a knob stands at, as in the URL; before its widget was ever drawn, what the URL says."""
     return in_url(st.session_state[key] if key in st.session_state else st.query_params.get(key))
+
+
+def here() -> dict[str, Knob]:
+    """Every knob by key, as the chosen source has it."""
+    return of(standing("source"))
 
 
 @dataclass(frozen=True)

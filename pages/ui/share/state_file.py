@@ -10,7 +10,7 @@ import streamlit as st
 from attention import AttentionError, FileError
 from attention.formula.ranges import in_url
 from pages.ui.knobs.session import session
-from pages.ui.knobs.table import DEFAULTS
+from pages.ui.knobs.table import DEFAULTS, of
 from pages.ui.server import uploads
 from pages.ui.server.limits import STATE_FILE_MB
 
@@ -88,7 +88,7 @@ def _opened() -> None:
     except AttentionError as error:
         ours.state_file_problem = str(error)
         return
-    defaults = {key: in_url(value) for key, value in DEFAULTS.items()}
+    defaults = {key: in_url(one.default) for key, one in of(state.get("source", "")).items()}
     ours.asked_for.update({**ours.defaults, **defaults, **state})
     ours.state_files += 1
     ours.next_page, ours.address_old = page, True

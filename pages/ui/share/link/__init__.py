@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from pages.ui.knobs import inputs
 from pages.ui.server import served
 
 _HTML = "<div class='links'><span role='status'></span></div>"
@@ -51,7 +52,7 @@ def buttons(*kinds: str, missing: str = "", key: str, page: str = "", leave_open
     drawn = tuple((kind, *BUTTONS[kind]) for kind in kinds)
     _component()(
         key=key,
-        data={"buttons": drawn, "missing": missing, "page": page, "open": leave_open},
+        data={"buttons": drawn, "missing": missing, "page": page, "open": leave_open, "mask": inputs.first_mask()},
         on_again_change=lambda: None,
         height="content",
     )

@@ -102,7 +102,7 @@ export default function render({ data, parentElement, setTriggerValue }) {
   const root = parentElement.querySelector(".links");
   if (data.page) {
     const app = root.closest("[data-testid=stApp]");
-    menu(app, data.page, () => new URL(address()).search);
+    menu(app, data.page, () => new URL(address()).search, () => root.sent.mask);
     keepFocus(app);
     firstPicture(app);
     if (!runAgain) {

@@ -1,15 +1,15 @@
 // What Streamlit's page links lack to be a menu: their whole address, the page that is open, and tabs of their own.
 
 // The address that a link stands for: Streamlit writes "heads" into it, and nothing at all for the first page, wherever
-// it stands. What is long stays out of its state, and the address bar has it.
-function whole(link, search, inMenu) {
+// it stands. What is long stays out of its state, and the address bar has it. `mask` is what a page about masks opens with.
+function whole(link, search, inMenu, mask) {
   const [path, own] = link.getAttribute("href").split("?");
   const page = new URL(path || ".", location.href);
   const state = new URLSearchParams(search);
   if (!inMenu) for (const [key, value] of new URLSearchParams(own)) state.set(key, value);
   // A page about masks opens with one, as the server does it in this tab; an address without one means none.
   const toMasks = inMenu && page.pathname.endsWith("/masks");
-  if (toMasks && !state.has("mask") && state.get("source") !== "notebook") state.set("mask", "causal");
+  if (toMasks && !state.has("mask") && mask) state.set("mask", mask);
   page.search = state;
   return page.href;
 }
@@ -27,7 +27,7 @@ function name(app, page) {
 
 let opened = ""; // the page that is open
 
-export function menu(app, page, search) {
+export function menu(app, page, search, mask) {
   const first = !opened;
   opened = page;
   name(app, page);
@@ -38,7 +38,7 @@ export function menu(app, page, search) {
   for (const about of ["pointerdown", "focusin"]) {
     app.addEventListener(about, ({ target }) => {
       const link = target.closest("[data-testid=stPageLink-NavLink]");
-      if (link) link.href = whole(link, search(), link.closest(".st-key-menu"));
+      if (link) link.href = whole(link, search(), link.closest(".st-key-menu"), mask());
     }, { capture: true });
   }
   // Streamlit opens the page here whatever keys are held; the browser knows better.

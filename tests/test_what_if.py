@@ -1,0 +1,176 @@
+"""The hand turns any formula that a source brings along, and nothing but what it says is then the source's own."""
+
+import math
+
+import pytest
+import torch
+from conftest import around, turn
+from test_code import check
+from test_pages import drawn, opened
+
+from attention import NOTEBOOKS, ConfigError, Layer, Notebook, Trace, WhatIf
+from attention.formula import masks, what_if
+from attention.formula.formula import Formula
+from attention.formula.mask import Mask
+from attention.lessons.masks import toggled
+from attention.sources import Turnable
+from pages.ui.share import state_file
+
+TURNED = WhatIf(mask="window", window=1, temperature=0.5, scaled=False)
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_turned_notebook_is_its_base_turned_and_leads_back(name: str) -> None:
+    source = Notebook(name, 0, TURNED)
+    assert isinstance(source, Turnable)
+    assert source.base == Notebook(name)
+    assert source.base.config == WhatIf()
+    published, turned = Notebook(name).trace().layers[0], source.trace().layers[0]
+    assert (published.own, published.turned(WhatIf())) == (None, published)
+    back = turned.turned(WhatIf())
+    assert (
+        [step.name for step in turned.steps] == [step.name for step in published.steps] == [s.name for s in back.steps]
+    )
+    for step, tensor in published:
+        assert torch.equal(back[step.name], tensor)
+        later = step.name in ("scaled_scores", "masked_scores", "weights", "head_output", "output")
+        assert torch.equal(turned[step.name], tensor) == (not later or name == "heatmaps-unscaled"), step.name
+    if "weights" in dict.fromkeys(step.name for step in turned.steps):
+        scores = turned["scores"] / (0.5 if turned.has("scaled_scores") else 1)
+        hidden = ~masks.window(*scores.shape[1:], 1)
+        assert torch.allclose(
+            turned["weights"], torch.softmax(scores.masked_fill(hidden, -math.inf), dim=-1), atol=1e-6
+        )
+    check(source)
+
+
+def layer(**recorded: torch.Tensor) -> Layer:
+    q = torch.tensor([[[1.0, 2.0], [3.0, -1.0], [0.5, 1.0]]])
+    return Layer(
+        tokens=("a", "b", "c"),
+        recorded={"query": q, "key": q, "value": q, **recorded},
+        formula=Formula(
+            divisor=3.0, mask=Mask("causal", real=(True, True, False)), cap=2.0, share="softmax1", own_divisor=7.0
+        ),
+    )
+
+
+def test_what_is_no_knob_of_a_what_if_stays_as_the_source_has_it() -> None:
+    own = layer()
+    turned = own.turned(WhatIf(mask="none", temperature=2))
+    assert turned.formula == Formula(
+        divisor=3.0,
+        mask=Mask("none", real=(True, True, False)),
+        cap=2.0,
+        share="softmax1",
+        own_divisor=7.0,
+        temperature=2.0,
+    )
+    assert not turned["mask"][:, 2].any(), "padding stays padding"
+    assert turned.turned(WhatIf(scaled=False)).own == own.formula, "every turn begins at the source's own"
+    assert own.turned(WhatIf(mask="causal")).own is None, "the own mask asked for by its name is the own mask"
+
+
+def test_another_mask_lays_a_recorded_one_aside_and_another_temperature_does_not() -> None:
+    mask = torch.tensor([[True, False, False], [True, True, False], [False, True, True]])
+    own = layer(mask=mask, head_output=torch.zeros(1, 3, 2))
+    own = Layer(tokens=own.tokens, recorded=own.recorded, formula=Formula(divisor=3.0))
+    warm, seen = own.turned(WhatIf(temperature=2)), own.turned(WhatIf(mask="none"))
+    assert torch.equal(warm["mask"], mask)
+    assert bool(seen["mask"].all())
+    assert not own["head_output"].any()
+    assert bool(warm["head_output"].any()), "what was recorded of the own formula is no more"
+    assert what_if.own_mask(seen) == "recorded"
+
+
+def test_what_was_recorded_after_the_scores_stays_as_recorded() -> None:
+    recorded = layer(weights=torch.full((1, 3, 3), 1 / 3))
+    assert what_if.turns(recorded) == ()
+    assert recorded.turned(TURNED) is recorded
+    alone = Layer(tokens=("a",), recorded={"weights": torch.ones(1, 1, 1)})
+    assert alone.turned(TURNED) is alone
+    assert Trace(("a",), (alone,)).turned(TURNED).notes == ()
+
+
+def test_what_divides_by_nothing_goes_on_doing_so() -> None:
+    own = Layer(tokens=("a", "b", "c"), recorded=layer().recorded, formula=Formula(divisor=None))
+    assert what_if.turns(own) == ("mask", "window", "prefix", "cells")
+    turned = own.turned(WhatIf(temperature=0, scaled=False, mask="causal"))
+    assert turned.formula == Formula(divisor=None, mask=Mask("causal"))
+    assert not turned.has("scaled_scores")
+
+
+@pytest.mark.parametrize(
+    ("turned", "words"),
+    [
+        ({}, "The notebook's own numbers."),
+        ({"temperature": 0.2}, "What if: temperature 0.2 instead of the notebook's own."),
+        ({"mask": "causal", "window": 9}, "The notebook's own numbers."),
+        (
+            {"mask": "window", "scaled": False, "temperature": 2},
+            "What if: temperature 2, scores not divided by 3 and mask window ± 2 instead of the notebook's own.",
+        ),
+        ({"mask": "none"}, "What if: no mask instead of the notebook's own."),
+    ],
+)
+def test_what_is_turned_is_said_in_one_line(turned: dict[str, object], words: str) -> None:
+    assert what_if.said(layer().turned(WhatIf(**turned)), "the notebook's") == words
+
+
+def test_a_what_if_says_what_it_cannot_be() -> None:
+    with pytest.raises(ConfigError, match=r"mask is one of own, none, causal, .*; got 'padding': choose one of them"):
+        WhatIf(mask="padding")
+
+
+def test_the_hand_turns_a_notebook_on_a_page_and_leads_back() -> None:
+    app = opened("app.py", source="notebook", notebook="averaging-self-attention")
+    assert around(app)["own"] == {"said": "The notebook's own numbers.", "back": {}}
+    control = around(app)["controls"]["mask"]
+    assert (control["value"], control["names"], control["options"][0]) == ("own", {"own": "own (causal)"}, "own")
+    assert around(app)["defaults"]["mask"] == "own"
+    turn(app, temperature=0.2, mask="none")
+    assert (app.query_params["temperature"], app.query_params["mask"]) == ("0.2", "none")
+    expected = Notebook("averaging-self-attention", 0, WhatIf(temperature=0.2, mask="none")).trace().layers[0]
+    assert drawn(app)[1]["data"][0]["z"] == pytest.approx(expected.weights[0].numpy(), rel=1e-5)
+    own = around(app)["own"]
+    assert own["said"] == "What if: temperature 0.2 and no mask instead of the notebook's own."
+    turn(app, **own["back"])
+    assert not {"temperature", "mask"} & set(app.query_params)
+    assert around(app)["own"]["back"] == {}
+
+
+def test_another_kind_of_source_begins_at_its_own_and_the_knobs_wait() -> None:
+    app = opened("app.py", mask="causal", temperature="2.0")
+    app.selectbox(key="source").set_value("notebook").run()
+    assert {"mask", "temperature"}.isdisjoint(app.query_params), "a notebook begins as it was published"
+    turn(app, temperature=0.2)
+    app.selectbox(key="source").set_value("matrices").run()
+    assert (app.query_params["mask"], app.query_params["temperature"]) == ("causal", "2.0")
+    app.selectbox(key="source").set_value("notebook").run()
+    assert (app.query_params["temperature"], "mask" in app.query_params) == ("0.2", False)
+
+
+def test_masks_begins_at_the_own_mask_and_a_click_makes_a_custom_one_of_it() -> None:
+    app = opened("pages/masks.py", source="notebook", notebook="averaging-trick")
+    message = around(app)
+    assert message["controls"]["mask"]["buttons"] == ["own", "none", "causal", "window", "prefix"]
+    assert message["controls"]["mask"]["value"] == "own"
+    assert "mask" not in app.query_params
+    cells = toggled(masks.causal(8, 8), 0, 7)
+    turn(app, mask="custom", cells=cells)
+    visible = masks.causal(8, 8)
+    visible[0, 7] = True
+    assert (drawn(app)[0]["data"][0]["z"] == visible.numpy()).all()
+    assert app.query_params["mask"] == "custom"
+
+
+def test_a_locked_link_and_a_state_file_say_what_is_turned() -> None:
+    locked = opened(
+        "app.py", source="notebook", notebook="numpy", temperature="0.5", mask="causal", present="temperature"
+    )
+    assert around(locked)["own"]["said"] == "What if: temperature 0.5 and mask causal instead of the notebook's own."
+    app = opened("app.py", mask="causal")
+    content = state_file.write("Lab", {"source": "notebook", "notebook": "numpy", "temperature": "2.0"}).encode()
+    app.file_uploader(key="open_state_0").upload("s.json", content).run()
+    assert around(app)["own"]["said"] == "What if: temperature 2 instead of the notebook's own."
+    assert "mask" not in app.query_params
