@@ -13,6 +13,7 @@ from attention.errors import (
     FileError,
     MatrixError,
     MissingError,
+    ModelError,
     NumbersError,
     PictureError,
     ShapeError,
@@ -29,6 +30,7 @@ from attention.numbers.arithmetic import Explanation
 from attention.numbers.explain import explain
 from attention.sources import Source
 from attention.sources.matrices import Matrices
+from attention.sources.model import Model
 from attention.sources.notebooks import NOTEBOOKS, Notebook
 from attention.sources.typed_text import TypedText
 
@@ -48,6 +50,8 @@ __all__ = [
     "Matrices",
     "MatrixError",
     "MissingError",
+    "Model",
+    "ModelError",
     "Notebook",
     "NumbersError",
     "Parameter",

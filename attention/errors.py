@@ -6,6 +6,7 @@
     ├── MatrixError      a pasted or uploaded matrix that cannot be read, or one that is missing
     ├── NumbersError     a row of numbers that cannot be read
     ├── FileError        an opened state file that cannot be read
+    ├── ModelError       a model that is not there, or cannot be loaded or recorded
     ├── ShapeError       tensors whose axes do not fit together
     ├── PictureError     a picture that cannot be made as asked
     └── MissingError     a step, layer, head or cell that this trace does not have
@@ -38,6 +39,10 @@ class NumbersError(AttentionError):
 
 class FileError(AttentionError):
     """A file is not what it should be."""
+
+
+class ModelError(AttentionError):
+    """A model is not there, is not allowed here, or cannot be loaded or recorded."""
 
 
 class ShapeError(AttentionError):

@@ -16,7 +16,7 @@ PAGES = [ROOT / "app.py", *sorted((ROOT / "pages").rglob("*.py"))]
 FLOORS = (
     {"errors", "tokens", "printed"},
     {"formula"},  # what attention is
-    {"numbers"},  # what one reads off a trace
+    {"numbers", "models"},  # what one reads off a trace, and real models
     {"sources", "pictures"},  # where a trace comes from, and what one sees of it
     {"export", "lessons"},  # what one takes along, and what single pages teach
     {"__init__"},

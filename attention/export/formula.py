@@ -206,7 +206,7 @@ def _limit(layer: Layer, formula: Formula) -> list[str]:
         f"winners = {bias}.masked_fill(({deciding} != most) | ({deciding} == -math.inf), -math.inf)",
         *SHARES[formula.share].python("winners"),
     ]
-    if formula.share == "softmax1":
+    if formula.share in ("softmax1", "sinks"):
         lines += [
             "above = torch.softmax(winners, dim=-1).nan_to_num(0)",
             "weights = torch.where(most > 0, above, torch.where(most == 0, weights, 0))",

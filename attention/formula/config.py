@@ -29,6 +29,9 @@ BRING_THEIR_OWN = ("notebook",)
 """The sources that bring their own formula: of these a hand turns what `attention.formula.what_if.WhatIf` has."""
 _ANY = (*_MADE, *BRING_THEIR_OWN)
 _MORE = "More knobs"
+_DRAWABLE = {
+    name: share for name, share in SHARES.items() if not share.parameter
+}  # the others need what a model has learned
 
 
 def _ways(ways: Mapping[str, Positions] | Mapping[str, Score] | Mapping[str, Share]) -> Choice:
@@ -131,7 +134,7 @@ class AttentionConfig:
         None, Real(0.05, 1000, optional=True), "Cap", "No score goes beyond it: cap · tanh(score / cap), 50 in Gemma 2. Empty: nothing is capped.",
         _MADE, after=True, fold=_MORE, place=60, empty="no cap", advice="None caps nothing")
     share: str = knob(
-        "softmax", _ways(SHARES), "Weights by", "How weights come from scores.", _MADE, after=True, fold=_MORE, place=70)
+        "softmax", _ways(_DRAWABLE), "Weights by", "How weights come from scores.", _MADE, after=True, fold=_MORE, place=70)
     # fmt: on
 
     def __post_init__(self) -> None:

@@ -52,6 +52,7 @@ class Layer:
         formula: what makes the steps that are not recorded; None: there are no others.
         whole: whether the query × key matrices are made for all heads at once, and kept so; of a long text one by one.
         own: the formula as the source has it, where a hand has turned it; None: it is as the source has it.
+        lent: which of `recorded` belong to a loaded model, and are not counted here.
 
     Raises:
         ShapeError: a tensor has the wrong number of axes, or one axis has two sizes.
@@ -64,6 +65,7 @@ class Layer:
     formula: Formula | None = None
     whole: bool = True
     own: Formula | None = None
+    lent: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if not isinstance(self.recorded, Recorded):
@@ -213,8 +215,9 @@ class Layer:
 
     @property
     def nbytes(self) -> int:
-        """The memory of what is recorded, in bytes; what two tensors share counts once."""
-        storages = {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in self.recorded.values()}
+        """The memory of what is recorded, in bytes; what two tensors share counts once, what is lent not at all."""
+        own = (tensor.untyped_storage() for name, tensor in self.recorded.items() if name not in self.lent)
+        storages = {one.data_ptr(): one.nbytes() for one in own}
         return sum(storages.values())
 
     def labels_of(self, axis: str) -> tuple[str, ...] | None:

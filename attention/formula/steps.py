@@ -322,6 +322,9 @@ PARAMETERS: tuple[Parameter, ...] = (
     _parameter("bias",
         "bias", "head query_pos key_pos", "what is added to the scores of each pair of positions",
         transformers="position_bias", torch="attn_mask"),
+    _parameter("sinks",
+        "sink", "head", "is one more score in every row of its head, of no key: what it takes of the weights goes nowhere",
+        transformers="sinks"),
     _parameter("bias_table",
         "R", "bucket head", "what is added to the scores of keys so far away", transformers="relative_attention_bias.weight"),
 )

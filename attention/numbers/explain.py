@@ -321,7 +321,9 @@ def _shared_out(work: Working) -> Explanation:
     if not work.layer.has("masked_scores"):
         return work.given()
     masked = work.row_of("masked_scores", row).double().tolist()
-    scores = Row(masked, column, work.at(row, column), work.at(row, "j"))
+    learned = SHARES[formula.share].parameter
+    own = float(work.layer[learned][work.cell.head]) if learned else 0.0
+    scores = Row(masked, column, work.at(row, column), work.at(row, "j"), own)
     came_from = (work.cell_of("masked_scores", row, column),)
     hides = _hider(work)
     if not scores.visible:

@@ -21,12 +21,14 @@ class Row:
         scores: [key_pos], −∞ where a key is hidden.
         column: the key whose weight is explained.
         at: the indices of the cell as LaTeX; `any_at` those of any key of the row.
+        own: what the share's parameter has for this head.
     """
 
     scores: list[float]
     column: int
     at: str
     any_at: str
+    own: float = 0.0
 
     @property
     def visible(self) -> list[int]:
@@ -50,6 +52,7 @@ class Share(ABC):
         formula: plain text; `equation` the LaTeX.
         sums: what the rows sum to.
         in_page: whether the page's own arithmetic knows it, under this name.
+        parameter: what it needs beside the scores, one number a head, by the name of the layer's parameter.
     """
 
     name: str = ""
@@ -59,15 +62,19 @@ class Share(ABC):
     equation: str = ""
     sums: Literal["1", "below 1", "freely"] = "1"
     in_page: bool = False
+    parameter: str = ""
 
     @abstractmethod
-    def weights(self, scores: Tensor) -> Tensor:
-        """The weights of masked scores [… key_pos]; a key at −∞ gets 0, and so does every key of a row that sees none."""
+    def weights(self, scores: Tensor, own: Tensor | None = None) -> Tensor:
+        """The weights of masked scores [head query_pos key_pos]; a key at −∞ gets 0, and so does every key of a row that sees none.
 
-    def limit(self, scores: Tensor, bias: Tensor) -> Tensor:
+        `own` is the share's parameter, [head].
+        """
+
+    def limit(self, scores: Tensor, bias: Tensor, own: Tensor | None = None) -> Tensor:
         """The weights at temperature 0, where the scores without their bias decide, and among the largest the `bias`."""
         highest = scores.amax(dim=-1, keepdim=True)
-        return self.weights(bias.masked_fill((scores != highest) | (scores == -math.inf), -math.inf))
+        return self.weights(bias.masked_fill((scores != highest) | (scores == -math.inf), -math.inf), own)
 
     @abstractmethod
     def python(self, scores: str) -> tuple[str, ...]:

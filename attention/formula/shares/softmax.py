@@ -26,7 +26,7 @@ class Softmax(Share):
     sums: Literal["1", "below 1", "freely"] = "1"
     in_page: bool = True
 
-    def weights(self, scores: Tensor) -> Tensor:
+    def weights(self, scores: Tensor, own: Tensor | None = None) -> Tensor:
         """Rows sum to 1; a row with no visible key is 0 throughout, never NaN and never uniform."""
         import torch
 
@@ -55,7 +55,7 @@ def exponentials(row: Row, shift: float, added: float) -> Arithmetic:
     def one_more(digits: int) -> list[Printed]:
         if not added:
             return []
-        return [number(1.0, digits) if shift == 0 else printed.power(0.0, shift, digits)]
+        return [number(1.0, digits) if shift == row.own else printed.power(row.own, shift, digits)]
 
     def parts(digits: int) -> list[Printed]:
         more = [printed.rest(others, len(visible) - len(few), digits)] if len(few) < len(visible) else []
@@ -77,8 +77,9 @@ def exponentials(row: Row, shift: float, added: float) -> Arithmetic:
     def short(digits: int) -> Printed:
         return quotient(above(digits), number(total, digits))
 
-    largest_of = rf"\max_j M{row.any_at}" if not added else rf"\max(0, \max_j M{row.any_at})"
-    first = "e^{-m} + " if added else ""
+    sink = r"\text{sink} " if row.own else ""
+    largest_of = rf"\max_j M{row.any_at}" if not added else rf"\max({sink or 0}, \max_j M{row.any_at})"
+    first = f"e^{{{sink}-m}} + " if added else ""
     return Arithmetic(
         formula=rf"\frac{{e^{{M{row.at} - m}}}}{{{first}\sum_j e^{{M{row.any_at} - m}}}}, \quad m = {largest_of} = {printed.exponent(shift).tex}",
         lines=[whole, shares],

@@ -1,4 +1,4 @@
-"""The softmax with one added to the sum: a query may attend to nothing."""
+"""The softmax with something added to the sum: a query may attend to nothing."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ class Softmax1(Share):
     sums: Literal["1", "below 1", "freely"] = "below 1"
     in_page: bool = True
 
-    def weights(self, scores: Tensor) -> Tensor:
+    def weights(self, scores: Tensor, own: Tensor | None = None) -> Tensor:
         """Rows sum to less than 1; a row with no visible key is 0 throughout."""
         import torch
 
-        highest = scores.amax(dim=-1, keepdim=True).clamp_min(0)
+        sink = _sink(scores, own)
+        highest = torch.maximum(scores.amax(dim=-1, keepdim=True), sink)
         powers = torch.exp(scores - highest)
-        return powers / (torch.exp(-highest) + powers.sum(dim=-1, keepdim=True))
+        return powers / (torch.exp(sink - highest) + powers.sum(dim=-1, keepdim=True))
 
-    def limit(self, scores: Tensor, bias: Tensor) -> Tensor:
-        """Above 0 the largest take all, at 0 the one that was added takes its part, below it takes all."""
+    def limit(self, scores: Tensor, bias: Tensor, own: Tensor | None = None) -> Tensor:
+        """Above 0 the largest take all, at 0 what was added takes its part, below it takes all."""
         import torch
 
         highest = scores.amax(dim=-1, keepdim=True)
         winners = bias.masked_fill((scores != highest) | (scores == -math.inf), -math.inf)
         above = torch.softmax(winners, dim=-1).nan_to_num(0)
-        return torch.where(
-            highest > 0, above, torch.where(highest == 0, self.weights(winners), torch.zeros_like(above))
-        )
+        level = self.weights(winners, own)
+        return torch.where(highest > 0, above, torch.where(highest == 0, level, torch.zeros_like(above)))
 
     def python(self, scores: str) -> tuple[str, ...]:
         """Lines that subtract the largest first, so that nothing overflows."""
@@ -57,6 +57,35 @@ class Softmax1(Share):
         )
 
     def arithmetic(self, row: Row) -> Arithmetic:
-        """E to the score over 1 and the sum of all."""
-        shift = max(0.0, *row.scores)
-        return exponentials(row, shift, math.exp(-shift))
+        """E to the score over e to the sink, which is 1 where there is none, and the sum of all."""
+        shift = max(row.own, *row.scores)
+        return exponentials(row, shift, math.exp(row.own - shift))
+
+
+@dataclass(frozen=True)
+class Sinks(Softmax1):
+    """e^s / (e^sink + Σ e^s): what is added to the sum is learned in each head."""
+
+    name: str = "sinks"
+    words: str = (
+        "A number that each head has learned is added to the sum as one more score, which belongs to no key: a query may attend to "
+        "nearly nothing. gpt-oss."
+    )
+    paper: str = "OpenAI 2025, gpt-oss-120b & gpt-oss-20b Model Card, section 2.2"
+    formula: str = "e^M / (e^sink + Σ e^M) over key_pos"
+    equation: str = r"A_{ij} = \frac{e^{M_{ij}}}{e^{\text{sink}} + \sum_{l} e^{M_{il}}}"
+    in_page: bool = False
+    parameter: str = "sinks"
+
+    def python(self, scores: str) -> tuple[str, ...]:
+        """The same lines, with `sinks` [head]."""
+        return (
+            f"highest = torch.maximum({scores}.amax(dim=-1, keepdim=True), sinks[:, None, None])",
+            f"powers = torch.exp({scores} - highest)",
+            "weights = powers / (torch.exp(sinks[:, None, None] - highest) + powers.sum(dim=-1, keepdim=True))  # rows sum to less than 1",
+        )
+
+
+def _sink(scores: Tensor, own: Tensor | None) -> Tensor:
+    """What is added as one more score, [head 1 1]: 0, and e to it 1, where nothing was learned."""
+    return scores.new_zeros(()) if own is None else own[:, None, None].to(scores.dtype)

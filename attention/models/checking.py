@@ -1,0 +1,100 @@
+"""What a folder of a model holds, read from its small files before a weight is loaded."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from attention.errors import ModelError
+
+_LARGEST_CONFIG = 2**20  # bytes of config.json
+_MOST_FILES = 1000  # that weights are cut into
+_NUMBER = 4  # bytes; weights are loaded in single precision
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder with a model that can be loaded.
+
+    Attributes:
+        path: of the folder.
+        config: what stands in its config.json.
+        nbytes: what its weights take in memory, as single-precision numbers.
+    """
+
+    path: Path
+    config: dict[str, Any]
+    nbytes: int
+
+
+def checked(path: Path, name: str, most_mb: int) -> Folder:
+    """The folder, if there is a model in it that may be loaded here.
+
+    Raises:
+        ModelError: there is no folder, no config.json, only pickled weights, code of its own, or too much.
+    """
+    if not path.is_dir():
+        raise ModelError(
+            f"A model is a folder with config.json and *.safetensors; there is no folder {name}: check its name."
+        )
+    config = _config(path, name)
+    weights = sorted(path.glob("*.safetensors"))[:_MOST_FILES]
+    if not weights:
+        pickled = next((one.name for one in (*path.glob("*.bin"), *path.glob("*.pt*"), *path.glob("*.ckpt"))), "")
+        if pickled:
+            raise ModelError(
+                f"{name} has its weights as {pickled}, a pickle, which can run any code when it is opened: "
+                "save it as safetensors with model.save_pretrained(folder)."
+            )
+        raise ModelError(f"{name} has a config.json but no *.safetensors: download the weights too.")
+    nbytes = sum(_NUMBER * _numbers(one, name) for one in weights)
+    if nbytes > most_mb * 2**20:
+        raise ModelError(
+            f"A model may take at most {most_mb:,} MB of memory here; {name} takes {nbytes / 2**20:,.0f} MB: "
+            "choose a smaller one, or raise LAB_MAX_MODEL_MB."
+        )
+    return Folder(path, config, nbytes)
+
+
+def _config(path: Path, name: str) -> dict[str, Any]:
+    file = path / "config.json"
+    if not file.is_file():
+        raise ModelError(
+            f"A model is a folder with config.json and *.safetensors; {name} has no config.json: check the folder."
+        )
+    try:
+        if file.stat().st_size > _LARGEST_CONFIG:
+            raise ValueError
+        found = json.loads(file.read_text(encoding="utf-8"))
+        kind = found["model_type"]
+        if not isinstance(kind, str):
+            raise TypeError
+    except (ValueError, TypeError, KeyError, OSError, RecursionError) as error:
+        raise ModelError(
+            f"The config.json of {name} should say a model_type, such as bert; it cannot be read: download it again."
+        ) from error
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    if kind not in CONFIG_MAPPING:
+        own = (
+            "brings code of its own, which is never run here" if "auto_map" in found else "is not known to transformers"
+        )
+        raise ModelError(
+            f"{name} is a “{kind[:40]}”, which {own}: choose a model of a family that transformers has built in."
+        )
+    return dict(found)
+
+
+def _numbers(file: Path, name: str) -> int:
+    """How many numbers a file of weights has, from its header alone."""
+    from math import prod
+
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, framework="pt") as header:
+            return sum(prod(header.get_slice(key).get_shape()) for key in header.keys())
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"{file.name} of {name} is cut off or no safetensors file: download it again.") from error

@@ -1,0 +1,170 @@
+"""The models of this machine: which there are, and those in memory, kept up to a bound and loaded once for all who ask."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from attention.errors import ModelError
+
+if TYPE_CHECKING:
+    from attention.models.loading import Loaded
+
+ABOUT = "lab.json"
+"""A file in a model's folder, {"about": a line that is shown with it}."""
+
+_HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
+_LONGEST_NAME = 300  # characters
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What an operator allows.
+
+    Attributes:
+        folder: of model folders, all offered by name.
+        paths: whether any folder of this machine may be named, and what the Hugging Face cache of this machine has.
+        hub: ids that may be downloaded, with their revisions; None: any; empty: none.
+        most_mb: of the weights of one model.
+        kept_mb: of the weights of all loaded models; what was asked for longest ago goes first.
+    """
+
+    folder: Path = Path("models")
+    paths: bool = True
+    hub: tuple[str, ...] | None = ()
+    most_mb: int = 4096
+    kept_mb: int = 4096
+
+
+class Library:
+    """The models that can be asked for by name."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._changing = Lock()
+        self.hold(settings)
+
+    def hold(self, settings: Settings) -> None:
+        """Forgets what is loaded, and goes by these settings from now on."""
+        with self._changing:
+            self.settings = settings
+            self._loaded: OrderedDict[str, Loaded] = OrderedDict()
+            self._loading: dict[str, Lock] = {}
+
+    def names(self) -> tuple[str, ...]:
+        """What is offered by name: the operator's folder, then the hub ids, then what the cache of this machine has."""
+        found = self.settings.folder.glob("*/config.json") if self.settings.folder.is_dir() else ()
+        cached = _cached() if self.settings.paths else {}
+        allowed = [one.partition("@")[0] for one in self.settings.hub or ()]
+        return tuple(dict.fromkeys([*sorted(one.parent.name for one in found), *allowed, *sorted(cached)]))
+
+    def get(self, name: str) -> Loaded:
+        """The model of that name, loaded once as long as it is kept.
+
+        Raises:
+            ModelError: there is none, or it cannot be loaded here.
+        """
+        with self._changing:
+            if name in self._loaded:
+                self._loaded.move_to_end(name)
+                return self._loaded[name]
+            lock = self._loading.setdefault(name, Lock())
+        with lock:  # others who ask for it wait; who asks for another model does not
+            with self._changing:
+                if name in self._loaded:
+                    return self._loaded[name]
+            loaded = self._load(name)
+            with self._changing:
+                self._loaded[name] = loaded
+                most = self.settings.kept_mb * 2**20
+                while len(self._loaded) > 1 and sum(one.nbytes for one in self._loaded.values()) > most:
+                    self._loaded.popitem(last=False)
+                self._loading.pop(name, None)
+            return loaded
+
+    def _load(self, name: str) -> Loaded:
+        from attention.models.checking import checked
+        from attention.models.loading import load
+
+        path = self._path(name)
+        return load(checked(path, name, self.settings.most_mb), name, _about(path))
+
+    def _path(self, name: str) -> Path:
+        """The folder that is meant by a name.
+
+        Raises:
+            ModelError: none is, or it is not allowed.
+        """
+        name = name.strip()
+        if not name or len(name) > _LONGEST_NAME or "\0" in name:
+            raise ModelError(f"A model is named by a folder or one of the list; got {name[:40]!r}: choose one.")
+        own = self.settings.folder / name
+        if "/" not in name and "\\" not in name and name not in (".", "..") and own.is_dir():
+            return own
+        cached = _cached() if self.settings.paths else {}
+        if name in cached:
+            return cached[name]
+        path = Path(name).expanduser()
+        if self.settings.paths and path.is_dir():
+            return path
+        if self.settings.hub is None or name in {one.partition("@")[0] for one in self.settings.hub}:
+            return self._download(name)
+        there = ", ".join(self.names()) or "none; “make models” brings one"
+        how = "a folder of this machine, or " if self.settings.paths else ""
+        raise ModelError(
+            f"A model is {how}one of those that are here ({there}); there is no {name}: choose another, or put it there."
+        )
+
+    def _download(self, name: str) -> Path:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError
+
+        wanted = next((one for one in self.settings.hub or () if one.partition("@")[0] == name), name)
+        revision = wanted.partition("@")[2] or None
+        try:
+            return Path(snapshot_download(name, revision=revision, allow_patterns=list(_HUB_FILES)))
+        except GatedRepoError as error:
+            raise ModelError(
+                f"{name} is only given to those who have agreed to its terms: agree on its page, and set HF_TOKEN for this server."
+            ) from error
+        except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
+            raise ModelError(
+                f"{name} could not be fetched from the Hugging Face hub: check its name and this server's connection, or put its folder here."
+            ) from error
+
+
+def _cached() -> dict[str, Path]:
+    """The models in the Hugging Face cache of this machine that have what is needed, by their ids."""
+    from huggingface_hub import scan_cache_dir
+    from huggingface_hub.errors import CacheNotFound
+
+    try:
+        repos = scan_cache_dir().repos
+    except (CacheNotFound, OSError, ValueError):
+        return {}
+    found = {}
+    for repo in repos:
+        for revision in sorted(repo.revisions, key=lambda one: one.last_modified):
+            names = {file.file_name for file in revision.files}
+            if (
+                repo.repo_type == "model"
+                and "config.json" in names
+                and any(name.endswith(".safetensors") for name in names)
+            ):
+                found[repo.repo_id] = revision.snapshot_path
+    return found
+
+
+def _about(path: Path) -> str:
+    try:
+        said = json.loads((path / ABOUT).read_text(encoding="utf-8"))["about"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    return str(said)[:300]
+
+
+LIBRARY = Library(Settings())
+"""The one that everybody asks."""

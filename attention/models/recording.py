@@ -1,0 +1,199 @@
+"""What happens in a model's attention: each call recorded, made as transformers' own eager attention makes it, bit for bit."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from attention.formula.mask import Mask
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+IMPLEMENTATION = "lab"
+"""What models are loaded with: the name under which transformers knows `_attend`."""
+
+_MEMORY = ("key_value_states", "encoder_hidden_states", "cross_attention_states")  # what a module calls the other text
+_HIDDEN = -1e30  # an additive mask has less than this where a key is hidden
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One call of attention, without the batch axis.
+
+    Attributes:
+        module: the part of the model that called.
+        query: as it enters the product, [head query_pos d_k]; `key` [kv_head key_pos d_k], `value` [kv_head key_pos d_v].
+        weights: what eager attention gave, [head query_pos key_pos]; None where it gives none.
+        head_output: [head query_pos d_v].
+        mask: the rule of what is visible, or the cells, [query_pos key_pos]; None where nothing is hidden.
+        bias: what is added to the scores, [head query_pos key_pos].
+        scaling: what the scores are multiplied by.
+        cap: what no score goes beyond.
+        sinks: one more score in every row, [head].
+        input: what the module was given, [query_pos d_model]; `memory` the other text, [key_pos d_model].
+    """
+
+    module: Module
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    weights: Tensor | None
+    head_output: Tensor
+    mask: Mask | Tensor | None
+    bias: Tensor | None
+    scaling: float
+    cap: float | None
+    sinks: Tensor | None
+    input: Tensor | None
+    memory: Tensor | None
+
+
+@dataclass
+class Recorder:
+    """Takes the calls of one forward pass; every thread has its own."""
+
+    take: Callable[[Call], None]
+    inputs: dict[int, tuple[Tensor | None, Tensor | None]] = field(default_factory=dict)
+    masks: dict[int, tuple[Tensor, Mask | Tensor | None, Tensor | None]] = field(default_factory=dict)
+
+
+_RECORDER: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
+
+
+def register() -> None:
+    """Makes transformers know `IMPLEMENTATION`; more than once does no harm."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+
+    AttentionInterface.register(IMPLEMENTATION, _attend)
+    AttentionMaskInterface.register(IMPLEMENTATION, ALL_MASK_ATTENTION_FUNCTIONS["eager"])
+
+
+@contextmanager
+def recording(take: Callable[[Call], None]) -> Iterator[None]:
+    """While it lasts, every call of attention in this thread goes to `take`."""
+    token = _RECORDER.set(Recorder(take))
+    try:
+        yield
+    finally:
+        _RECORDER.reset(token)
+
+
+def watch(module: Module) -> None:
+    """From now on what the module is given is recorded with its calls."""
+    module.register_forward_pre_hook(_enter, with_kwargs=True)
+
+
+def _enter(module: Module, args: tuple[Any, ...], more: dict[str, Any]) -> None:
+    recorder = _RECORDER.get()
+    if recorder is None:
+        return
+    given = inspect.signature(module.forward).bind_partial(*args, **more).arguments
+    given |= given.pop("kwargs", {})
+    memory = next((given[name] for name in _MEMORY if given.get(name) is not None), None)
+    x = given.get("hidden_states", args[0] if args else None)
+    recorder.inputs[id(module)] = (_rows(x), _rows(memory))
+
+
+def _attend(module: Module, query: Tensor, key: Tensor, value: Tensor, *args: Any, **more: Any) -> Any:
+    """What the model calls instead of its eager attention: that, and a record of it."""
+    found = _eager(module)(module, query, key, value, *args, **more)
+    recorder = _RECORDER.get()
+    if recorder is not None:
+        recorder.take(_call(recorder, module, (query, key, value), args, more, found))
+    return found
+
+
+def _call(
+    recorder: Recorder,
+    module: Module,
+    made: tuple[Tensor, Tensor, Tensor],
+    args: tuple[Any, ...],
+    more: Mapping[str, Any],
+    found: tuple[Tensor, Tensor | None],
+) -> Call:
+    query, key, value = (one[0].detach() for one in made)
+    output, weights = found
+    hiding = args[0] if args else more.get("attention_mask")
+    mask, added = _hiding(recorder, hiding, query.shape[-2], key.shape[-2])
+    biases = [one[0] if one.ndim == 4 else one for one in (more.get("position_bias"), added) if one is not None]
+    biases = [one for one in biases if bool(one.any())]
+    bias = sum(biases[1:], biases[0]).expand(len(query), -1, -1) if biases else None
+    scaling = more.get("scaling", args[1] if len(args) > 1 else None)
+    sinks = more.get("s_aux", getattr(module, "sinks", None))
+    x, memory = recorder.inputs.get(id(module), (None, None))
+    return Call(
+        module,
+        query,
+        key,
+        value,
+        None if weights is None else weights[0].detach(),
+        output[0].detach().transpose(0, 1),
+        mask,
+        bias,
+        1 / math.sqrt(query.shape[-1]) if scaling is None else float(scaling),
+        more.get("softcap"),
+        None if sinks is None else sinks.detach().flatten(),
+        x,
+        memory,
+    )
+
+
+def _eager(module: Module) -> Callable[..., tuple[Tensor, Tensor | None]]:
+    """The eager attention of the family that the module belongs to."""
+    for one in type(module).__mro__:
+        found = getattr(sys.modules.get(one.__module__), "eager_attention_forward", None)
+        if found is not None:
+            return found  # type: ignore[no-any-return]
+    from transformers.models.llama.modeling_llama import eager_attention_forward
+
+    return eager_attention_forward  # type: ignore[no-any-return]
+
+
+def _hiding(
+    recorder: Recorder, hiding: Tensor | None, n_queries: int, n_keys: int
+) -> tuple[Mask | Tensor | None, Tensor | None]:
+    """An additive mask as what it hides, and what it adds elsewhere; most layers are given the same one."""
+    if hiding is None:
+        return None, None
+    if id(hiding) not in recorder.masks:
+        whole = hiding[0, :, :n_queries, :n_keys]
+        if whole.dtype == torch.bool:  # True = may attend
+            visible, added = whole, None
+        else:
+            visible = whole > _HIDDEN
+            added = torch.where(visible, whole, 0)
+            added = added.expand(-1, n_queries, n_keys) if bool(added.any()) else None
+        if bool((visible != visible[:1]).any()):  # another in each head: as a bias of −∞
+            added = torch.where(visible, 0 if added is None else added, -math.inf)
+            recorder.masks[id(hiding)] = hiding, None, added
+        else:
+            recorder.masks[id(hiding)] = hiding, rule(visible[0].expand(n_queries, n_keys)), added
+    _, mask, added = recorder.masks[id(hiding)]
+    return mask, added
+
+
+def rule(visible: Tensor) -> Mask | Tensor:
+    """The rule that hides these cells, or the cells [query_pos key_pos] where none does."""
+    query_pos, key_pos = torch.meshgrid(*(torch.arange(size) for size in visible.shape), indexing="ij")
+    farthest = int((query_pos - key_pos).abs()[visible].max()) if bool(visible.any()) else 0
+    for kind in ("none", "causal", "causal window", "window"):
+        mask = Mask(kind, window=farthest if "window" in kind else 0)
+        if torch.equal(mask.build(*visible.shape), visible):
+            return mask
+    return visible.clone()
+
+
+def _rows(x: Any) -> Tensor | None:
+    """The one sequence of a batch of one, [pos d_model]."""
+    return x[0].detach() if isinstance(x, Tensor) and x.ndim == 3 and len(x) == 1 else None

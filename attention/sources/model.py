@@ -1,0 +1,218 @@
+"""Source "model": a real model, every step of every head of every layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from attention.errors import ConfigError, ModelError, TextError
+from attention.formula.formula import Formula
+from attention.formula.layer import Layer
+from attention.formula.mask import Mask
+from attention.formula.trace import Trace
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attention.models.loading import Loaded
+    from attention.models.recording import Call
+    from attention.sources import Snippet
+
+MOST_GENERATED = 32  # tokens that a model with an encoder and a decoder says by itself
+WHOLE_BYTES = 2**24  # of the maps of all heads of a layer; beyond, they are made head by head
+_NEAR = 1e-4  # how far weights may be from those of eager attention, and be called the same
+_MAPS = 4  # scores, scaled, masked, weights: about as many are made of every head
+_NUMBER = 4  # bytes
+
+
+@dataclass(frozen=True)
+class Model:
+    """A text run through a real model, recorded from the inside.
+
+    Queries and keys are recorded as they enter their product: after rotary position, normalisation or scaling where the model
+    has these. Nothing is renormalised.
+
+    Attributes:
+        name: a folder, a name from the operator's list, or a hub id.
+        text: what it reads.
+        text2: of a model with an encoder and a decoder, what the decoder reads; empty: what the model itself says, token by token
+            the likeliest, at most `MOST_GENERATED`.
+        max_tokens: longer texts are cut there, or at the model's own limit, and the trace's notes say so.
+        max_bytes: of all steps of all layers together; more is refused before it is worked out.
+    """
+
+    name: str
+    text: str
+    text2: str = ""
+    max_tokens: int = 2048
+    max_bytes: int = 2**33
+
+    def trace(self) -> Trace:
+        """One layer for each place of the model that attends: those of the encoder, of the decoder, then across.
+
+        Raises:
+            ModelError: there is no such model, or it cannot be loaded or recorded.
+            TextError: the text is empty.
+            ConfigError: the steps would take more than `max_bytes`.
+        """
+        from attention.models import loading, recording
+
+        loaded = self._loaded()
+        notes: list[str] = []
+        given = self._inputs(loaded, notes)
+        _ = self._cost(loaded, given)
+        if not loaded.sites:
+            return self._weights_alone(loaded, given, notes)
+        tokens = _Tokens(loaded, given)
+        layers: list[Layer] = []
+
+        def take(call: Call) -> None:
+            site = loaded.sites[len(layers)]
+            layers.append(_layer(call, site.name, site.parameters, *tokens.of(site.name)))
+
+        with recording.recording(take):
+            loading.run(loaded, given)
+        assert len(layers) == len(loaded.sites)
+        if any(layer.formula is None for layer in layers):
+            notes.append("Of some layers the formula is not known here: their weights are as the model made them.")
+        order = ("layer", "encoder", "decoder", "cross")
+        layers.sort(key=lambda layer: order.index(layer.name.split()[0]))
+        return Trace(layers[0].tokens, tuple(layers), layers[0].key_tokens, notes=tuple(notes))
+
+    def snippet(self, trace: Trace) -> Snippet:
+        """How the Python begins that makes the trace again: the model loaded with transformers, and asked for what enters its attention."""
+        from attention.sources import snippets
+
+        return snippets.model(self, trace)
+
+    @property
+    def needs(self) -> int:
+        """The bytes that its steps take while they are made, counted before; loads the model."""
+        loaded = self._loaded()
+        return self._cost(loaded, self._inputs(loaded, []))
+
+    def _loaded(self) -> Loaded:
+        from attention.models.library import LIBRARY
+
+        if not self.text.strip():
+            came = "only blanks" if self.text else "nothing"
+            raise TextError(f"The text needs at least one word; got {came}: type a sentence.")
+        return LIBRARY.get(self.name)
+
+    def _inputs(self, loaded: Loaded, notes: list[str]) -> dict[str, Tensor]:
+        """The ids of the tokens, cut where the model or the operator wants no more."""
+        from attention.models import loading
+
+        most = min(self.max_tokens, loaded.limit or self.max_tokens)
+        given, cut = loading.inputs(loaded, self.text, self.text2, most)
+        whose = "the model's limit" if most == loaded.limit else "as many as are shown here"
+        notes += [
+            f"The {name} has {length:,} tokens; read are the first {most:,}, {whose}: shorten it to see it whole."
+            for name, length in cut
+        ]
+        if loaded.two_texts and not self.text2.strip():
+            given = loading.continued(loaded, given, min(MOST_GENERATED, most))
+            notes.append(
+                "The decoder reads what the model itself says, the likeliest token each time: type a second text for another."
+            )
+        elif self.text2.strip() and not loaded.two_texts:
+            notes.append("This model reads one text only: the second text does nothing.")
+        if loaded.about:
+            notes.append(loaded.about)
+        return given
+
+    def _cost(self, loaded: Loaded, given: dict[str, Tensor]) -> int:
+        """The bytes of all that is recorded, and of what the largest layer takes while it is made.
+
+        Raises:
+            ConfigError: they are more than `max_bytes`.
+        """
+        longest = max(ids.shape[-1] for ids in given.values())
+        kept = sum(site.width for site in loaded.sites) * longest
+        making = _MAPS * max((site.n_heads for site in loaded.sites), default=loaded.maps) * longest * longest
+        if not loaded.sites:
+            kept = loaded.maps * longest * longest
+        nbytes = (kept + making) * _NUMBER
+        if nbytes > self.max_bytes:
+            raise ConfigError(
+                f"All steps need at most {self.max_bytes / 2**20:,.0f} MB here; {longest:,} tokens in {len(loaded.sites)} layers "
+                f"need {nbytes / 2**20:,.0f} MB: choose a shorter text, or a smaller model."
+            )
+        return nbytes
+
+    def _weights_alone(self, loaded: Loaded, given: dict[str, Tensor], notes: list[str]) -> Trace:
+        """What a family gives whose attention cannot be recorded: its weights."""
+        from attention.models import loading
+
+        found = loading.weights(loaded, given)
+        if not found:
+            raise ModelError(
+                f"{self.name} gives no attention weights: it has none, or does not say them. Choose another model."
+            )
+        notes.append(
+            "This family does not let its attention be recorded: these are its weights; the scores before the softmax, Q, K and V are not known."
+        )
+        tokens = _Tokens(loaded, given)
+        layers = [Layer(name, *tokens.of(name), recorded={"weights": weights}) for name, weights in found]
+        return Trace(layers[0].tokens, tuple(layers), layers[0].key_tokens, notes=tuple(notes))
+
+
+class _Tokens:
+    """The tokens of each text, as a person reads them."""
+
+    def __init__(self, loaded: Loaded, given: dict[str, Tensor]) -> None:
+        from attention.models.pieces import readable
+
+        self.read = [readable(loaded.tokenizer, ids[0].tolist()) for ids in given.values()]
+
+    def of(self, site: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Those that attend in a place of the model, and those attended to."""
+        queries = -1 if site.startswith(("decoder", "cross")) else 0
+        keys = -1 if site.startswith("decoder") else 0
+        return self.read[queries], self.read[keys]
+
+
+def _layer(
+    call: Call, name: str, parameters: dict[str, Tensor], tokens: tuple[str, ...], keys: tuple[str, ...]
+) -> Layer:
+    """What was recorded of one call, and the formula that makes the rest of it."""
+    there: dict[str, Any] = {
+        "input": call.input,
+        "memory": call.memory,
+        "query": call.query,
+        "key": call.key,
+        "value": call.value,
+    }
+    there |= parameters
+    there |= {
+        "bias": call.bias,
+        "sinks": call.sinks,
+        "mask": call.mask if not isinstance(call.mask, Mask | None) else None,
+    }
+    divisor = None if call.scaling == 1 else 1 / call.scaling
+    formula = Formula(
+        divisor=divisor,
+        own_divisor=divisor,
+        cap=call.cap,
+        bias="given" if call.bias is not None else "",
+        share="sinks" if call.sinks is not None else "softmax",
+        mask=call.mask if isinstance(call.mask, Mask) else None if call.mask is not None else Mask(),
+    )
+    whole = _MAPS * len(call.query) * len(tokens) * len(keys) * _NUMBER <= WHOLE_BYTES
+    recorded = {step: tensor for step, tensor in there.items() if tensor is not None}
+    layer = Layer(name, tokens, keys, recorded, formula, whole, lent=frozenset(parameters))
+    if call.weights is None or _same(layer, call.weights):
+        return layer
+    # The family does something between that is not known here: what it made is shown, and nothing worked out.
+    return replace(layer.recording(weights=call.weights, head_output=call.head_output), formula=None)
+
+
+def _same(layer: Layer, weights: Tensor) -> bool:
+    """Whether the formula makes the weights that the model had, in the first, the middle and the last row of every head."""
+    from attention.formula.making import part
+
+    last, heads = weights.shape[1] - 1, slice(0, len(weights))
+    some = (slice(at, at + 1) for at in {0, last // 2, last})
+    return all(
+        bool((part(layer, ("weights",), heads, rows)[0] - weights[:, rows]).abs().max() <= _NEAR) for rows in some
+    )
