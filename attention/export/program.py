@@ -45,29 +45,29 @@ _CALLED = {"input": "x", "memory": "x2"}
 def python(source: Source, trace: Trace | None = None, cell: Cell | None = None) -> str:
     """A Python program, ASCII only, that computes every step of the source's trace again in plain torch.
 
-    Give the `trace` where there is one already: it must be the source's own. With a `cell` of its first layer the
-    program ends by printing that number beside the one it should be. Matrices of more than
+    Give the `trace` where there is one already: it must be the source's own. With a `cell` it is about the layer of that,
+    and ends by printing its number beside the one it should be. Matrices of more than
     2,000 numbers are read from the exported `attention.npz`, under names such as `L0.w_q`.
     """
     trace = trace or source.trace()
-    snippet = source.snippet(trace)
+    snippet, layer = _begun(source, trace, cell)
     head = f"Attention from {snippet.about}, made by Attention Lab."
     said = textwrap.wrap(head, 98, replace_whitespace=False, break_long_words=False, break_on_hyphens=False)
-    return "".join(f"# {line}\n" for line in said) + _steps(trace, snippet, cell)
+    return "".join(f"# {line}\n" for line in said) + _steps(layer, snippet, cell)
 
 
 def ipynb(source: Source, trace: Trace | None = None, cell: Cell | None = None) -> str:
     """The same as the JSON of a Jupyter notebook: what it is, the steps, and a heatmap of the weights."""
     trace = trace or source.trace()
-    snippet = source.snippet(trace)
+    snippet, layer = _begun(source, trace, cell)
     about = (
         f"# Attention, step by step\n\nFrom {snippet.about}, made by Attention Lab. The first cell computes every step "
         "in plain torch; the second draws one head with Plotly. Run them from top to bottom."
     )
     cells = [
         _cell("markdown", 0, about),
-        _cell("code", 1, _steps(trace, snippet, cell)),
-        _cell("code", 2, _drawing(trace)),
+        _cell("code", 1, _steps(layer, snippet, cell)),
+        _cell("code", 2, _drawing(layer)),
     ]
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     metadata = {"kernelspec": kernel, "language_info": {"name": "python"}}
@@ -79,14 +79,20 @@ def _cell(kind: str, number: int, text: str) -> dict[str, object]:
     return shared | ({"execution_count": None, "outputs": []} if kind == "code" else {})
 
 
-def _steps(trace: Trace, snippet: Snippet, cell: Cell | None) -> str:
+def _begun(source: Source, trace: Trace, cell: Cell | None) -> tuple[Snippet, Layer]:
+    """How the program of a layer begins, and what of the layer it says."""
+    index = 0 if cell is None else cell.layer
+    snippet = source.snippet(trace, index)
+    return snippet, trace.layer(index).without(*snippet.without)
+
+
+def _steps(layer: Layer, snippet: Snippet, cell: Cell | None) -> str:
     """The program: imports, tokens, what the source begins with, the formula, and the number to compare."""
-    layer = trace.layers[0]
-    lines = literals.texts("tokens", trace.tokens)
+    lines = literals.texts("tokens", layer.tokens)
     keys = "tokens"
-    if trace.key_tokens != trace.tokens or layer.has("memory"):
+    if layer.key_tokens != layer.tokens or layer.has("memory"):
         keys = "key_tokens"
-        lines += literals.texts(keys, trace.key_tokens)
+        lines += literals.texts(keys, layer.key_tokens)
     lines += [*snippet.lines, *projections(layer), *formula(layer, keys)]
     return _program(lines + ([] if cell is None else _comparison(layer, cell)))
 
@@ -105,15 +111,14 @@ def _comparison(layer: Layer, cell: Cell) -> list[str]:
     return ["", "# the chosen cell", f'print("{said}:", float({number}), "expected", {literal})']
 
 
-def _drawing(trace: Trace) -> str:
+def _drawing(layer: Layer) -> str:
     """The program of the second cell: one head's weights, or its scores where it has no weights."""
-    layer = trace.layers[0]
     name, colours = ("weights", 'zmin=0, zmax=1, colorscale="Viridis"')
     if not layer.has("weights"):
         name, colours = "scores", 'zmid=0, colorscale="RdBu"'
     lines, names = ["head = 0"], list[str]()
-    for tokens, variable in ((trace.tokens, "tokens"), (trace.key_tokens, "key_tokens")):
-        if variable == "key_tokens" and trace.key_tokens == trace.tokens:
+    for tokens, variable in ((layer.tokens, "tokens"), (layer.key_tokens, "key_tokens")):
+        if variable == "key_tokens" and layer.key_tokens == layer.tokens:
             names += names
         elif labels(tokens) == tokens:
             names += [variable]

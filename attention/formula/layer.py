@@ -53,6 +53,7 @@ class Layer:
         whole: whether the query × key matrices are made for all heads at once, and kept so; of a long text one by one.
         own: the formula as the source has it, where a hand has turned it; None: it is as the source has it.
         lent: which of `recorded` belong to a loaded model, and are not counted here.
+        told: what is said of a recorded step that nothing here makes, by its name; `Step.unknown` where it says nothing.
 
     Raises:
         ShapeError: a tensor has the wrong number of axes, or one axis has two sizes.
@@ -66,6 +67,7 @@ class Layer:
     whole: bool = True
     own: Formula | None = None
     lent: frozenset[str] = frozenset()
+    told: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not isinstance(self.recorded, Recorded):
@@ -129,7 +131,9 @@ class Layer:
                 return step.axes == MAP_AXES and self.has("scores")
 
     def without(self, *names: str) -> Layer:
-        """The layer without some of what is recorded."""
+        """The layer without some of what is recorded; itself where it has none of that."""
+        if not self.recorded.keys() & set(names):
+            return self
         return replace(self, recorded={name: one for name, one in self.recorded.items() if name not in names})
 
     def recording(self, **tensors: Tensor | None) -> Layer:

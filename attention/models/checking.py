@@ -95,6 +95,7 @@ def _numbers(file: Path, name: str) -> int:
 
     try:
         with safe_open(file, framework="pt") as header:
-            return sum(prod(header.get_slice(key).get_shape()) for key in header.keys())
+            names = list(header.keys())
+            return sum(prod(header.get_slice(key).get_shape()) for key in names)
     except (SafetensorError, OSError) as error:
         raise ModelError(f"{file.name} of {name} is cut off or no safetensors file: download it again.") from error

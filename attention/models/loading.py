@@ -22,6 +22,13 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 _PROBE = "a b"  # what every model is tried with once
+ATTENTIONS = {
+    "layer": "attentions",
+    "encoder": "encoder_attentions",
+    "decoder": "decoder_attentions",
+    "cross": "cross_attentions",
+}
+"""What transformers calls the weights of each kind of layer."""
 _ABSURD = 10**9  # tokens: what tokenizers say that know no limit
 
 
@@ -95,7 +102,8 @@ def inputs(loaded: Loaded, text: str, text2: str, most: int) -> tuple[dict[str, 
     With an encoder and a decoder the second text begins with the token that starts the decoder.
     """
     texts = {"input_ids": text} | ({"decoder_input_ids": text2} if loaded.two_texts else {})
-    made, cut = {}, []
+    made: dict[str, Tensor] = {}
+    cut: list[tuple[str, int]] = []
     for name, words in texts.items():
         ids = loaded.tokenizer(words or "a", return_tensors="pt", truncation=False, verbose=False)["input_ids"]
         first = torch.tensor([[_start(loaded.model)]]) if name == "decoder_input_ids" else ids[:, :0]
@@ -129,12 +137,9 @@ def weights(loaded: Loaded, given: dict[str, Tensor]) -> list[tuple[str, Tensor]
     Empty where it gives none, or of another shape, such as blocks.
     """
     found = run(loaded, given, output_attentions=True)
-    kinds = {"layer": "attentions"}
-    if loaded.two_texts:
-        kinds = {"encoder": "encoder_attentions", "decoder": "decoder_attentions", "cross": "cross_attentions"}
     there = []
     lengths = {ids.shape[1] for ids in given.values()}
-    for kind, name in kinds.items():
+    for kind, name in ATTENTIONS.items():
         for i, one in enumerate(found.get(name) or ()):
             if isinstance(one, Tensor) and one.ndim == 4 and {*one.shape[2:]} <= lengths:
                 there.append((f"{kind} {i}", one[0].detach()))

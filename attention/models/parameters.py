@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from attention.formula.functions import project, project_output
@@ -48,7 +49,7 @@ def parameters(call: Call, parent: Module | None) -> dict[str, Tensor]:
     n_heads, _, d_v = call.head_output.shape
     if weight.shape[0] != n_heads * d_v:
         return there
-    there["w_o"] = weight.unflatten(0, (n_heads, d_v))
+    there["w_o"] = weight.reshape(n_heads, d_v, -1)
     if bias is not None:
         there["b_o"] = bias
     return there
@@ -79,9 +80,9 @@ def _projections(call: Call) -> dict[str, Tensor]:
         n_heads, width = sizes[name]
         if weight.shape[1] != n_heads * width:
             return {}
-        there[f"w_{name}"] = weight.unflatten(1, (n_heads, width)).transpose(0, 1)
+        there[f"w_{name}"] = weight.reshape(-1, n_heads, width).transpose(0, 1)
         if bias is not None:
-            there[f"b_{name}"] = bias.unflatten(0, (n_heads, width))
+            there[f"b_{name}"] = bias.reshape(n_heads, width)
     return there
 
 
@@ -98,7 +99,7 @@ def _separate(module: Module) -> dict[str, Linear]:
 
 
 def _fused(module: Module, sizes: Mapping[str, tuple[int, ...]]) -> dict[str, Linear]:
-    """The parts of one matrix: Q, K and V beside each other, or those of the first head, of the second, …"""
+    """The parts of one matrix: Q, K and V beside each other, or those of the first head, and so on."""
     widths = [n_heads * width for n_heads, width in sizes.values()]
     for name in (*_SIDE_BY_SIDE, *_BY_HEAD):
         whole = _linear(getattr(module, name, None))
@@ -107,17 +108,17 @@ def _fused(module: Module, sizes: Mapping[str, tuple[int, ...]]) -> dict[str, Li
         weight, bias = whole
         if name in _BY_HEAD and len({one[0] for one in sizes.values()}) == 1:
             n_heads = sizes["q"][0]
-            weight, bias = (one if one is None else _grouped(one, n_heads, len(sizes)) for one in (weight, bias))
-            assert weight is not None
-        weights = weight.split(widths, dim=-1)
-        biases = [None] * 3 if bias is None else bias.split(widths, dim=-1)
+            weight = _grouped(weight, n_heads, len(sizes))
+            bias = None if bias is None else _grouped(bias, n_heads, len(sizes))
+        weights = torch.split(weight, widths, dim=-1)
+        biases = [None] * 3 if bias is None else torch.split(bias, widths, dim=-1)
         return dict(zip(sizes, zip(weights, biases, strict=True), strict=True))
     return {}
 
 
 def _grouped(matrix: Tensor, n_heads: int, parts: int) -> Tensor:
-    """Columns that go head by head, each with its `parts`, as all heads of the first part, then of the second, …"""
-    cut = matrix.unflatten(-1, (n_heads, parts, -1))
+    """Columns that go head by head, each with its `parts`, as all heads of the first part, then and so on."""
+    cut = matrix.reshape(*matrix.shape[:-1], n_heads, parts, -1)
     return cut.transpose(-3, -2).flatten(-3)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
@@ -18,6 +18,8 @@ from attention.formula.mask import Mask
 
 if TYPE_CHECKING:
     from torch.nn import Module
+
+Eager = Callable[..., tuple[Tensor, Tensor | None]]
 
 IMPLEMENTATION = "lab"
 """What models are loaded with: the name under which transformers knows `_attend`."""
@@ -149,15 +151,15 @@ def _call(
     )
 
 
-def _eager(module: Module) -> Callable[..., tuple[Tensor, Tensor | None]]:
+def _eager(module: Module) -> Eager:
     """The eager attention of the family that the module belongs to."""
     for one in type(module).__mro__:
         found = getattr(sys.modules.get(one.__module__), "eager_attention_forward", None)
         if found is not None:
-            return found  # type: ignore[no-any-return]
+            return cast(Eager, found)
     from transformers.models.llama.modeling_llama import eager_attention_forward
 
-    return eager_attention_forward  # type: ignore[no-any-return]
+    return cast(Eager, eager_attention_forward)
 
 
 def _hiding(

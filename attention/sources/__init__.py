@@ -20,10 +20,12 @@ class Snippet(NamedTuple):
         lines: what makes the steps of the layer that cannot be made from others: `x` and the
             projections; or `query`, `key` and `value` where there are none; or `value` and `scores`
             where there are no queries; and so on. A layer with a step that is drawn needs a function `generator` too.
+        without: what of the layer they do not make, which is then not said either.
     """
 
     about: str
     lines: tuple[str, ...]
+    without: tuple[str, ...] = ()
 
 
 class Source(Protocol):
@@ -33,8 +35,8 @@ class Source(Protocol):
         """The tokens and every step this source can record."""
         ...
 
-    def snippet(self, trace: Trace) -> Snippet:
-        """How the Python begins that makes `trace`, the trace of this source, again in plain torch."""
+    def snippet(self, trace: Trace, layer: int = 0) -> Snippet:
+        """How the Python begins that makes a layer of `trace`, the trace of this source, again in plain torch."""
         ...
 
 

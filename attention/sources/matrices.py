@@ -128,7 +128,7 @@ class Matrices:
         _check_drawable(trace.layers[0])
         return trace
 
-    def snippet(self, trace: Trace) -> Snippet:
+    def snippet(self, trace: Trace, layer: int = 0) -> Snippet:
         """How the Python begins that makes the trace again: with the matrices themselves."""
         from attention.sources import snippets
 

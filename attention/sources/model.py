@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 
 MOST_GENERATED = 32  # tokens that a model with an encoder and a decoder says by itself
 WHOLE_BYTES = 2**24  # of the maps of all heads of a layer; beyond, they are made head by head
+_TOLD = {
+    "input": "What this layer's attention was given: what the layers before it, and a normalisation, made of the tokens.",
+    "memory": "What the encoder made of the first text.",
+    "query": "The query as it enters the product: what the model does to it before, such as rotary position, is not recorded.",
+    "key": "The key as it enters the product: what the model does to it before, such as rotary position, is not recorded.",
+}
 _NEAR = 1e-4  # how far weights may be from those of eager attention, and be called the same
 _MAPS = 4  # scores, scaled, masked, weights: about as many are made of every head
 _NUMBER = 4  # bytes
@@ -79,17 +85,26 @@ class Model:
         layers.sort(key=lambda layer: order.index(layer.name.split()[0]))
         return Trace(layers[0].tokens, tuple(layers), layers[0].key_tokens, notes=tuple(notes))
 
-    def snippet(self, trace: Trace) -> Snippet:
+    def snippet(self, trace: Trace, layer: int = 0) -> Snippet:
         """How the Python begins that makes the trace again: the model loaded with transformers, and asked for what enters its attention."""
-        from attention.sources import snippets
+        from attention.sources import model_snippet
 
-        return snippets.model(self, trace)
+        return model_snippet.model(self, trace.layer(layer))
 
     @property
     def needs(self) -> int:
         """The bytes that its steps take while they are made, counted before; loads the model."""
         loaded = self._loaded()
         return self._cost(loaded, self._inputs(loaded, []))
+
+    def loaded_and_given(self) -> tuple[Loaded, dict[str, Tensor]]:
+        """The model in memory, and the ids that it reads.
+
+        Raises:
+            ModelError: as for `trace`.
+        """
+        loaded = self._loaded()
+        return loaded, self._inputs(loaded, [])
 
     def _loaded(self) -> Loaded:
         from attention.models.library import LIBRARY
@@ -200,7 +215,7 @@ def _layer(
     )
     whole = _MAPS * len(call.query) * len(tokens) * len(keys) * _NUMBER <= WHOLE_BYTES
     recorded = {step: tensor for step, tensor in there.items() if tensor is not None}
-    layer = Layer(name, tokens, keys, recorded, formula, whole, lent=frozenset(parameters))
+    layer = Layer(name, tokens, keys, recorded, formula, whole, frozenset(parameters), _TOLD)
     if call.weights is None or _same(layer, call.weights):
         return layer
     # The family does something between that is not known here: what it made is shown, and nothing worked out.

@@ -128,7 +128,7 @@ class TypedText:
         """The source that records the same, with the knobs after the scores where they were: its trace, turned, is this one's."""
         return replace(self, config=self.config.base)
 
-    def snippet(self, trace: Trace) -> Snippet:
+    def snippet(self, trace: Trace, layer: int = 0) -> Snippet:
         """How the Python begins that makes the trace again: the same draws from the same seeds."""
         from attention.sources import snippets
 

@@ -172,7 +172,7 @@ class Notebook:
         """Nothing that would have to be counted: its sizes are the notebook's."""
         return 0
 
-    def snippet(self, trace: Trace) -> Snippet:
+    def snippet(self, trace: Trace, layer: int = 0) -> Snippet:
         """How the Python begins that makes the trace again: the notebook's own draws, in its order."""
         from attention.sources.notebooks import snippets
 
