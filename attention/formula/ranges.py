@@ -193,3 +193,10 @@ class Text(Range):
     def refused(self, text: str, default: Any) -> tuple[Any, str]:
         """The beginning of the text, and the words for it."""
         return self.nearest(text), f"{self.expected}: the first {self.longest:,} are used"
+
+
+@dataclass(frozen=True)
+class Named(Text):
+    """A text that names something: one of those that are `there`, or another that a person types."""
+
+    there: tuple[str, ...] = field(default=(), kw_only=True)

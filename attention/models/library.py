@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -28,14 +29,14 @@ class Settings:
     Attributes:
         folder: of model folders, all offered by name.
         paths: whether any folder of this machine may be named, and what the Hugging Face cache of this machine has.
-        hub: ids that may be downloaded, with their revisions; None: any; empty: none.
+        hub: whether any id may be downloaded; or those that may, each with its revision.
         most_mb: of the weights of one model.
         kept_mb: of the weights of all loaded models; what was asked for longest ago goes first.
     """
 
     folder: Path = Path("models")
     paths: bool = True
-    hub: tuple[str, ...] | None = ()
+    hub: bool | dict[str, str] = False
     most_mb: int = 4096
     kept_mb: int = 4096
 
@@ -58,7 +59,7 @@ class Library:
         """What is offered by name: the operator's folder, then the hub ids, then what the cache of this machine has."""
         found = self.settings.folder.glob("*/config.json") if self.settings.folder.is_dir() else ()
         cached = _cached() if self.settings.paths else {}
-        allowed = [one.partition("@")[0] for one in self.settings.hub or ()]
+        allowed = self.settings.hub if isinstance(self.settings.hub, dict) else ()
         return tuple(dict.fromkeys([*sorted(one.parent.name for one in found), *allowed, *sorted(cached)]))
 
     def get(self, name: str) -> Loaded:
@@ -110,34 +111,35 @@ class Library:
         path = Path(name).expanduser()
         if self.settings.paths and path.is_dir():
             return path
-        if self.settings.hub is None or name in {one.partition("@")[0] for one in self.settings.hub}:
-            return self._download(name)
+        hub = self.settings.hub
+        if hub is True or (isinstance(hub, dict) and name in hub):
+            return _download(name, hub[name] if isinstance(hub, dict) else None)
         there = ", ".join(self.names()) or "none; “make models” brings one"
         how = "a folder of this machine, or " if self.settings.paths else ""
         raise ModelError(
             f"A model is {how}one of those that are here ({there}); there is no {name}: choose another, or put it there."
         )
 
-    def _download(self, name: str) -> Path:
-        from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError
 
-        wanted = next((one for one in self.settings.hub or () if one.partition("@")[0] == name), name)
-        revision = wanted.partition("@")[2] or None
-        try:
-            return Path(snapshot_download(name, revision=revision, allow_patterns=list(_HUB_FILES)))
-        except GatedRepoError as error:
-            raise ModelError(
-                f"{name} is only given to those who have agreed to its terms: agree on its page, and set HF_TOKEN for this server."
-            ) from error
-        except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
-            raise ModelError(
-                f"{name} could not be fetched from the Hugging Face hub: check its name and this server's connection, or put its folder here."
-            ) from error
+def _download(name: str, revision: str | None) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=list(_HUB_FILES)))
+    except GatedRepoError as error:
+        raise ModelError(
+            f"{name} is only given to those who have agreed to its terms: agree on its page, and set HF_TOKEN for this server."
+        ) from error
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
+        raise ModelError(
+            f"{name} could not be fetched from the Hugging Face hub: check its name and this server's connection, or put its folder here."
+        ) from error
 
 
+@cache
 def _cached() -> dict[str, Path]:
-    """The models in the Hugging Face cache of this machine that have what is needed, by their ids."""
+    """The models in the Hugging Face cache of this machine that have what is needed, by their ids; looked up once."""
     from huggingface_hub import scan_cache_dir
     from huggingface_hub.errors import CacheNotFound
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 from attention.formula import config, what_if
 from attention.formula.knobs import Knob
-from attention.formula.ranges import Choice, Real, Switch, Text, Whole
+from attention.formula.ranges import Choice, Named, Real, Switch, Text, Whole
 from attention.sources.cutting import SYMBOLS
 from attention.sources.notebooks import NOTEBOOKS, Notebook
 
-SOURCES = ("typed text", "notebook", "matrices")
+SOURCES = ("typed text", "model", "notebook", "matrices")
 GIVEN = {
     "X and weights": ("x", "w_q", "w_k", "w_v", "w_o"),
     "Q, K and V": ("query", "key", "value", "w_o"),
@@ -47,23 +48,27 @@ _PASTE = (
     "As it was published: CSV, cells of a spreadsheet, a list such as [[1, 0], [0, 1]], what NumPy, torch, TensorFlow, "
     "pandas or R print, LaTeX, a Markdown table, or a whole cell of a notebook."
 )
-_TYPED, _PUBLISHED, _GIVEN = (("typed text",), ("notebook",), ("matrices",))
+_TYPED, _MODEL, _PUBLISHED, _GIVEN = (("typed text",), ("model",), ("notebook",), ("matrices",))
 
 # fmt: off
 SOURCE = Knob("source", "typed text", Choice(SOURCES), "Source", "Where the numbers come from.", place=0)
 NOTEBOOK = Knob(
     "notebook", "self-attention-class", Choice(NOTEBOOKS, tuple(Notebook(name).title for name in NOTEBOOKS)),
     "Notebook", "One of the five “attention from scratch” notebooks, to the digit.", _PUBLISHED)
+MODEL = Knob(
+    "model", "all-MiniLM-L6-v2", Named(300), "Model",
+    "One that this server has; or, where its operator allows it, a folder with config.json and *.safetensors.", _MODEL)
 SEQUENCE = Knob(
     "sequence", 0, Whole(0), "Sequence", "Each line, or each row of a batch, is one sequence.", (*_TYPED, *_PUBLISHED))
 TEXT = Knob(
     "text", "the owl asked the moon and the moon blinked", Text(limit="characters", lines=3), "Text",
-    "Each word and each punctuation mark becomes a token; each line is a sequence of its own. "
-    "Ctrl+Enter, or a click elsewhere, shows it.", _TYPED)
+    "Each word and each punctuation mark becomes a token, and each line is a sequence of its own; a model cuts it by itself. "
+    "Ctrl+Enter, or a click elsewhere, shows it.", (*_TYPED, *_MODEL))
 TEXT2 = Knob(
     "text2", "", Text(limit="characters", lines=2), "Second text",
-    "Cross-attention: queries come from the first text, keys and values from this one. Empty: the first text attends to itself.",
-    _TYPED, fold="A second text")
+    "Cross-attention: queries come from the first text, keys and values from this one. Empty: the first text attends to itself. "
+    "Of a model with an encoder and a decoder, what the decoder reads; empty: what it says by itself.",
+    (*_TYPED, *_MODEL), fold="A second text")
 LOWERCASE = Knob(
     "lowercase", True, Switch(), "Ignore upper case", "On: “The” and “the” are one word, with one embedding.",
     _TYPED, fold="More knobs", place=110)
@@ -92,6 +97,7 @@ MATRICES = tuple(
 
 KNOBS = (
     SOURCE,
+    MODEL,
     NOTEBOOK,
     SEQUENCE,
     TEXT,
@@ -114,3 +120,11 @@ def layer_of(source: str) -> tuple[Knob, ...]:
     """The knobs of the layer that a source has, as it has them: one that brings its own formula begins with its own mask."""
     declared = what_if.KNOBS if source in config.BRING_THEIR_OWN else config.KNOBS
     return tuple(one for one in declared if source in one.sources)
+
+
+def models() -> Named:
+    """The names of the models that are here."""
+    from attention.models.library import LIBRARY
+
+    assert isinstance(MODEL.range, Named)
+    return replace(MODEL.range, there=LIBRARY.names())

@@ -14,6 +14,7 @@ from attention.formula.what_if import WhatIf
 from attention.sources import Source, knobs
 from attention.sources.cutting import SYMBOLS
 from attention.sources.matrices import Matrices
+from attention.sources.model import Model
 from attention.sources.notebooks import Notebook
 from attention.sources.reading.matrix import Matrix
 from attention.sources.reading.text import parse
@@ -76,6 +77,9 @@ def source(asked: Asked) -> Source:
         name = asked.knob(knobs.NOTEBOOK)
         return Notebook(name, asked.sequence(Notebook(name).sequences), _what_if(asked, chosen))
     max_bytes = asked.limits.trace_mb * 2**20
+    if chosen == "model":
+        name, text, text2 = asked.knob(knobs.MODEL, knobs.models()), asked.knob(knobs.TEXT), asked.knob(knobs.TEXT2)
+        return Model(name, text, text2, _what_if(asked, chosen), asked.limits.tokens, max_bytes)
     if chosen == "matrices":
         gives = asked.knob(knobs.GIVES)
         labels = asked.knob(knobs.LABELS)

@@ -10,6 +10,7 @@ from attention.formula.formula import Formula
 from attention.formula.layer import Layer
 from attention.formula.mask import Mask
 from attention.formula.trace import Trace
+from attention.formula.what_if import WhatIf
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,6 +44,7 @@ class Model:
         text: what it reads.
         text2: of a model with an encoder and a decoder, what the decoder reads; empty: what the model itself says, token by token
             the likeliest, at most `MOST_GENERATED`.
+        config: what a hand has turned of its formula, in every layer that is looked at; nothing in the model itself changes.
         max_tokens: longer texts are cut there, or at the model's own limit, and the trace's notes say so.
         max_bytes: of all steps of all layers together; more is refused before it is worked out.
     """
@@ -50,6 +52,7 @@ class Model:
     name: str
     text: str
     text2: str = ""
+    config: WhatIf = WhatIf()
     max_tokens: int = 2048
     max_bytes: int = 2**33
 
@@ -83,7 +86,13 @@ class Model:
             notes.append("Of some layers the formula is not known here: their weights are as the model made them.")
         order = ("layer", "encoder", "decoder", "cross")
         layers.sort(key=lambda layer: order.index(layer.name.split()[0]))
-        return Trace(layers[0].tokens, tuple(layers), layers[0].key_tokens, notes=tuple(notes))
+        found = Trace(layers[0].tokens, tuple(layers), layers[0].key_tokens, notes=tuple(notes))
+        return found.turned(self.config)
+
+    @property
+    def base(self) -> Model:
+        """The model as it is: its trace, turned, is this one's."""
+        return replace(self, config=WhatIf())
 
     def snippet(self, trace: Trace, layer: int = 0) -> Snippet:
         """How the Python begins that makes the trace again: the model loaded with transformers, and asked for what enters its attention."""
@@ -215,7 +224,7 @@ def _layer(
     )
     whole = _MAPS * len(call.query) * len(tokens) * len(keys) * _NUMBER <= WHOLE_BYTES
     recorded = {step: tensor for step, tensor in there.items() if tensor is not None}
-    layer = Layer(name, tokens, keys, recorded, formula, whole, frozenset(parameters), _TOLD)
+    layer = Layer(name, tokens, keys, recorded, formula, whole, lent=frozenset(parameters), told=_TOLD)
     if call.weights is None or _same(layer, call.weights):
         return layer
     # The family does something between that is not known here: what it made is shown, and nothing worked out.

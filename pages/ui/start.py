@@ -64,7 +64,7 @@ class Page:
         layer, cell = self.layer, self.cell
         return figure.Around(
             live=live(layer, cell.head) if follow else None,
-            controls=controls.row(layer, len(self.trace.layers), cell, only),
+            controls=controls.row(layer, self.trace.layers, cell, only),
             own=controls.own(layer),
             strip=controls.strip(layer, cell.step, inputs.now("view"), overview) if steps else None,
             line=controls.line(self.trace, cell) if line else None,
@@ -126,7 +126,7 @@ def start(title: str, intro: str, maps: bool = True) -> Page:
             state_file.opener()
     trace = _worked_out(source, notes, about)
     if source is None or trace is None:
-        show.controls(figure.Around(controls=controls.row(None, 1, None), defaults=controls.defaults()))
+        show.controls(figure.Around(controls=controls.row(None), defaults=controls.defaults()))
         _draw_menu(menu, embedded)
         with tools:
             link.watch(title)

@@ -23,20 +23,22 @@ NAMES = tuple(
 """The controls by name; those that make sense with some values of another, such as the size of a mask, go with it."""
 
 
-def row(layer: Layer | None, n_layers: int, cell: Cell | None, only: Sequence[str] | None = None) -> list[Control]:
+def row(
+    layer: Layer | None, layers: Sequence[Layer] = (), cell: Cell | None = None, only: Sequence[str] | None = None
+) -> list[Control]:
     """The controls that a page offers, in their order.
 
     Args:
-        layer: the layer that is shown, one of `n_layers`; None where the knobs give no trace, and must be turned back.
-        n_layers: how many there are.
+        layer: the layer that is shown, one of these `layers`; None where the knobs give no trace, and must be turned back.
         cell: the chosen cell.
         only: the `NAMES` of those that the page has a use for; None: all.
     """
     drawn = [(knob, offered(knob), now(knob.key)) for knob in held_of_source() if knob.label]
     if layer is not None and its_own():
         drawn = [one for one in drawn if one[0].name in what_if.turns(layer)]
-    if n_layers > 1:
-        drawn.append((LAYER, Choice(tuple(range(n_layers))), now(LAYER.key)))
+    if len(layers) > 1:
+        names = tuple(one.name.removeprefix("layer ") or str(i) for i, one in enumerate(layers))
+        drawn.append((LAYER, Choice(tuple(range(len(layers))), names), now(LAYER.key)))
     if layer is not None and cell is not None and layer.n_heads > 1:
         drawn.append((HEAD, Choice(tuple(range(layer.n_heads))), cell.head))
     if layer is not None and layer.has("weights"):
@@ -50,7 +52,9 @@ def row(layer: Layer | None, n_layers: int, cell: Cell | None, only: Sequence[st
 
 
 def _names(within: Range, layer: Layer | None) -> Control:
-    """What the options of a choice are called where it is not what they are: what the source's own mask is."""
+    """What the options of a choice are called where it is not what they are: the names of layers, what the source's own mask is."""
+    if isinstance(within, Choice) and within.names:
+        return {"names": dict(zip(map(in_url, within.options), within.names, strict=True))}
     if layer is None or not (isinstance(within, Choice) and what_if.OWN in within.options):
         return {}
     return {"names": {what_if.OWN: f"{what_if.OWN} ({what_if.own_mask(layer)})"}}

@@ -9,7 +9,7 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from attention.formula.knobs import Knob
-from attention.formula.ranges import Choice, Range, Real, Switch, Text, Whole, in_url
+from attention.formula.ranges import Choice, Named, Range, Real, Switch, Text, Whole, in_url
 from pages.ui.knobs.session import Session, session
 from pages.ui.knobs.table import of, offered
 from pages.ui.notes import Notes
@@ -111,6 +111,9 @@ class Knobs:
         match within:
             case Switch():
                 return st.toggle(value=default, **more)
+            case Named():
+                options = tuple(dict.fromkeys((default, *within.there)))
+                return st.selectbox(options=options, index=0, accept_new_options=True, **more)
             case Text(lines=1):
                 return st.text_input(max_chars=within.longest, **typed, **more)
             case Text():

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from attention import Layer, Source, Trace, TypedText
 from attention.formula.kept import KEPT
+from attention.models.library import LIBRARY, Settings
 from attention.sources import Turnable
 from pages.ui.server import turns
-from pages.ui.server.limits import CACHE_MB
+from pages.ui.server.limits import CACHE_MB, HUB, MAX_MODEL_MB, MODEL_PATHS, MODELS, MODELS_KEPT_MB
 
 if TYPE_CHECKING:
     from attention.lessons.scaling import Scaling
@@ -32,6 +33,7 @@ _LARGE = 16 * 2**20  # bytes
 _MAKING = Lock()
 
 KEPT.hold(CACHE_MB * 2**20)
+LIBRARY.hold(Settings(MODELS, MODEL_PATHS, HUB, MAX_MODEL_MB, MODELS_KEPT_MB))
 
 
 def _key(source: Source, what: str = "trace") -> bytes:
