@@ -57,7 +57,7 @@ show.figures(maps(), "masks_maps", toggle, around, inputs.turn)
 
 if clickable:
     with st.container(horizontal=True):
-        hide = masks.hide_query(visible(), cell.row) if cell.row < len(page.trace.tokens) else ""
+        hide = masks.hide_query(visible(), cell.row) if cell.row < len(page.layer.tokens) else ""
         st.button(f"Hide every key from query {cell.row}", on_click=inputs.choose_mask, args=(hide,), disabled=not hide)
         st.button("Allow everything", on_click=inputs.choose_mask, args=("",))
     with st.expander("The mask as a grid, for the keyboard"):
@@ -84,7 +84,7 @@ st.markdown("## A query that sees no key")
 st.markdown(
     "The softmax shares out 1 among the keys a query may see. Where there is none, there is nothing to share: "
     "the honest answer is a row of zeros. This is what code in the wild makes of such a row, worked out now "
-    f"from the scores of query {min(cell.row, len(page.trace.tokens) - 1)}:"
+    f"from the scores of query {min(cell.row, len(page.layer.tokens) - 1)}:"
 )
 show.lines(masks.hidden_row_table(masks.scores_of(page.layer, cell)))
 

@@ -38,15 +38,16 @@ def hide_query(visible: Tensor, query_pos: int) -> str:
 
 def visible_cells(trace: Trace, layer: int = 0) -> Tensor:
     """Which cells may attend, boolean [query_pos key_pos]; all of them where the layer has no mask."""
-    mask = trace.layer(layer).mask
-    return torch.ones(len(trace.tokens), len(trace.key_tokens), dtype=torch.bool) if mask is None else mask
+    shown = trace.layer(layer)
+    mask = shown.mask
+    return torch.ones(len(shown.tokens), len(shown.key_tokens), dtype=torch.bool) if mask is None else mask
 
 
 def grid(trace: Trace, layer: int = 0) -> pd.DataFrame:
     """The mask as a table of ticks, one row per query and one column per key, to edit by keyboard."""
     query_names, key_names = (
         [f"{position} {label(token, escape=False)}" for position, token in enumerate(tokens)]
-        for tokens in (trace.tokens, trace.key_tokens)
+        for tokens in (trace.layer(layer).tokens, trace.layer(layer).key_tokens)
     )
     return pd.DataFrame(visible_cells(trace, layer).numpy(), index=query_names, columns=key_names)
 

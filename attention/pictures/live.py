@@ -55,7 +55,11 @@ def live(layer: Layer, head: int) -> dict[str, Any] | None:
         "divisor": layer.divisor,
         "temperature": layer.temperature,
         "mask": rule_of(layer),
-        "made": [name for name in (FROM_ALL if whole else FROM_SCORES) if layer.has(name)],
+        "made": [
+            name
+            for name in (FROM_ALL if whole else FROM_SCORES)
+            if layer.has(name) and (name != "output" or w_o is not None)  # it may be recorded without what made it
+        ],
     }
 
 
