@@ -19,11 +19,10 @@ from pages.ui.server import served
 INDEX = Path(streamlit.__file__).parent / "static" / "index.html"
 """Streamlit's page."""
 STYLES = (Path(__file__).parent / "styles.css").read_text(encoding="utf-8")
-# Until Streamlit has drawn its sidebar, which is 300 pixels wide there; and the page is wide from the start.
+# Until Streamlit has drawn its sidebar, which is 300 pixels wide there and comes between these two; and the page is wide from the start.
 _ROOM = """
 @media (min-width: 769px) {
-  [data-testid=stAppViewContainer]:not(:has(> [data-testid=stSidebar])) > :has(> [data-testid=stMain]),
-  [data-testid=stAppViewContainer]:not(:has([data-testid=stSidebar])) > [data-testid=stMain] { margin-left: 300px; }
+  [data-testid=stSkipToContent] + :not([data-testid=stSidebar]) { margin-left: 300px; }
 }
 """
 NO_SIDEBAR = "[data-testid=stSidebar], [data-testid=stExpandSidebarButton] { display: none; } .st-key-page_head.st-key-page_head { padding-left: 0; }"
