@@ -110,7 +110,7 @@ def test_a_new_way_to_share_out_is_one_file_and_one_line(tmp_path: Path) -> None
     shares = tmp_path / "attention" / "formula" / "shares"
     (shares / "entmax15.py").write_text(ENTMAX, encoding="utf-8")
     table = (shares / "__init__.py").read_text(encoding="utf-8")
-    known = "(Softmax(), Softmax1(), Sigmoid(), Sparsemax())"
+    known = "(Softmax(), Softmax1(), Sigmoid(), Sparsemax(), Sinks())"
     assert table.count(known) == 1
     table = table.replace(known, known.replace("Sparsemax()", "Sparsemax(), Entmax15()"))
     imported = "from attention.formula.shares.entmax15 import Entmax15\nfrom attention.formula.shares.share"

@@ -206,6 +206,12 @@ def test_a_sigmoid_is_less_the_logarithm_of_the_number_of_keys() -> None:
 # -- what is always so ----------------------------------------------------------------------------
 
 
+def learned(share: str) -> dict[str, torch.Tensor]:
+    """What two heads have learned where a way to share out needs it."""
+    own = SHARES[share].parameter
+    return {own: torch.tensor([0.5, -1.0], dtype=torch.float64)} if own else {}
+
+
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("kind", ["none", "causal", "window", "prefix"])
 def test_rows_sum_to_what_is_said_and_hidden_keys_get_nothing(share: str, kind: str) -> None:
@@ -215,7 +221,7 @@ def test_rows_sum_to_what_is_said_and_hidden_keys_get_nothing(share: str, kind: 
         rand(2, 5, 4, seed=1),
         rand(2, 5, 4),
         formula=Formula(share=share, mask=Mask(kind, 1, 2, real=real)),
-    )
+    ).recording(**learned(share))
     weights, mask = layer["weights"], layer["mask"]
     assert weights[:, ~mask].eq(0).all()
     sums = weights.sum(dim=-1)[:, mask.any(dim=-1)]
@@ -241,7 +247,8 @@ def test_temperature_zero_is_what_small_temperatures_come_to(share: str) -> None
     query, key, value = rand(2, 4, 4), rand(2, 5, 4, seed=1), rand(2, 5, 3)
     key[:, 1] = key[:, 0]  # a tie
     cold, colder = (
-        attend(query, key, value, formula=Formula(share=share, temperature=temperature)) for temperature in (0.0, 1e-9)
+        attend(query, key, value, formula=Formula(share=share, temperature=temperature)).recording(**learned(share))
+        for temperature in (0.0, 1e-9)
     )
     torch.testing.assert_close(cold["weights"], colder["weights"], atol=1e-6, rtol=0)
 
@@ -256,7 +263,7 @@ def test_where_scores_tie_at_temperature_zero_the_bias_decides(share: str) -> No
     key = torch.tensor([[[1.0, 1.0], [1.0, 1.0], [-1.0, -1.0]]], dtype=torch.float64)
     made = [
         attend(query, key, value, formula=Formula(share=share, temperature=temperature, bias="given")).recording(
-            bias=bias
+            bias=bias, **{name: own[:1] for name, own in learned(share).items()}
         )
         for temperature in (0.0, 1e-9)
     ]

@@ -155,11 +155,12 @@ def _weights(layer: Layer, before: Tensor | None, heads: slice, rows: slice) -> 
     assert before is not None
     formula = _formula(layer)
     share = SHARES[formula.share]
-    own = layer[share.parameter][heads] if share.parameter else None
+    if share.parameter:
+        share = share.knowing(layer[share.parameter][heads])
     if layer.temperature != 0 or formula.cap:  # capped scores have a limit of their own
-        return share.weights(before, own)
+        return share.weights(before)
     if not formula.bias:
-        return share.limit(before, torch.zeros_like(before), own)
+        return share.limit(before, torch.zeros_like(before))
     # The scores decide, and a bias only among the largest: so it is taken out again.
     known = None
     for step in _maps(layer)[: [step.name for step in _maps(layer)].index("biased_scores")]:
@@ -167,7 +168,7 @@ def _weights(layer: Layer, before: Tensor | None, heads: slice, rows: slice) -> 
     assert known is not None
     bias = BIASES[formula.bias].bias(layer, heads, rows)
     known = known.masked_fill(bias == -math.inf, -math.inf)  # what a bias hides stays hidden
-    return share.limit(_masked_scores(layer, known, heads, rows), bias, own)
+    return share.limit(_masked_scores(layer, known, heads, rows), bias)
 
 
 def _dropped_weights(layer: Layer, before: Tensor | None, heads: slice, rows: slice) -> Tensor:

@@ -65,16 +65,17 @@ class Share(ABC):
     parameter: str = ""
 
     @abstractmethod
-    def weights(self, scores: Tensor, own: Tensor | None = None) -> Tensor:
-        """The weights of masked scores [head query_pos key_pos]; a key at −∞ gets 0, and so does every key of a row that sees none.
+    def weights(self, scores: Tensor) -> Tensor:
+        """The weights of masked scores [head query_pos key_pos]; a key at −∞ gets 0, and so does every key of a row that sees none."""
 
-        `own` is the share's parameter, [head].
-        """
+    def knowing(self, own: Tensor) -> Share:
+        """The same with what a layer has learned as its parameter, [head]."""
+        raise NotImplementedError(f"{self.name} has no parameter")
 
-    def limit(self, scores: Tensor, bias: Tensor, own: Tensor | None = None) -> Tensor:
+    def limit(self, scores: Tensor, bias: Tensor) -> Tensor:
         """The weights at temperature 0, where the scores without their bias decide, and among the largest the `bias`."""
         highest = scores.amax(dim=-1, keepdim=True)
-        return self.weights(bias.masked_fill((scores != highest) | (scores == -math.inf), -math.inf), own)
+        return self.weights(bias.masked_fill((scores != highest) | (scores == -math.inf), -math.inf))
 
     @abstractmethod
     def python(self, scores: str) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ class Softmax(Share):
     sums: Literal["1", "below 1", "freely"] = "1"
     in_page: bool = True
 
-    def weights(self, scores: Tensor, own: Tensor | None = None) -> Tensor:
+    def weights(self, scores: Tensor) -> Tensor:
         """Rows sum to 1; a row with no visible key is 0 throughout, never NaN and never uniform."""
         import torch
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from attention.formula.shares.share import Row, Share
@@ -29,23 +29,23 @@ class Softmax1(Share):
     sums: Literal["1", "below 1", "freely"] = "below 1"
     in_page: bool = True
 
-    def weights(self, scores: Tensor, own: Tensor | None = None) -> Tensor:
+    def weights(self, scores: Tensor) -> Tensor:
         """Rows sum to less than 1; a row with no visible key is 0 throughout."""
         import torch
 
-        sink = _sink(scores, own)
+        sink = self._sink(scores)
         highest = torch.maximum(scores.amax(dim=-1, keepdim=True), sink)
         powers = torch.exp(scores - highest)
         return powers / (torch.exp(sink - highest) + powers.sum(dim=-1, keepdim=True))
 
-    def limit(self, scores: Tensor, bias: Tensor, own: Tensor | None = None) -> Tensor:
+    def limit(self, scores: Tensor, bias: Tensor) -> Tensor:
         """Above 0 the largest take all, at 0 what was added takes its part, below it takes all."""
         import torch
 
         highest = scores.amax(dim=-1, keepdim=True)
         winners = bias.masked_fill((scores != highest) | (scores == -math.inf), -math.inf)
         above = torch.softmax(winners, dim=-1).nan_to_num(0)
-        level = self.weights(winners, own)
+        level = self.weights(winners)
         return torch.where(highest > 0, above, torch.where(highest == 0, level, torch.zeros_like(above)))
 
     def python(self, scores: str) -> tuple[str, ...]:
@@ -55,6 +55,10 @@ class Softmax1(Share):
             f"powers = torch.exp({scores} - highest)",
             "weights = powers / (torch.exp(-highest) + powers.sum(dim=-1, keepdim=True))  # every row sums to less than 1",
         )
+
+    def _sink(self, scores: Tensor) -> Tensor:
+        """What is added as one more score: 0, and e to it 1."""
+        return scores.new_zeros(())
 
     def arithmetic(self, row: Row) -> Arithmetic:
         """E to the score over e to the sink, which is 1 where there is none, and the sum of all."""
@@ -76,6 +80,15 @@ class Sinks(Softmax1):
     equation: str = r"A_{ij} = \frac{e^{M_{ij}}}{e^{\text{sink}} + \sum_{l} e^{M_{il}}}"
     in_page: bool = False
     parameter: str = "sinks"
+    own: Tensor | None = None
+
+    def knowing(self, own: Tensor) -> Sinks:
+        """With the sinks of a layer, [head]."""
+        return replace(self, own=own)
+
+    def _sink(self, scores: Tensor) -> Tensor:
+        """The sinks, [head 1 1]."""
+        return super()._sink(scores) if self.own is None else self.own[:, None, None].to(scores.dtype)
 
     def python(self, scores: str) -> tuple[str, ...]:
         """The same lines, with `sinks` [head]."""
@@ -84,8 +97,3 @@ class Sinks(Softmax1):
             f"powers = torch.exp({scores} - highest)",
             "weights = powers / (torch.exp(sinks[:, None, None] - highest) + powers.sum(dim=-1, keepdim=True))  # rows sum to less than 1",
         )
-
-
-def _sink(scores: Tensor, own: Tensor | None) -> Tensor:
-    """What is added as one more score, [head 1 1]: 0, and e to it 1, where nothing was learned."""
-    return scores.new_zeros(()) if own is None else own[:, None, None].to(scores.dtype)

@@ -28,7 +28,7 @@ class Sparsemax(Share):
     sums: Literal["1", "below 1", "freely"] = "1"
     in_page: bool = True
 
-    def weights(self, scores: Tensor, own: Tensor | None = None) -> Tensor:
+    def weights(self, scores: Tensor) -> Tensor:
         """Rows sum to 1, with true zeros; a row with no visible key is 0 throughout."""
         import torch
 
