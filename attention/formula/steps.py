@@ -345,6 +345,11 @@ def find_step(name: str) -> Step:
     raise MissingError(f"a step is one of {', '.join(_STEPS)}; got {name!r}: choose one of them.")
 
 
+def is_step(name: str) -> bool:
+    """Whether there is a step called `name`; otherwise it is a parameter's name."""
+    return name in _STEPS
+
+
 def declared(name: str) -> Step | Parameter:
     """The step or parameter called `name`.
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from attention import printed
 from attention.formula.cell import Cell
+from attention.formula.formula import Formula
 from attention.formula.layer import Layer
-from attention.formula.steps import HEAD_AXES, PARAMETERS, Step, find_step
+from attention.formula.steps import HEAD_AXES, Step, declared, find_step
 from attention.numbers.arithmetic import Explanation, Term
 from attention.printed import SHOWN_TERMS, Arithmetic, Line, Printed, fitting, largest, number, shown
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 _FEWEST = 3  # digits of a number in the arithmetic in one line
 _SHORT = 70  # characters that the arithmetic in one line may take
 _NEAR = 1e-4  # how far, of the sizes that were added, the arithmetic may be from the tensor's number
-_PARAMETERS = {parameter.name: parameter for parameter in PARAMETERS}
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,12 @@ class Working:
     step: Step
     cell: Cell
     value: float
+
+    @property
+    def formula(self) -> Formula:
+        """What made it; who asks has looked that there is one."""
+        assert self.layer.formula is not None
+        return self.layer.formula
 
     def given(self, words: str = "") -> Explanation:
         """A number that nothing here has made."""
@@ -151,10 +157,10 @@ class Working:
 
     def symbol(self, name: str, row: object, column: object) -> str:
         """A number of a step or parameter as LaTeX, with its head where it has one: A^{(0)}_{3,2}, W^{Q(0)}_{i,2}."""
-        declared = _PARAMETERS.get(name) or find_step(name)
-        letter, _, index = declared.symbol.partition("_")
-        tex = letter if index else getattr(declared, "tex", declared.symbol)
-        head = f"({self._head(declared.axes)})" if declared.axes[0] in HEAD_AXES else ""
+        one = declared(name)
+        letter, _, index = one.symbol.partition("_")
+        tex = letter if index else getattr(one, "tex", one.symbol)
+        head = f"({self._head(one.axes)})" if one.axes[0] in HEAD_AXES else ""
         above = f"^{{{index}{head}}}" if index or head else ""
         return f"{tex}{above}_{{{row},{column}}}" if row != "" else f"{tex}{above}_{{{column}}}"
 

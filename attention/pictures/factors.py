@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from attention.formula.cell import Cell
 from attention.formula.layer import Layer
 from attention.formula.positions import partner
-from attention.formula.steps import MAP_AXES, PARAMETERS, STEPS, Factor, Step, find_step
+from attention.formula.steps import MAP_AXES, Factor, Step, declared, find_step, is_step
 from attention.formula.trace import Trace
 from attention.pictures.drawing import Panel, Spec, figure_of
 from attention.pictures.heatmap import heatmap_json, marks, mask_map_json, numbers_in_cells, placed
@@ -44,7 +44,7 @@ def clicked(trace: Trace, chosen: Cell, name: str, row: int, column: int) -> Cel
     if name == _beside("head_output"):
         width = made.shape("head_output")[-1]
         return Cell(chosen.layer, "head_output", column // width, row, column % width)
-    if any(step.name == name for step in STEPS):
+    if is_step(name):
         return Cell(chosen.layer, name, chosen.head, row, column)
     place = {"row": chosen.row, "column": chosen.column}
     for factor, its_name in made.factors(find_step(chosen.step)):
@@ -67,7 +67,7 @@ def _map(trace: Trace, factor: Factor, name: str, cell: Cell, colors: str) -> Sp
     step, whole = _declared(trace.layer(layer), name, factor)
     matrix = whole if factor.side_by_side else trace.layer(layer).matrix(name, cell.head)
     rows, columns = matrix.shape
-    if any(one.name == name for one in STEPS) and not factor.side_by_side:
+    if is_step(name) and not factor.side_by_side:
         spec = heatmap_json(trace, name, layer, cell.head, None, colors)
     else:
         panel = Panel(cell.head, 0, 0, rows, columns)
@@ -81,12 +81,8 @@ def _map(trace: Trace, factor: Factor, name: str, cell: Cell, colors: str) -> Sp
 
 def _declared(layer: Layer, name: str, factor: Factor) -> tuple[Step, Tensor]:
     """A factor as the step it is drawn like, and its tensor [row_axis column_axis], before it [head] where heads have their own."""
-    for parameter in PARAMETERS:
-        if parameter.name == name:
-            step = Step(name, parameter.symbol, parameter.symbol, parameter.axes, parameter.meaning, "signed")
-            break
-    else:
-        step = find_step(name)
+    one = declared(name)
+    step = one if isinstance(one, Step) else Step(name, one.symbol, one.symbol, one.axes, one.meaning, "signed")
     if not factor.side_by_side:
         return step, layer[name] if layer.whole or step.axes != MAP_AXES else layer.matrix(name)
     tensor = layer[name]
