@@ -29,7 +29,7 @@ def _again(name: str, **other: Any) -> Any:
 class WhatIf:
     """Other knobs after the scores than a source has by itself; with the defaults every number is the source's own.
 
-    Cap, bias, share, sinks and dropout stay the source's.
+    Cap, bias, share, sinks and what is dropped stay the source's.
 
     Attributes:
         mask: "own", or which keys a query may attend to instead, one of `attention.formula.config.MASKS` but padding, which
