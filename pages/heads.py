@@ -7,7 +7,7 @@ import streamlit as st
 from attention import AttentionError, find_step
 from attention.numbers import tables
 from attention.pictures import heatmap
-from attention.pictures.drawing import Spec
+from attention.pictures.layout import Spec
 from attention.pictures.mosaic import MOSAIC_CELLS, SCREEN_CELLS
 from pages.ui import show
 from pages.ui.knobs import inputs

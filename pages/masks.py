@@ -9,7 +9,7 @@ import streamlit as st
 
 from attention import Cell
 from attention.pictures import heatmap
-from attention.pictures.drawing import Spec
+from attention.pictures.layout import Spec
 from pages.ui import show
 from pages.ui.knobs import controls, inputs
 from pages.ui.knobs.widgets import locked

@@ -17,7 +17,7 @@ from conftest import acted, cell_of, click_cell, painted, settled
 from playwright.sync_api import Browser, Page, expect
 from test_browser import CAUSAL, LINK, TEXT, Open
 
-from attention.pictures.drawing import CHOSEN
+from attention.pictures.layout import CHOSEN
 
 pytestmark = pytest.mark.browser
 CLIPBOARD = {"permissions": ["clipboard-read", "clipboard-write"]}

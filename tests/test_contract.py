@@ -14,7 +14,7 @@ from streamlit.testing.v1 import AppTest
 from attention import AttentionConfig, Cell, TypedText
 from attention.lessons import charts, softmax
 from attention.pictures import contract, factors, heatmap
-from attention.pictures.drawing import Panel
+from attention.pictures.layout import Panel
 from attention.pictures.live import live
 from attention.pictures.screen import on_screen
 from pages.ui.figure import Around, pack

@@ -24,8 +24,9 @@ from attention.lessons import charts, masks, softmax
 from attention.lessons.scaling import measured
 from attention.lessons.small_maps import scaling_maps
 from attention.pictures import heatmap
-from attention.pictures.drawing import ALLOWED, HIDDEN, unmarked
-from attention.pictures.drawing import CHOSEN as CROSS
+from attention.pictures.changed import unmarked
+from attention.pictures.drawing import ALLOWED, HIDDEN
+from attention.pictures.layout import CHOSEN as CROSS
 from attention.pictures.pooling import pooled
 from attention.pictures.scales import PROBABILITY, SIGNED, over_powers
 

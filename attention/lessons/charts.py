@@ -13,7 +13,8 @@ import plotly.graph_objects as go
 
 from attention.formula.config import TEMPERATURE
 from attention.lessons.softmax import TEMPERATURES
-from attention.pictures.drawing import HIDDEN, note
+from attention.pictures.drawing import HIDDEN
+from attention.pictures.layout import note
 
 if TYPE_CHECKING:
     from attention.lessons.softmax import Curve, Spread

@@ -12,7 +12,8 @@ from attention.formula.steps import find_step
 from attention.lessons.charts import chart
 from attention.lessons.scaling import DIVISORS
 from attention.pictures import scales
-from attention.pictures.drawing import ground, note
+from attention.pictures.drawing import ground
+from attention.pictures.layout import note
 from attention.pictures.mosaic import blank, tiles
 from attention.tokens import label
 

@@ -34,7 +34,7 @@ class Meta(TypedDict):
         alt: a sentence for who cannot see it.
         step: what is shown, a step, a parameter or "mask"; empty for a chart.
         layer: the number of the layer it belongs to.
-        panels: where the matrix of each head lies, see `drawing.Panel`; empty for a chart, which takes no clicks.
+        panels: where the matrix of each head lies, see `layout.Panel`; empty for a chart, which takes no clicks.
         axes: what its rows and columns are called.
         file: the parts of the name under which it is saved.
         chosen: the row and column where the keyboard begins.

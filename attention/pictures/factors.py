@@ -9,8 +9,9 @@ from attention.formula.layer import Layer
 from attention.formula.positions import partner
 from attention.formula.steps import MAP_AXES, Factor, Step, declared, find_step, is_step
 from attention.formula.trace import Trace
-from attention.pictures.drawing import Panel, Spec, figure_of
+from attention.pictures.drawing import figure_of
 from attention.pictures.heatmap import heatmap_json, marks, mask_map_json, numbers_in_cells, placed
+from attention.pictures.layout import Panel, Spec
 
 if TYPE_CHECKING:
     from torch import Tensor

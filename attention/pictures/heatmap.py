@@ -15,20 +15,10 @@ import plotly.graph_objects as go
 from attention.formula.cell import Cell
 from attention.formula.steps import Step, find_step
 from attention.formula.trace import Trace
+from attention.pictures.changed import drawn
 from attention.pictures.contract import Meta
-from attention.pictures.drawing import (
-    ALLOWED,
-    AXIS_TITLES,
-    HIDDEN,
-    Panel,
-    Spec,
-    drawn,
-    figure_of,
-    hidden_cells,
-    laid_out,
-    note,
-    outline,
-)
+from attention.pictures.drawing import ALLOWED, HIDDEN, figure_of, hidden_cells
+from attention.pictures.layout import AXIS_TITLES, Panel, Spec, laid_out, note, outline
 from attention.pictures.mosaic import cell_at, heads, heads_json
 from attention.pictures.scales import COLORS, color_range
 

@@ -12,8 +12,10 @@ from attention.formula.cell import Cell
 from attention.formula.config import divisors
 from attention.formula.steps import find_step
 from attention.formula.trace import Trace
+from attention.pictures.changed import drawn
 from attention.pictures.contract import Meta
-from attention.pictures.drawing import Panel, Spec, drawn, figure_of, hidden_cells, names_of, note, outline
+from attention.pictures.drawing import figure_of, hidden_cells
+from attention.pictures.layout import Panel, Spec, names_of, note, outline
 from attention.pictures.pooling import MOST_CELLS, places, pooled
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ from typing import Any, TypeAlias
 
 import plotly.graph_objects as go
 
+from attention.pictures.changed import enlarged
 from attention.pictures.contract import Message
-from attention.pictures.drawing import Spec, enlarged
+from attention.pictures.layout import Spec
 from attention.pictures.pooling import MOST_CELLS
 from attention.pictures.screen import SENT_NUMBERS, on_screen
 from pages.ui.server import served

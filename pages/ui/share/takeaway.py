@@ -11,8 +11,8 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from attention.export import paper
-from attention.pictures.drawing import drawn as as_plotly
-from attention.pictures.drawing import unmarked
+from attention.pictures.changed import drawn as as_plotly
+from attention.pictures.changed import unmarked
 from pages.ui.figure import Figure
 from pages.ui.knobs import inputs
 
