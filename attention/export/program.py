@@ -83,7 +83,7 @@ def _begun(source: Source, trace: Trace, cell: Cell | None) -> tuple[Snippet, La
     """How the program of a layer begins, and what of the layer it says."""
     index = 0 if cell is None else cell.layer
     snippet = source.snippet(trace, index)
-    return snippet, trace.layer(index).without(*snippet.without)
+    return snippet, trace.layer(index).inner.without(*snippet.without)
 
 
 def _steps(layer: Layer, snippet: Snippet, cell: Cell | None) -> str:

@@ -213,6 +213,11 @@ class Layer:
         return tuple(self.sizes[axis] for axis in _own(name))
 
     @property
+    def inner(self) -> Layer:
+        """The layer that was recorded: itself, unless it is another's weights put together."""
+        return self
+
+    @property
     def n_heads(self) -> int:
         """The number of heads, 1 where no step has any."""
         return self.sizes.get("head", self.sizes.get("kv_head", 1))

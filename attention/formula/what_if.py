@@ -82,6 +82,7 @@ KNOBS = knobs_of(WhatIf)
 
 def turns(layer: Layer) -> tuple[str, ...]:
     """The knobs of a `WhatIf`, by name, that change something in a layer; none where its maps were recorded, or nothing made them."""
+    layer = layer.inner
     formula = layer.own or layer.formula
     if formula is None or not layer.has("scores") or any(name in layer.recorded for name in _AFTER):
         return ()
@@ -92,6 +93,7 @@ def turns(layer: Layer) -> tuple[str, ...]:
 
 def own_mask(layer: Layer) -> str:
     """The kind of mask that a layer has by itself, in a word."""
+    layer = layer.inner
     formula = layer.own or layer.formula
     if "mask" in layer.recorded:
         return "recorded"
@@ -100,6 +102,7 @@ def own_mask(layer: Layer) -> str:
 
 def changed(layer: Layer) -> tuple[str, ...]:
     """What was turned of a layer, in words; nothing where its numbers are the source's own."""
+    layer = layer.inner
     own, now = layer.own, layer.formula
     if own is None or now is None:
         return ()

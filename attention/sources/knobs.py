@@ -7,6 +7,7 @@ from functools import cache
 
 from attention.formula import config, what_if
 from attention.formula.knobs import Knob
+from attention.formula.merging import SPECIAL as SPECIALS
 from attention.formula.ranges import Choice, Named, Real, Switch, Text, Whole
 from attention.sources.cutting import SYMBOLS
 from attention.sources.notebooks import NOTEBOOKS, Notebook
@@ -58,6 +59,14 @@ NOTEBOOK = Knob(
 MODEL = Knob(
     "model", "all-MiniLM-L6-v2", Named(300), "Model",
     "One that this server has; or, where its operator allows it, a folder with config.json and *.safetensors.", _MODEL)
+WORDS = Knob(
+    "words", False, Switch(), "Pieces as words",
+    "The pieces of a word are one row and one column: weights are summed over keys and averaged over queries, so that rows still sum to 1.",
+    _MODEL)
+SPECIAL = Knob(
+    "special", "show", Choice(SPECIALS), "Special tokens",
+    "Such as [CLS]. Hide: rows no longer sum to 1, and their sums stand beside the map. Renormalise: rows are divided by what is left.",
+    _MODEL)
 SEQUENCE = Knob(
     "sequence", 0, Whole(0), "Sequence", "Each line, or each row of a batch, is one sequence.", (*_TYPED, *_PUBLISHED))
 TEXT = Knob(
@@ -98,6 +107,8 @@ MATRICES = tuple(
 KNOBS = (
     SOURCE,
     MODEL,
+    WORDS,
+    SPECIAL,
     NOTEBOOK,
     SEQUENCE,
     TEXT,

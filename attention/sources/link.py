@@ -79,7 +79,8 @@ def source(asked: Asked) -> Source:
     max_bytes = asked.limits.trace_mb * 2**20
     if chosen == "model":
         name, text, text2 = asked.knob(knobs.MODEL, knobs.models()), asked.knob(knobs.TEXT), asked.knob(knobs.TEXT2)
-        return Model(name, text, text2, _what_if(asked, chosen), asked.limits.tokens, max_bytes)
+        words, special = asked.knob(knobs.WORDS), asked.knob(knobs.SPECIAL)
+        return Model(name, text, text2, _what_if(asked, chosen), words, special, asked.limits.tokens, max_bytes)
     if chosen == "matrices":
         gives = asked.knob(knobs.GIVES)
         labels = asked.knob(knobs.LABELS)

@@ -9,6 +9,7 @@ from attention.errors import ConfigError, ModelError, TextError
 from attention.formula.formula import Formula
 from attention.formula.layer import Layer
 from attention.formula.mask import Mask
+from attention.formula.merging import merged
 from attention.formula.trace import Trace
 from attention.formula.what_if import WhatIf
 
@@ -45,6 +46,8 @@ class Model:
         text2: of a model with an encoder and a decoder, what the decoder reads; empty: what the model itself says, token by token
             the likeliest, at most `MOST_GENERATED`.
         config: what a hand has turned of its formula, in every layer that is looked at; nothing in the model itself changes.
+        words: whether pieces of a word are one: weights summed over keys, averaged over queries.
+        special: what becomes of special tokens such as [CLS], one of `attention.formula.merging.SPECIAL`.
         max_tokens: longer texts are cut there, or at the model's own limit, and the trace's notes say so.
         max_bytes: of all steps of all layers together; more is refused before it is worked out.
     """
@@ -53,6 +56,8 @@ class Model:
     text: str
     text2: str = ""
     config: WhatIf = WhatIf()
+    words: bool = False
+    special: str = "show"
     max_tokens: int = 2048
     max_bytes: int = 2**33
 
@@ -86,8 +91,13 @@ class Model:
             notes.append("Of some layers the formula is not known here: their weights are as the model made them.")
         order = ("layer", "encoder", "decoder", "cross")
         layers.sort(key=lambda layer: order.index(layer.name.split()[0]))
-        found = Trace(layers[0].tokens, tuple(layers), layers[0].key_tokens, notes=tuple(notes))
-        return found.turned(self.config)
+        return self._seen(loaded, layers, notes)
+
+    def _seen(self, loaded: Loaded, layers: list[Layer], notes: list[str]) -> Trace:
+        """The layers as they are asked for: in pieces or words, with or without special tokens, turned by a hand or not."""
+        special = loaded.tokenizer.all_special_tokens
+        seen = tuple(merged(layer, special, self.words, self.special) for layer in layers)
+        return Trace(seen[0].tokens, seen, seen[0].key_tokens, notes=tuple(notes)).turned(self.config)
 
     @property
     def base(self) -> Model:
@@ -178,7 +188,7 @@ class Model:
         )
         tokens = _Tokens(loaded, given)
         layers = [Layer(name, *tokens.of(name), recorded={"weights": weights}) for name, weights in found]
-        return Trace(layers[0].tokens, tuple(layers), layers[0].key_tokens, notes=tuple(notes))
+        return self._seen(loaded, layers, notes)
 
 
 class _Tokens:
