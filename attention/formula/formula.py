@@ -51,6 +51,21 @@ class Formula:
         """Those of its fields on which a step depends: its own and those of the steps before it."""
         return tuple(getattr(self, name) for one in STEPS[: STEPS.index(step) + 1] for name in one.knobs)
 
+    def said(self, step: Step) -> str:
+        """How it makes a step, plain text."""
+        from attention.formula.scores import SCORES
+        from attention.formula.shares import SHARES
+
+        if step.name == "scores":
+            return SCORES[self.score].formula
+        if step.name == "scaled_scores" and self.own_divisor and self.divisor == self.own_divisor:
+            return f"S / ({self.divisor:g} · temperature)"
+        if step.name == "scaled_scores":
+            return SCORES[self.score].scaled
+        if step.name == "weights" and self.share:
+            return SHARES[self.share].formula
+        return step.formula
+
     def turned(self, config: AttentionConfig | WhatIf, d_k: int) -> Formula:
         """The formula with the knobs after the scores as `config` has them; padding stays padding."""
         from attention.formula.scores import SCORES

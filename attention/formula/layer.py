@@ -10,11 +10,12 @@ from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from attention.errors import MissingError, ShapeError
+from attention.errors import MissingError
 from attention.formula import kept
 from attention.formula.facts import Facts, Survey
 from attention.formula.formula import Formula
-from attention.formula.steps import HEAD_AXES, MAP_AXES, PARAMETERS, STEPS, Factor, Parameter, Step, find_step
+from attention.formula.sizes import axes_of, sizes_of
+from attention.formula.steps import DECLARED, HEAD_AXES, MAP_AXES, STEPS, Factor, Step, find_step
 
 if TYPE_CHECKING:  # torch takes more than a second to import; a page must open before that
     from torch import Tensor
@@ -22,8 +23,6 @@ if TYPE_CHECKING:  # torch takes more than a second to import; a page must open 
     from attention.formula.config import AttentionConfig
     from attention.formula.what_if import WhatIf
 
-_DECLARED: dict[str, Step | Parameter] = {step.name: step for step in STEPS} | {one.name: one for one in PARAMETERS}
-_OUT = ("w_o", "b_o", "output")  # whose d_model may be another than the input's
 _numbers = count()
 T = TypeVar("T")
 
@@ -71,14 +70,14 @@ class Layer:
 
     def __post_init__(self) -> None:
         if not isinstance(self.recorded, Recorded):
-            there = {name: self.recorded[name] for name in _DECLARED if self.recorded.get(name) is not None}
+            there = {name: self.recorded[name] for name in DECLARED if self.recorded.get(name) is not None}
             object.__setattr__(self, "recorded", Recorded(there))
         if not self.key_tokens:
             object.__setattr__(self, "key_tokens", self.tokens)
         _ = self.sizes  # says what does not fit, before torch does
 
     def __getattr__(self, name: str) -> Tensor | None:
-        if name not in _DECLARED:
+        if name not in DECLARED:
             raise AttributeError(name)
         return self._tensor(name) if self.has(name) else None
 
@@ -92,7 +91,7 @@ class Layer:
         Raises:
             MissingError: there is no such step, or this source could not record it.
         """
-        if name not in _DECLARED:
+        if name not in DECLARED:
             find_step(name)
         self._check(name)
         return self._tensor(name)
@@ -115,7 +114,7 @@ class Layer:
             return formula.mask is not None
         if name == "bias":
             return bool(formula.bias)
-        step = _DECLARED[name]
+        step = DECLARED[name]
         if not isinstance(step, Step) or step.how == "given" or not formula.has(step):
             return False
         match name:
@@ -167,38 +166,9 @@ class Layer:
         Raises:
             ShapeError: as for the layer.
         """
-        seen: dict[str, tuple[int, str]] = {}
-        for axis, there in (("query_pos", self.tokens), ("key_pos", self.key_tokens)):
-            if there:
-                seen[axis] = len(there), "tokens"
-        for name, tensor in self.recorded.items():
-            axes = _DECLARED[name].axes
-            if tensor.ndim != len(axes):
-                raise ShapeError(
-                    f"{name} has the axes [{' '.join(axes)}]; got the shape {list(tensor.shape)}: give it {len(axes)} axes."
-                )
-            for axis, size in zip(_own(name), tensor.shape, strict=True):
-                first_size, first_name = seen.setdefault(axis, (size, name))
-                if size == first_size:
-                    continue
-                if first_name == "tokens":
-                    raise ShapeError(
-                        f"{axis} is {size} in {name} but there are {first_size} tokens: give one token per {axis}."
-                    )
-                raise ShapeError(
-                    f"{axis} is {first_size} in {first_name} but {size} in {name}: one axis has one size in a layer."
-                )
-        sizes = {axis: size for axis, (size, _) in seen.items()}
-        if "d_out" in sizes:
-            sizes.setdefault("d_model", sizes["d_out"])
-        heads, shared = sizes.get("head"), sizes.get("kv_head")
-        if heads and shared and heads % shared:
-            raise ShapeError(
-                f"query heads share the heads of keys in equal groups; got {heads} of query and {shared} of key: "
-                f"{shared} must divide {heads}."
-            )
-        if self.formula is not None and heads is None and shared is not None:
-            sizes["head"] = shared
+        sizes = sizes_of(self.recorded, self.tokens, self.key_tokens)
+        if self.formula is not None and "kv_head" in sizes:
+            sizes.setdefault("head", sizes["kv_head"])
         return sizes
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -210,7 +180,7 @@ class Layer:
         self._check(name)
         if name in self.holds:
             return tuple(self.holds[name].shape)
-        return tuple(self.sizes[axis] for axis in _own(name))
+        return tuple(self.sizes[axis] for axis in axes_of(name))
 
     @property
     def inner(self) -> Layer:
@@ -244,7 +214,7 @@ class Layer:
             MissingError: there is no such step or head.
         """
         self._check(name)
-        axes = _DECLARED[name].axes
+        axes = DECLARED[name].axes
         if axes[0] not in HEAD_AXES:
             return self._tensor(name)
         if not 0 <= head < self.n_heads:
@@ -312,7 +282,7 @@ class Layer:
         return self.has("mask") and not bool(self["mask"].all())
 
     def _check(self, name: str) -> None:
-        if not self.has(find_step(name).name if name not in _DECLARED else name):
+        if not self.has(find_step(name).name if name not in DECLARED else name):
             raise MissingError(
                 f"this source has no {name}; it has {', '.join(s.name for s in self.steps)}: choose one of these."
             )
@@ -360,32 +330,10 @@ class Layer:
 
     def formula_of(self, step: Step) -> str:
         """The step's formula as this layer has it: D V where weights are dropped, X₂ W_K across two texts, another score."""
-        formula = self._said(step)
+        formula = self.formula.said(step) if self.formula else step.formula
         for factor, there in self.factors(step):
             for name in {*factor.names} - {there}:
                 symbol = rf"(?<!\w){re.escape(find_step(name).symbol)}(?![A-Za-z0-9_′₂])"
                 formula = re.sub(symbol, find_step(there).symbol, formula)
         biased = self.has(f"b_{step.name[0]}") if step.name in ("query", "key", "value", "output") else False
         return f"{formula} + b_{step.symbol}" if biased else formula
-
-    def _said(self, step: Step) -> str:
-        from attention.formula.scores import SCORES
-        from attention.formula.shares import SHARES
-
-        if self.formula is None:
-            return step.formula
-        if step.name == "scores":
-            return SCORES[self.formula.score].formula
-        if step.name == "scaled_scores" and self.formula.own_divisor and self.divisor == self.formula.own_divisor:
-            return f"S / ({self.divisor:g} · temperature)"
-        if step.name == "scaled_scores":
-            return SCORES[self.formula.score].scaled
-        if step.name == "weights" and self.formula.share:
-            return SHARES[self.formula.share].formula
-        return step.formula
-
-
-def _own(name: str) -> tuple[str, ...]:
-    """The axes of a step or parameter, by which its sizes are compared: d_out is the d_model of what comes out."""
-    axes = _DECLARED[name].axes
-    return tuple("d_out" if axis == "d_model" else axis for axis in axes) if name in _OUT else axes

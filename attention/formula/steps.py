@@ -333,6 +333,9 @@ PARAMETERS: tuple[Parameter, ...] = (
 
 _STEPS = {step.name: step for step in STEPS}
 
+DECLARED: dict[str, Step | Parameter] = _STEPS | {one.name: one for one in PARAMETERS}
+"""Steps and parameters by their names."""
+
 
 def find_step(name: str) -> Step:
     """The step called `name`.
@@ -356,4 +359,4 @@ def declared(name: str) -> Step | Parameter:
     Raises:
         MissingError: there is none of that name.
     """
-    return next((one for one in PARAMETERS if one.name == name), None) or find_step(name)
+    return DECLARED.get(name) or find_step(name)
