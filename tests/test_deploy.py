@@ -246,8 +246,23 @@ def test_everything_in_the_image_is_installed_by_its_hash() -> None:
     assert installs == ['--index-url "$TORCH_INDEX" -r lock/cpu.txt', "-r lock/run.txt"]
 
 
+def test_the_image_brings_a_model_that_its_builder_chooses() -> None:
+    usual = found(r"^ARG MODELS=(\w+)$", DOCKERFILE)
+    assert [lab["build"]["args"]["MODELS"] for lab in LABS.values() if "build" in lab] == [f"${{MODELS:-{usual}}}"]
+    table = (ROOT / "deploy" / "README.md").read_text()
+    script = (ROOT / ".ci" / "get_models.py").read_text()
+    sets = re.findall(r'"(\w+)": \(', script)
+    assert usual in sets
+    assert [name for name in sets if f"| `{name}` |" not in table] == []
+    # the folder that it looks into, and no cache of the hub's library on a disk that is read-only
+    assert "COPY --from=build /models /lab/models\n" in DOCKERFILE
+    assert "HF_HOME=/tmp/" in DOCKERFILE
+
+
 def test_what_comes_along_is_named_with_its_licence() -> None:
     notice = (ROOT / "NOTICE.md").read_text()
+    for model in re.findall(r'Way\("([\w.-]+)"', (ROOT / ".ci" / "get_models.py").read_text()):
+        assert f"| {model}" in notice
     assert f"plotly.js {get_plotlyjs_version()}," in notice
     assert all(f"`{package}`" in notice for package in re.findall(r"(fonts-[\w-]+)=", DOCKERFILE))
     assert "LICENSE NOTICE.md" in DOCKERFILE

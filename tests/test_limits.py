@@ -51,7 +51,7 @@ def test_an_operator_says_which_models_there_are(tmp_path: Path) -> None:
         ("LAB_HUB", "gpt2@main ../name@main", "got '../name@main': write id@revision"),
         ("LAB_HUB", "gpt2@main gpt2@v1", "LAB_HUB has one revision for each model; got two for 'gpt2'"),
         ("LAB_HUB", " ", "LAB_HUB is yes, no, or models as id@revision; got ' '"),
-        ("LAB_MODELS_KEPT_MB", "1000", "LAB_MODELS_KEPT_MB is at least LAB_MAX_MODEL_MB; got 1000 and 2048"),
+        ("LAB_MODELS_KEPT_MB", "1000", "LAB_MODELS_KEPT_MB is at least LAB_MAX_MODEL_MB; got 1000 and 4096"),
     ],
 )
 def test_a_server_that_misreads_what_models_it_may_load_does_not_start(name: str, value: str, sentence: str) -> None:

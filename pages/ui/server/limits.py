@@ -107,8 +107,8 @@ def _hub(name: str) -> bool | dict[str, str]:
 MODELS = _folder("MODELS", Path(__file__).parents[3] / "models")  # each folder in it is a model, offered by its name
 MODEL_PATHS = _yes("MODEL_PATHS")  # a person may type any folder of this machine
 HUB = _hub("HUB")  # False, True, or a revision for each id that may be loaded
-MAX_MODEL_MB = _limit("MAX_MODEL_MB", 2048, 1, 1_048_576)  # weights of one model; larger ones are refused in words
-MODELS_KEPT_MB = _limit("MODELS_KEPT_MB", 2048, 1, 1_048_576)  # of all that are loaded; the least recently used goes
+MAX_MODEL_MB = _limit("MAX_MODEL_MB", 4096, 1, 1_048_576)  # weights in memory; larger ones are refused in words
+MODELS_KEPT_MB = _limit("MODELS_KEPT_MB", 4096, 1, 1_048_576)  # of all that are loaded; the least recently used goes
 if MODELS_KEPT_MB < MAX_MODEL_MB:
     raise SystemExit(
         f"LAB_MODELS_KEPT_MB is at least LAB_MAX_MODEL_MB; got {MODELS_KEPT_MB} and {MAX_MODEL_MB}: raise the one or lower the other."
