@@ -185,6 +185,8 @@ from streamlit.testing.v1 import AppTest
 sys.modules["pandas"] = None  # importing it fails
 app = AppTest.from_file(sys.argv[1], default_timeout=600).run()
 assert not {"transformers", "huggingface_hub", "tokenizers"} & set(sys.modules)
+from huggingface_hub import constants
+assert constants.HF_HUB_OFFLINE and constants.HF_HUB_DISABLE_TELEMETRY  # nobody is called, unless an operator says so
 print([element.proto.component_name for element in app.get("bidi_component")][-1], len(app.dataframe))
 """
     command = [sys.executable, "-c", code, str(ROOT / "app.py")]
