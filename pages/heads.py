@@ -4,53 +4,84 @@ from __future__ import annotations
 
 import streamlit as st
 
-from attention import AttentionError, find_step
+from attention import AttentionError, Cell, find_step
+from attention.formula.knobs import Knob
+from attention.formula.ranges import Choice
 from attention.numbers import tables
-from attention.pictures import heatmap
+from attention.numbers.metrics import frames
+from attention.numbers.metrics.frames import HERE
+from attention.pictures import heatmap, layers
 from attention.pictures.layout import Spec
 from attention.pictures.mosaic import MOSAIC_CELLS, SCREEN_CELLS
-from pages.ui import show
+from pages.ui import head_numbers, show
 from pages.ui.knobs import inputs
 from pages.ui.knobs.session import session
-from pages.ui.knobs.widgets import locked
+from pages.ui.knobs.widgets import Knobs, locked
 from pages.ui.start import start
+from pages.ui.together import together
+
+ALL = "all layers"
+LAYERS = Knob("heads_layers", ALL, Choice((ALL, "one layer")), "Show", "All heads of all layers, or those of the chosen layer, larger.")  # fmt: skip
 
 page = start("Heads", "What each head makes of the same text, in the same colours. Click a head to open it in the Lab.")
+many, knobs = len(page.trace.layers) > 1, Knobs(page.notes)
+together_layers, by = False, head_numbers.UNSORTED
+if many:
+    with st.container(horizontal=True, width=560):
+        together_layers, by = knobs.value(LAYERS) == ALL, knobs.value(head_numbers.SORT)
 
 
 def mosaic(cells: int) -> Spec:
-    return heatmap.heads_json(
-        page.trace, page.cell.step, page.cell.layer, chosen=page.cell, cells=cells, colors=inputs.now("colors")
-    )
+    step, colors = page.cell.step, inputs.now("colors")
+    if not together_layers:
+        return heatmap.heads_json(page.trace, step, page.cell.layer, chosen=page.cell, cells=cells, colors=colors)
+    order = table.sorted_by(by) if table and by != head_numbers.UNSORTED else ()
+    return layers.layers_json(page.trace, step, page.cell, colors, cells, order, f"{by}, {HERE}")
 
 
+def open_cell(cell: Cell) -> None:
+    inputs.choose(cell, page.trace.layers[cell.layer])
+    session().head_opened = True
+
+
+def open_on_map(step: str, x: int, y: int) -> None:
+    clicked = heatmap.cell_at(figure, x, y)
+    if clicked:
+        open_cell(clicked)
+
+
+def open_head(layer: int, head: int) -> None:
+    name = "" if by == head_numbers.UNSORTED else by
+    session().head_place = frames.placed(table, layer, head, name) if table else ""
+    open_cell(Cell(layer, "weights", head, page.cell.row, page.cell.column))
+
+
+# A sorted picture needs the numbers first; otherwise they wait until it is on its way.
+table = head_numbers.table_of(page, "sorted") if by != head_numbers.UNSORTED else None
 try:
     figure = mosaic(SCREEN_CELLS)
 except AttentionError as error:
     show.problem(str(error))
     st.stop()
-
-
-def open_head(step: str, x: int, y: int) -> None:
-    clicked = heatmap.cell_at(figure, x, y)
-    if clicked:
-        inputs.choose(clicked)
-        session().head_opened = True
-
-
 show.figures(
-    [figure], "heads_map", open_head, page.around(steps=True), inputs.turn, files=lambda: [mosaic(MOSAIC_CELLS)]
+    [figure], "heads_map", open_on_map, page.around(steps=True), inputs.turn, files=lambda: [mosaic(MOSAIC_CELLS)]
 )
 if session().head_opened:
     session().head_opened = False
     # Streamlit refuses bound keys here; their widgets write themselves into the address on the next page. A locked page has none.
     st.switch_page("app.py", query_params={**inputs.state(), **inputs.modes()} if locked() else {})
 
+with st.expander("What each head does, in numbers", many, key="heads_numbers", on_change="rerun") as unfolded:
+    if unfolded.open and (table := table or head_numbers.table_of(page, "numbers")):
+        head_numbers.numbers(page, table, knobs, by, open_head)
+together(page, knobs)
+
 # The page's callbacks keep its names as long as its tab is open: nothing as large as a layer has one.
 step = page.cell.step
 heads = range(page.layer.n_heads) if find_step(step).per_head else range(1)
+rows, columns = page.layer.shape(step)[-2:]
 show.long_table(
     lambda start, stop: tables.long(page.trace, [step], page.cell.layer, heads, start, stop),
-    len(heads) * page.layer.matrix(step, page.cell.head).numel(),
+    len(heads) * rows * columns,
     f"{step}-L{page.cell.layer}-heads.csv",
 )

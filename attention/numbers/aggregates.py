@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from attention.errors import MissingError, ShapeError
@@ -100,16 +101,18 @@ def _warned(trace: Trace, layer: int) -> str:
 def _told_mean(work: Working, _: Trace) -> Explanation:
     values = _of_heads(work)
     row, column, n_heads = work.cell.row, work.cell.column, len(values)
-    few, sum_of_all = largest(values), math.fsum(values)
+    few, sum_of_all, many = largest(values), math.fsum(values), Printed(f"{n_heads}", f"{n_heads}", Decimal(n_heads))
     others = math.fsum(value for i, value in enumerate(values) if i not in set(few))
 
     def whole(digits: int) -> Printed:
         more = [rest(others, n_heads - len(few), digits)] if len(few) < n_heads else []
-        above = total([*(factor(values[i], digits) for i in few), *more], per_line=99)
-        return quotient(above, number(n_heads))
+        above = total([*(factor(values[i], digits) for i in few), *more])
+        if n_heads <= 4:
+            return quotient(total(above.parts, per_line=99), many)
+        return Printed(rf"\big({above.tex}\big) \;\big/\; {n_heads}", "", above.value / many.value, (above, many))
 
     def short(digits: int) -> Printed:
-        return quotient(number(sum_of_all, digits), number(n_heads))
+        return quotient(number(sum_of_all, digits), many)
 
     words = (
         f"The mean of {n_heads} numbers: what each head of layer {work.cell.layer} gives key {column} for query {row}."

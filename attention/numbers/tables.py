@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 from attention.formula.cell import Cell
 from attention.formula.facts import Facts
 from attention.formula.layer import Layer
-from attention.formula.steps import find_step
+from attention.formula.steps import Step, find_step
 from attention.formula.trace import Trace
+from attention.numbers.readings import Reading
 from attention.tokens import label
 
 if TYPE_CHECKING:
     import pandas as pd
+    from torch import Tensor
 
 ROUNDING = 1e-4  # what single precision may leave of a sum of 4096 shares
 LONGEST_NAME = 40  # characters of a token; a long table repeats it in every row
@@ -28,23 +30,38 @@ def frame(trace: Trace, step: str, layer: int = 0, head: int = 0) -> pd.DataFram
     Raises:
         MissingError: the trace has no such layer, step or head.
     """
-    import pandas as pd  # half a second, which the first picture need not wait for
-
-    found = find_step(step)
-    matrix = trace.layer(layer).matrix(step, head)
-    table = pd.DataFrame(
-        matrix.numpy(),
-        index=pd.Index(_names(trace.layer(layer), found.row_axis, matrix.shape[0]), name=found.row_axis),
-        columns=_names(trace.layer(layer), found.column_axis, matrix.shape[1]),
-    )
-    if found.kind == "probability":
-        table["Σ row"] = matrix.sum(dim=-1).numpy()
-    return table
+    return _labelled(trace.layer(layer), find_step(step), trace.layer(layer).matrix(step, head))
 
 
 def csv(trace: Trace, step: str, layer: int = 0, head: int = 0) -> Iterator[str]:
     """The same table as CSV, every float to its full precision, in pieces of some rows."""
-    table = frame(trace, step, layer, head)
+    return _written(frame(trace, step, layer, head))
+
+
+def read_off(trace: Trace, reading: Reading, layer: int = 0, head: int = 0) -> pd.DataFrame:
+    """The map of a reading as a table like that of a step."""
+    return _labelled(trace.layer(layer), reading.step, reading.matrix(trace, layer, head))
+
+
+def read_off_csv(trace: Trace, reading: Reading, layer: int = 0, head: int = 0) -> Iterator[str]:
+    """The same table as CSV."""
+    return _written(read_off(trace, reading, layer, head))
+
+
+def _labelled(layer: Layer, step: Step, matrix: Tensor) -> pd.DataFrame:
+    import pandas as pd  # half a second, which the first picture need not wait for
+
+    table = pd.DataFrame(
+        matrix.numpy(),
+        index=pd.Index(_names(layer, step.row_axis, matrix.shape[0]), name=step.row_axis),
+        columns=_names(layer, step.column_axis, matrix.shape[1]),
+    )
+    if step.kind == "probability":
+        table["Σ row"] = matrix.sum(dim=-1).numpy()
+    return table
+
+
+def _written(table: pd.DataFrame) -> Iterator[str]:
     rows = max(1, _PIECE // max(1, table.shape[1]))
     for start in range(0, len(table), rows):
         yield table[start : start + rows].to_csv(header=start == 0)

@@ -91,7 +91,7 @@ def figure_of(
         "alt": _alt(step, formula, sums, where, shape, blind, span, told),
         "step": step.name,
         "layer": layer,
-        "panels": [asdict(panel) for panel in panels],
+        "panels": [asdict(panel) | {"layer": layer} for panel in panels],
         "axes": [short(step.row_axis), short(step.column_axis)],
         "file": [step.name, f"L{layer}{heads}"],
     }

@@ -37,6 +37,7 @@ class Panel:
     rows: int
     columns: int
     block: int = 1
+    layer: int = 0
 
     @property
     def place(self) -> tuple[slice, slice]:

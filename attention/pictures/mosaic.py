@@ -1,8 +1,9 @@
-"""All heads of a step side by side, in one map."""
+"""All heads of a step side by side in one map: those of one layer, or of all layers."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,8 +11,10 @@ import plotly.graph_objects as go
 
 from attention.formula.cell import Cell
 from attention.formula.config import divisors
-from attention.formula.steps import find_step
+from attention.formula.layer import Layer
+from attention.formula.steps import MAP_AXES, find_step
 from attention.formula.trace import Trace
+from attention.numbers.patterns import CELLS
 from attention.pictures.changed import drawn
 from attention.pictures.contract import Meta
 from attention.pictures.drawing import figure_of, hidden_cells
@@ -20,6 +23,7 @@ from attention.pictures.pooling import MOST_CELLS, places, pooled
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from torch import Tensor
 
 MOSAIC_CELLS = 1_000_000  # more are no picture any more
 SCREEN_CELLS = MOST_CELLS**2  # what a screen draws at once
@@ -63,15 +67,9 @@ def heads_json(
     down = n_heads // across
     panels = tiles(n_heads, across, rows, columns, (max(1, rows // 8), max(1, columns // 12)), block)
     covered = hidden_cells(trace, found, layer)
-    mosaic = blank(panels, shown.matrix(step).numpy().dtype.type(np.nan))
-    at, hidden = blank(panels, np.uint32(0)), blank(panels, np.bool_(False))
-    for panel in panels:  # one head after the other: all of them may be more than there is room for
-        matrix = shown.matrix(step, panel.head).numpy()
-        mosaic[panel.place] = pooled(matrix, block, block)
-        if block > 1:
-            at[panel.place] = places(matrix, block, block)
-        if covered is not None:
-            hidden[panel.place] = ~pooled(~covered, block, block)
+    paper = Paper(panels)
+    for panel, matrix in zip(panels, matrices(shown, step), strict=True):
+        paper.put(panel, matrix.numpy(), covered)
 
     notes, frames = [], []
     for panel in panels:
@@ -83,13 +81,13 @@ def heads_json(
         if chosen is not None and chosen.step == step:
             frames.append(outline(panel.x + chosen.column // block, panel.y + chosen.row // block, 1, 1, 2))
     height = 100 + min(1700, max(280, min(480, 14 * rows)) * down)
-    ground = hidden if covered is not None else None
+    ground = paper.hidden if covered is not None else None
     figure = figure_of(
-        trace, found, layer, mosaic, ground, panels, colors, height=height, annotations=notes, shapes=frames
+        trace, found, layer, paper.numbers, ground, panels, colors, height=height, annotations=notes, shapes=frames
     )
     if block > 1:
         meta: Meta = figure["layout"]["meta"]
-        meta["at"] = at.astype(np.min_scalar_type(block * block - 1))
+        meta["at"] = paper.at.astype(np.min_scalar_type(block * block - 1))
         meta["rows"] = {"labelalias": names_of(shown, found.row_axis)}
         meta["columns"] = {"labelalias": names_of(shown, found.column_axis)}
     return figure
@@ -114,10 +112,41 @@ def cell_at(figure: go.Figure | Spec, x: int, y: int) -> Cell | None:
         row, column = y - panel.y, x - panel.x
         if 0 <= row < panel.rows and 0 <= column < panel.columns:
             down, across = divmod(int(meta["at"][y, x]) if "at" in meta else 0, panel.block)
-            return Cell(
-                meta["layer"], meta["step"], panel.head, row * panel.block + down, column * panel.block + across
-            )
+            row, column = row * panel.block + down, column * panel.block + across
+            return Cell(panel.layer, meta["step"], panel.head, row, column)
     return None
+
+
+class Paper:
+    """What panels are put on, [row column] each: the numbers, where in its block each stands, and what is hidden."""
+
+    def __init__(self, panels: list[Panel]) -> None:
+        self.numbers = blank(panels, np.float16(np.nan))
+        self.at, self.hidden = blank(panels, np.uint32(0)), blank(panels, np.bool_(False))
+
+    def put(self, panel: Panel, matrix: NDArray[Any], covered: NDArray[np.bool_] | None) -> None:
+        """Puts a head's matrix, and what of it is `covered`, where its panel lies."""
+        block = panel.block
+        if self.numbers.dtype != np.promote_types(self.numbers.dtype, matrix.dtype):
+            self.numbers = self.numbers.astype(matrix.dtype)  # the first of them
+        self.numbers[panel.place] = pooled(matrix, block, block)
+        if block > 1:
+            self.at[panel.place] = places(matrix, block, block)
+        if covered is not None:
+            self.hidden[panel.place] = ~pooled(~covered, block, block)
+
+
+def matrices(layer: Layer, step: str) -> Iterator[Tensor]:
+    """The matrix of each head of a step, in their order; those that are made head by head are not kept."""
+    found = find_step(step)
+    if layer.whole or step in layer.recorded or found.axes != MAP_AXES:
+        yield from (layer.matrix(step, head) for head in range(layer.n_heads if found.per_head else 1))
+        return
+    n_heads, rows, columns = layer.shape(step)
+    few = max(1, CELLS // (rows * columns))
+    for head in range(0, n_heads, few):
+        (some,) = layer.part(step, heads=slice(head, min(n_heads, head + few)))
+        yield from some
 
 
 def _panels_across(n_heads: int, rows: int, columns: int) -> int:

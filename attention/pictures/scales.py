@@ -93,11 +93,11 @@ def over_powers(high: float) -> list[list[Any]]:
     places = FLOOR / high * (high / FLOOR) ** shares
     places[-1] = 1
     return [[0.0, ZERO], [_LEAST, PROBABILITY[0][1]]] + [
-        [float(place), color] for place, color in zip(places, _mixed(shares), strict=True)
+        [float(place), color] for place, color in zip(places, mixed(shares), strict=True)
     ]
 
 
-def _mixed(shares: Any) -> list[str]:
+def mixed(shares: Any) -> list[str]:
     """The colours of a probability at some `shares` of its scale, as #rrggbb."""
     stops = np.array([hex_to_rgb(color) for _, color in PROBABILITY], dtype=float)
     mixed = np.stack([np.interp(shares, np.linspace(0, 1, len(stops)), part) for part in stops.T], axis=-1)

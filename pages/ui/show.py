@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import streamlit as st
@@ -175,6 +175,27 @@ def twin(rows: pd.DataFrame, name: str, label: str = "The same as a table") -> N
     with st.expander(label):
         st.dataframe(rows, hide_index=True, column_config=_digits(rows))
         st.download_button("Download CSV", rows.to_csv(index=False), f"{name}.csv", "text/csv", key=f"{name}_csv")
+
+
+def pick(rows: pd.DataFrame, key: str, helps: Mapping[str, str], on_pick: Callable[[int], None]) -> None:
+    """A table to sort and to click; a click on a cell calls `on_pick` with its row, as `rows` has them, before the page runs again."""
+
+    def picked() -> None:
+        cells = st.session_state[key].selection.cells
+        if cells:
+            on_pick(int(cells[0][0]))
+
+    numbers = {name: one | {"help": helps.get(name)} for name, one in _digits(rows).items()}
+    st.dataframe(
+        rows, hide_index=True, key=key, column_config=numbers, on_select=picked, selection_mode="single-cell", height=320 if len(rows) > 8 else "content",
+    )  # fmt: skip
+
+
+def csv_of(rows: Callable[[], pd.DataFrame], file_name: str, key: str) -> None:
+    """A button for a table as a CSV file, which is made when it is asked for."""
+    st.download_button(
+        "Download CSV", lambda: rows().to_csv(index=False), file_name, "text/csv", key=key, on_click="ignore"
+    )
 
 
 def shares(row: tuple[float, ...], key: str) -> None:

@@ -135,6 +135,9 @@ def start(title: str, intro: str, maps: bool = True) -> Page:
     if trace.random:
         about.caption("**Random weights:** this shows the mechanism, not language.", width="content")
     cell = inputs.chosen_cell(notes, trace)
+    if title == "Lab" and session().head_place:
+        st.toast(f"L{cell.layer} H{cell.head} is {session().head_place}.", duration="long")
+        session().head_place = ""
     work_out(trace.layers[cell.layer], cell.head)
     inputs.read_view(notes)
     inputs.keep(title)

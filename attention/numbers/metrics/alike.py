@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from attention.formula import kept
 from attention.formula.layer import Layer
 from attention.formula.trace import Trace
 from attention.numbers.patterns import patterns
@@ -24,6 +25,12 @@ def differences(trace: Trace, layer: int, head: int) -> Sequence[tuple[int, int,
 
     Source: Lin 1991; Clark et al. 2019, "What Does BERT Look At?", section 6.
     """
+    own = trace.layer(layer)
+    others = tuple((its.number, its.formula) for its in trace.layers)
+    return kept.matrix(own.number, ("alike", head), others, lambda: _differences(trace, layer, head))
+
+
+def _differences(trace: Trace, layer: int, head: int) -> Sequence[tuple[int, int, float, int]]:
     own = trace.layer(layer)
     sizes = own.shape("weights")[1:]
     found = []

@@ -1,5 +1,7 @@
 // Which cell stands under the pointer, and what is said of it where a cell of the map is a block of them.
 
+const ONE = "1 × 1"; // a map of many layers, where only the page knows which head a cell is of
+
 // The cell whose number is drawn at a point, and how large the block is that it stands for.
 export function cellUnder(shown, picture, { x, y, z }) {
   const { blocks, at, panels } = picture.meta;
@@ -20,16 +22,20 @@ export function cellUnder(shown, picture, { x, y, z }) {
       block: `${down} × ${across}`,
     };
   }
-  const inside = (one) => x >= one.x && x < one.x + one.columns && y >= one.y && y < one.y + one.rows;
-  const { block, head, ...panel } = panels.find(inside);
+  const { block, head, layer, ...panel } = panelAt(panels, x, y);
   const place = at[y][x];
   return {
     x: (x - panel.x) * block + (place % block),
     y: (y - panel.y) * block + Math.floor(place / block),
     z,
-    head,
+    head: `L${layer} H${head}`,
     block: `${block} × ${block}`,
   };
+}
+
+// The panel of a map of several that has this cell; between them there is none.
+export function panelAt(panels, x, y) {
+  return panels.find((one) => x >= one.x && x < one.x + one.columns && y >= one.y && y < one.y + one.rows);
 }
 
 // Says where the block under the pointer has its number, as a hover says it.
@@ -39,7 +45,7 @@ export function tell(shown, picture, point) {
   const { meta, xaxis, yaxis } = picture.figure.layout;
   const name = (axis, own, i) => (own ?? axis).labelalias?.[i] ?? i;
   picture.tip.innerHTML = [
-    `${head === undefined ? "" : `H${head}, `}largest of ${block}`,
+    [head, block === ONE ? "" : `largest of ${block}`].filter(Boolean).join(", "),
     `${meta.axes[0]} ${name(yaxis, meta.rows, y)}`,
     `${meta.axes[1]} ${name(xaxis, meta.columns, x)}`,
     `<b>${Number.isFinite(z) ? Number(z.toPrecision(9)) : "hidden by the mask"}</b>`,

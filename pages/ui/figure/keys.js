@@ -1,5 +1,6 @@
 // A map for the keyboard: it is one tab stop, the arrows move over its cells, Enter explains the one they stand on.
 
+import { cellUnder, panelAt } from "./hover.js";
 import { made } from "./made.js";
 
 const BY = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }; // rows, columns
@@ -17,9 +18,12 @@ function numberAt(shown, { live, view, element }, row, column) {
 function sentence(shown, picture, [row, column]) {
   const { meta, xaxis, yaxis } = picture.figure.layout;
   const name = (axis, own, at) => word((own ?? axis).labelalias?.[at] ?? String(at));
-  const names = `${name(yaxis, meta.rows, row)} to ${name(xaxis, meta.columns, column)}`;
-  const [{ customdata }] = picture.element.data;
-  const head = customdata ? `head ${customdata[row]?.[column]}, ` : "";
+  const own = meta.panels.length > 1 ? panelAt(meta.panels, column, row) : undefined;
+  if (meta.panels.length > 1 && !own) return "between the heads";
+  const { x, y } = own && meta.at ? cellUnder(shown, picture, { x: column, y: row }) : { x: column, y: row };
+  const names = `${name(yaxis, meta.rows, y)} to ${name(xaxis, meta.columns, x)}`;
+  const many = own && meta.panels.some(({ layer }) => layer !== own.layer);
+  const head = own ? `${many ? `layer ${own.layer} ` : ""}head ${own.head}, ` : "";
   const number = numberAt(shown, picture, row, column);
   const value = Number.isFinite(number) ? String(Number(number.toPrecision(4))) : "hidden by the mask";
   return `${meta.step.replaceAll("_", " ")}, ${head}${names}, ${value}`;

@@ -49,6 +49,7 @@
  * @property {number} rows
  * @property {number} columns
  * @property {number} block how many numbers a cell's side stands for
+ * @property {number} layer
  */
 
 /**

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attention import Cell, Layer, Trace, explain, find_step
+from attention import Cell, Explanation, Layer, Trace, explain, find_step
 from attention.formula import what_if
 from attention.formula.knobs import Knob
 from attention.formula.ranges import Choice, Range, Real, Switch, Whole, in_url
@@ -107,14 +107,17 @@ def strip(layer: Layer, chosen: str, view: str, overview: tuple[str, ...]) -> li
     return drawn
 
 
-def line(trace: Trace, cell: Cell) -> dict[str, Any]:
-    """One cell and its arithmetic, in one line: whose it is, the number, how it was made, and the cells it came from."""
-    explanation = explain(trace, cell.step, cell.layer, cell.head, cell.row, cell.column)
+def line(trace: Trace, cell: Cell, explanation: Explanation | None = None) -> dict[str, Any]:
+    """One cell and its arithmetic, in one line: whose it is, the number, how it was made, and the cells it came from.
+
+    An `explanation` is given for a number at the same place that is none of the cell's step.
+    """
+    explanation = explanation or explain(trace, cell.step, cell.layer, cell.head, cell.row, cell.column)
     rows, columns = trace.layer(cell.layer).shape(cell.step)[-2:]
     names = tables.names(trace.layer(cell.layer), cell)
     sides = zip(("q", "k"), names, (cell.row, cell.column), (rows, columns), strict=True)
     return {
-        "step": cell.step,
+        "step": explanation.cell.step,
         "steps": [step.name for step in trace.layer(cell.layer).steps],
         "at": {"step": cell.step, "row": cell.row, "column": cell.column},
         "sides": [{"name": key, "axis": axis, "token": token, "value": at, "high": size - 1} for key, (axis, token), at, size in sides],

@@ -170,7 +170,7 @@ def choose(cell: Cell, layer: Layer | None = None) -> None:
     if layer is not None:
         rows, columns = layer.shape(cell.step)[-2:]
         row, column = min(row, rows - 1), min(column, columns - 1)
-    _set({"step": cell.step, "head": cell.head, "q": row, "k": column})
+    _set({"layer": cell.layer, "step": cell.step, "head": cell.head, "q": row, "k": column})
 
 
 def turn(turned: dict[str, Any]) -> None:

@@ -35,6 +35,7 @@ class Session:
         state_files: how many state files were opened.
         state_file_problem: what is wrong with the last one.
         head_opened: a head was clicked, which the Lab shows.
+        head_place: which place it has among all heads, to be said there.
         large: the matrices that are too long for a field, by name.
         problems: what is wrong with the last upload of a matrix, by name.
         readings: what was pasted or uploaded as a matrix, by name, and what was said of it.
@@ -59,6 +60,7 @@ class Session:
     state_files: int = 0
     state_file_problem: str = ""
     head_opened: bool = False
+    head_place: str = ""
     large: dict[str, str] = field(default_factory=dict)
     problems: dict[str, AttentionError] = field(default_factory=dict)
     readings: dict[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)

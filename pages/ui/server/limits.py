@@ -125,3 +125,4 @@ LARGEST_FILE_MB = 128  # that is made at all
 DOWNLOADS_MB = 64  # of files that wait for their browsers; while as many are on their way, the slowest give way
 MOST_CELLS = 512 * 512  # of a table on a page
 UNREAD_MB = 96  # of messages that the pages of all sessions have not yet read
+METRIC_SECONDS = 2  # of working out what all heads do; what takes longer waits until somebody asks

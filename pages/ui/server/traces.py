@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import gc
 import marshal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import fields, is_dataclass
 from hashlib import blake2b
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from attention import Layer, Source, Trace, TypedText
+from attention import Layer, Source, Trace, TypedText, metrics
 from attention.formula.kept import KEPT
 from attention.models.library import LIBRARY, Settings
+from attention.numbers.readings import Reading
 from attention.sources import Turnable
 from pages.ui.server import turns
 from pages.ui.server.limits import CACHE_MB, HUB, MAX_MODEL_MB, MODEL_PATHS, MODELS, MODELS_KEPT_MB
@@ -82,6 +83,24 @@ def work_out(layer: Layer, head: int) -> None:
 
     with turns.aside(), _MAKING:
         KEPT.once(ready, everything)
+
+
+def metrics_of(trace: Trace) -> metrics.Table:
+    """The metrics of every head of a trace, layer by layer, while others have their turn."""
+    with turns.aside():
+        return metrics.of(trace)
+
+
+def alike_of(trace: Trace, layer: int, head: int) -> Sequence[tuple[int, int, float, int]]:
+    """How alike every other head looks, while others have their turn."""
+    with turns.aside():
+        return metrics.differences(trace, layer, head)
+
+
+def read_off(reading: Reading, trace: Trace, layer: int, head: int) -> None:
+    """Makes the map of a reading, while others have their turn."""
+    with turns.aside():
+        reading.matrix(trace, layer, head)
 
 
 def scaling_of(source: TypedText) -> Scaling:

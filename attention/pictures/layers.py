@@ -1,0 +1,191 @@
+"""All heads of all layers in one map: a row for each layer and a column for each head, or all of them by a metric."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from attention.errors import MissingError
+from attention.formula.cell import Cell
+from attention.formula.facts import Facts
+from attention.formula.layer import Layer
+from attention.formula.steps import Step, find_step
+from attention.formula.trace import Trace
+from attention.pictures import scales
+from attention.pictures.contract import Meta
+from attention.pictures.drawing import HIDDEN, hidden_cells
+from attention.pictures.layout import AXIS_TITLES, NO_TEMPLATE, Panel, Spec, names_of, note, outline
+from attention.pictures.mosaic import MOSAIC_CELLS, Paper, matrices
+from attention.printed import shown
+
+Order = Sequence[tuple[int, int]]
+"""Heads as layer and head, the first of them first."""
+
+_WIDE = 900  # pixels that a map mostly has
+LONGEST_NAME = 14  # characters of a layer's name beside its row
+_PANEL = (40, 130)  # pixels, the least and the most of a panel's height
+
+
+def layers_json(
+    trace: Trace,
+    step: str,
+    chosen: Cell | None = None,
+    colors: str = "fixed",
+    cells: int = MOSAIC_CELLS,
+    order: Order = (),
+    by: str = "",
+) -> Spec:
+    """Every head of every layer that has a step, in one map with gutters and one colour scale.
+
+    Without an `order` each layer is a row, and the heads stand below their numbers. Layers may have other tokens and other
+    numbers of heads. Above `cells` numbers each cell shows the one of largest size in a block, and the title says so.
+
+    Args:
+        trace: the trace.
+        step: whose matrices.
+        chosen: its head is outlined.
+        colors: as for a single map.
+        cells: how many numbers are drawn.
+        order: all heads in another order, row by row; `by` says what they are sorted by.
+        by: the words for it.
+
+    Raises:
+        MissingError: no layer has the step.
+        ConfigError: there are no such colours.
+    """
+    found = find_step(step)
+    there = [i for i, layer in enumerate(trace.layers) if layer.has(step)]
+    if not there:
+        raise MissingError(f"no layer of this source has {step}: choose another step.")
+    heads = {i: trace.layers[i].n_heads if found.per_head else 1 for i in there}
+    shapes = {i: trace.layers[i].shape(step)[-2:] for i in there}
+    numbers = sum(heads[i] * rows * columns for i, (rows, columns) in shapes.items())
+    block = math.ceil(math.sqrt(max(1.0, numbers / cells)))
+    rows, columns = (-(-max(sides) // block) for sides in zip(*shapes.values(), strict=True))
+    across = max(heads.values())
+    order = [one for one in order if one[0] in heads and one[1] < heads[one[0]]]
+    wide = columns + max(1, columns // 10)
+    high = rows + max(1, math.ceil(rows * 0.3) if order else rows // 10)
+    places = {one: divmod(at, across) for at, one in enumerate(order)} or {
+        (layer, head): (at, head) for at, layer in enumerate(there) for head in range(heads[layer])
+    }
+    down = max(row for row, _ in places.values()) + 1
+    panels = []
+    for (i, head), (row, column) in sorted(places.items()):
+        sides = [-(-side // block) for side in shapes[i]]
+        panels.append(Panel(head, column * wide, row * high, sides[0], sides[1], block, i))
+    paper, facts = Paper(panels), Facts()
+    covered = {i: hidden_cells(trace, found, i) for i in there}
+    for panel, matrix in zip(panels, (one for i in there for one in matrices(trace.layers[i], step)), strict=True):
+        paper.put(panel, matrix.numpy(), covered[panel.layer])
+        facts = facts.and_(Facts.of(found, matrix))
+    size = f"{len(there)} {'layer' if len(there) == 1 else 'layers'}, {len(panels)} heads"
+    sized = " × ".join(map(str, shapes[there[0]])) if len(set(shapes.values())) == 1 else "of several sizes"
+    told = [trace.layers[there[0]].formula_of(found), size, sized]
+    told += [f"each cell the largest of {block} × {block}"] * (block > 1)
+    told += [f"sorted by {by}, the largest first"] * bool(order)
+    low, high_end = scales.range_of(found, None if facts.low is None else (facts.low, facts.high or 0.0), colors)
+    painted, beside = scales.painted(found, low, high_end, colors, many=True)
+    finite = np.isfinite(paper.numbers)
+    data: list[dict[str, Any]] = [
+        {
+            "type": "heatmap",
+            "z": np.where(finite, paper.numbers, np.nan).astype(paper.numbers.dtype),
+            **painted,
+            "hoverongaps": False,
+            "hoverinfo": "none",  # the page says which head it is, and which of its cells
+        }
+    ]
+    if paper.hidden.any():
+        ground = {"colorscale": [[0, HIDDEN], [1, HIDDEN]], "showscale": False, "hoverongaps": False, "hoverinfo": "none"}  # fmt: skip
+        data.append({"type": "heatmap", "z": np.where(paper.hidden, np.float32(1), np.float32(np.nan)), **ground})
+    same = len({(trace.layers[i].tokens, trace.layers[i].key_tokens, shapes[i]) for i in there}) == 1
+    axes = found.row_axis, found.column_axis
+    names = [names_of(trace.layers[there[0]], axis) if same else {} for axis in axes]
+    meta: Meta = {
+        "alt": _alt(found, told, facts, scales.said(found, low, high_end, colors)),
+        "step": step,
+        "panels": [asdict(panel) for panel in panels],
+        "axes": [axis.removesuffix("_pos") for axis in axes],
+        "file": [step, "all-heads"],
+        "at": paper.at.astype(np.min_scalar_type(max(1, block * block - 1))),
+        "rows": {"labelalias": names[0]},
+        "columns": {"labelalias": names[1]},
+    }
+    layout = _laid_out(paper.numbers.shape, f"<b>{found.symbol}</b>  {step}", told, meta)
+    layout["height"] = round(130 + down * _pixels(across, rows, columns) * high / rows)
+    layout["shapes"] = [
+        outline(panel.x, panel.y, panel.columns, panel.rows, 3)
+        for panel in panels
+        if chosen is not None and (panel.layer, panel.head) == (chosen.layer, chosen.head)
+    ]
+    if order:
+        layout["annotations"] = [_named(panel, 10 if across > 8 else 11) for panel in panels]
+        layout["margin"]["l"] = 12
+    else:
+        layout["xaxis"] |= _middles([(column * wide, columns, f"H{column}") for column in range(across)])
+        layout["yaxis"] |= _middles([(at * high, rows, _name(trace.layers[i], i)) for at, i in enumerate(there)])
+        layout["margin"]["l"] = 16 + 7 * max(len(text) for text in layout["yaxis"]["ticktext"])
+    return {"data": [*data, *beside], "layout": layout}
+
+
+def _name(layer: Layer, number: int) -> str:
+    """What a layer is called beside its row: "L3", "L7 cross 1"."""
+    return f"L{number}" if layer.name in ("", f"layer {number}") else f"L{number} {escape(layer.name[:LONGEST_NAME])}"
+
+
+def _named(panel: Panel, size: int) -> dict[str, Any]:
+    """The name of a head above its panel."""
+    place = {"x": panel.x - 0.5, "y": panel.y - 0.5, "xanchor": "left", "yanchor": "bottom", "borderpad": 0}
+    return note(f"L{panel.layer} H{panel.head}", **place, font={"size": size})
+
+
+def _pixels(across: int, rows: int, columns: int) -> float:
+    """The height of a panel, so that its cells are about squares."""
+    least, most = _PANEL
+    return min(most, max(least, _WIDE / across * min(2.0, max(0.5, rows / columns))))
+
+
+def _middles(spans: Sequence[tuple[int, int, str]]) -> dict[str, Any]:
+    """A tick in the middle of each panel."""
+    return {
+        "tickvals": [start + (size - 1) / 2 for start, size, _ in spans],
+        "ticktext": [text for _, _, text in spans],
+    }
+
+
+def _laid_out(shape: tuple[int, ...], heading: str, facts: Sequence[str], meta: Meta) -> dict[str, Any]:
+    rows, columns = shape
+    plain: dict[str, Any] = {
+        "showgrid": False, "zeroline": False, "showline": False, "ticks": "", "tickmode": "array", "tickvals": [], "ticktext": [],
+        "tickangle": 0, "ticklabeloverflow": "allow", "hoverformat": "d",
+    }  # fmt: skip
+    return {
+        "title": {
+            "text": heading, "font": {"size": 15}, "x": 0, "xref": "container", "pad": {"l": 6, "b": 46},
+            "y": 1, "yref": "paper", "yanchor": "bottom", "subtitle": {"text": " · ".join(facts), "font": {"size": 11}},
+        },
+        "template": NO_TEMPLATE,
+        "font": {"size": 11},
+        "margin": {"l": 48, "r": 12, "t": 96, "b": 12},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "uirevision": f"all heads of {meta['step']} {rows} {columns}",
+        "meta": meta,
+        "xaxis": {**plain, "side": "top", "range": [-0.5, columns - 0.5]},
+        "yaxis": {**plain, "range": [rows - 0.5, -0.5]},
+    }  # fmt: skip
+
+
+def _alt(step: Step, facts: Sequence[str], numbers: Facts, colors: str) -> str:
+    """A sentence that says what the map shows, for who cannot see it."""
+    axes = (AXIS_TITLES.get(axis, axis) for axis in (step.row_axis, step.column_axis))
+    span = "every number hidden"
+    if numbers.low is not None and numbers.high is not None:
+        span = f"numbers from {shown(numbers.low)} to {shown(numbers.high)}"
+    return f"Heatmaps of {step.name} ({step.symbol} = {', '.join(facts)}): each {' by '.join(axes)}, {span}{', ' if colors else ''}{colors}."
