@@ -1,6 +1,9 @@
+from typing import Annotated, get_args, get_origin
+
 import pytest
 
 from attention import AXES, PARAMETERS, STEPS, TypedText, find_step
+from attention.formula import axes
 from attention.formula.layer import Layer
 from attention.numbers import glossary
 
@@ -16,6 +19,9 @@ def test_every_step_has_an_equation_that_begins_with_its_symbol() -> None:
 def test_every_axis_of_every_step_and_parameter_is_explained_and_no_other() -> None:
     used = {axis for entry in (*STEPS, *PARAMETERS) for axis in entry.axes}
     assert used == {axis.name for axis in AXES}
+    signatures = [get_args(alias)[1] for alias in vars(axes).values() if get_origin(alias) is Annotated]
+    assert len(signatures) > 10
+    assert {axis for names in signatures for axis in names.split()} <= {*used, "pos"}
 
 
 def test_a_shape_has_the_sizes_of_the_layer() -> None:

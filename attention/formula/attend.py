@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
 from attention.errors import ShapeError
 from attention.formula.dropping import drop_weights
@@ -13,31 +13,34 @@ from attention.formula.formula import Formula
 from attention.formula.functions import mask_scores, mix_values, project, project_output, scale_scores
 from attention.formula.layer import Layer
 
+if TYPE_CHECKING:
+    from attention.formula.axes import Key, OutputProjection, Query, Value, Visible
+
 __all__ = ["attend", "drop_weights", "mask_scores", "mix_values", "project", "project_output", "scale_scores"]
 
 
 def attend(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None = None,
+    query: Query,
+    key: Key,
+    value: Value,
+    mask: Visible | None = None,
     *,
     scaled: bool = True,
     temperature: float = 1.0,
-    w_o: Tensor | None = None,
+    w_o: OutputProjection | None = None,
     formula: Formula | None = None,
 ) -> Layer:
-    """One layer of attention, from Q [head query_pos d_k], K [kv_head key_pos d_k] and V [kv_head key_pos d_v].
+    """One layer of attention, from Q, K and V.
 
     Args:
         query: of as many heads as there are, or a multiple of those of the keys.
         key: as wide as the queries.
         value: as many as there are keys.
-        mask: boolean [query_pos key_pos], True = may attend; None hides nothing.
+        mask: boolean, True = may attend; None hides nothing.
         scaled: divide the scores by √d_k.
         temperature: 0 to infinity; 0 is argmax with ties split evenly, infinity is uniform over the
             visible keys.
-        w_o: [head d_v d_model]; without it there is no `output`.
+        w_o: without it there is no `output`.
         formula: everything after Q and K, instead of `scaled` and `temperature`.
 
     Raises:

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
+    from attention.formula.axes import Distances, PerHead, Scores
     from attention.formula.layer import Layer
 
 BUCKETS, FARTHEST = 32, 128  # as in T5: how many distances are told apart, and from where on they are one
@@ -17,12 +16,12 @@ BUCKETS, FARTHEST = 32, 128  # as in T5: how many distances are told apart, and 
 class Bias(NamedTuple):
     """One way to add to the scores: its numbers for some heads and queries of a layer, and what it is in words."""
 
-    bias: Callable[[Layer, slice, slice], Tensor]
+    bias: Callable[[Layer, slice, slice], Scores]
     words: str
 
 
-def slopes(n_heads: int) -> Tensor:
-    """How much each head takes off a score for each position of distance, [head]: 2^(−8/n), 2^(−16/n), … 2^(−8).
+def slopes(n_heads: int) -> PerHead:
+    """How much each head takes off a score for each position of distance: 2^(−8/n), 2^(−16/n), … 2^(−8).
 
     Where n is no power of two: those of the next smaller one, then every second of the next larger one.
     Source: Press et al. 2022, "Train Short, Test Long", section 3 and the code that belongs to it.
@@ -35,7 +34,7 @@ def slopes(n_heads: int) -> Tensor:
     return torch.tensor(first + more, dtype=torch.float64)
 
 
-def bucket(distance: Tensor) -> Tensor:
+def bucket(distance: Distances) -> Distances:
     """The group of each distance key_pos − query_pos: near ones each by itself, far ones together, keys after the query in the upper half.
 
     Source: Raffel et al. 2020, "T5", section 2.1; bidirectional, as in its encoder.
@@ -50,24 +49,24 @@ def bucket(distance: Tensor) -> Tensor:
     return (distance > 0).long() * half + torch.where(apart < near, apart, far.clamp_max(half - 1))
 
 
-def distances(layer: Layer, rows: slice) -> Tensor:
-    """key_pos − query_pos of some queries, [query_pos key_pos]."""
+def distances(layer: Layer, rows: slice) -> Distances:
+    """key_pos − query_pos of some queries."""
     import torch
 
     return torch.arange(layer.sizes["key_pos"]) - torch.arange(layer.sizes["query_pos"])[rows, None]
 
 
-def _alibi(layer: Layer, heads: slice, rows: slice) -> Tensor:
+def _alibi(layer: Layer, heads: slice, rows: slice) -> Scores:
     dtype = layer["query"].dtype
     return (-slopes(layer.n_heads)[heads, None, None] * distances(layer, rows).abs()).to(dtype)
 
 
-def _relative(layer: Layer, heads: slice, rows: slice) -> Tensor:
+def _relative(layer: Layer, heads: slice, rows: slice) -> Scores:
     table = layer["bias_table"]
     return table[bucket(distances(layer, rows))][..., heads].permute(2, 0, 1)
 
 
-def _given(layer: Layer, heads: slice, rows: slice) -> Tensor:
+def _given(layer: Layer, heads: slice, rows: slice) -> Scores:
     return layer["bias"][heads, rows]
 
 

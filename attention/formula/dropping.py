@@ -12,6 +12,7 @@ if TYPE_CHECKING:  # torch takes more than a second to import; a page must open 
     import torch
     from torch import Tensor
 
+    from attention.formula.axes import Weights
     from attention.formula.layer import Layer
 
 
@@ -39,8 +40,8 @@ class Dropping:
         """Its number, by the name that exported files have for it."""
         return {"dropout": self.share}
 
-    def weights(self, layer: Layer, before: Tensor, heads: slice, rows: slice) -> Tensor:
-        """What is left of the weights of some heads and some queries of a layer: [head query_pos key_pos]."""
+    def weights(self, layer: Layer, before: Weights, heads: slice, rows: slice) -> Weights:
+        """What is left of the weights of some heads and some queries of a layer."""
         import torch
 
         drawn = torch.stack([self._drawn(layer, head).luck[rows] for head in range(layer.n_heads)[heads]])
@@ -90,8 +91,8 @@ class Dropping:
         return kept.matrix(layer.number, ("luck", head), self.seed, make)
 
 
-def drop_weights(weights: Tensor, share: float, luck: Tensor) -> Tensor:
-    """The weights with a share of them set to 0, where `luck` is below it, and the rest divided by 1 − share: [head query_pos key_pos].
+def drop_weights(weights: Weights, share: float, luck: Weights) -> Weights:
+    """The weights with a share of them set to 0, where `luck` is below it, and the rest divided by 1 − share.
 
     Rows sum to 1 only on average. A larger share drops what a smaller one has dropped, and more.
     """

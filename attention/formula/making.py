@@ -25,6 +25,7 @@ from attention.formula.shares import SHARES
 from attention.formula.steps import MAP_AXES, Step, find_step
 
 if TYPE_CHECKING:
+    from attention.formula.axes import Scores
     from attention.formula.layer import Layer
 
 _ALL = slice(None)
@@ -73,8 +74,8 @@ def survey(layer: Layer) -> Survey:
     return Survey(facts, torch.stack(outputs))
 
 
-def part(layer: Layer, names: tuple[str, ...], heads: slice, rows: slice) -> tuple[Tensor, ...]:
-    """Maps of some heads and some queries, each [head query_pos key_pos], made from the start, and nothing kept of them."""
+def part(layer: Layer, names: tuple[str, ...], heads: slice, rows: slice) -> tuple[Scores, ...]:
+    """Maps of some heads and some queries, made from the start, and nothing kept of them."""
     found = {name: layer.recorded[name][heads, rows] for name in names if name in layer.recorded}
     known = None
     for step in _maps(layer):
@@ -116,14 +117,14 @@ def _of_queries(layer: Layer, tensor: Tensor, heads: slice) -> Tensor:
     return tensor[heads] if group == 1 else tensor[torch.arange(layer.n_heads)[heads] // group]
 
 
-def _block(layer: Layer, step: Step, before: Tensor | None, heads: slice, rows: slice) -> Tensor:
-    """One map of some heads and some queries, from the same block of the map before it: [head query_pos key_pos]."""
+def _block(layer: Layer, step: Step, before: Scores | None, heads: slice, rows: slice) -> Scores:
+    """One map of some heads and some queries, from the same block of the map before it."""
     if step.name in layer.recorded:
         return layer.recorded[step.name][heads, rows]
     return _MADE[step.name](layer, before, heads, rows)
 
 
-def _scores(layer: Layer, _: Tensor | None, heads: slice, rows: slice) -> Tensor:
+def _scores(layer: Layer, _: Scores | None, heads: slice, rows: slice) -> Scores:
     names = ("rotated_query", "rotated_key") if _formula(layer).rotary else ("query", "key")
     query, key = (layer[name] for name in names)
     score = SCORES[_formula(layer).score]
@@ -131,27 +132,27 @@ def _scores(layer: Layer, _: Tensor | None, heads: slice, rows: slice) -> Tensor
     return score.scores(query[heads, rows], _of_queries(layer, key, heads), own)
 
 
-def _scaled_scores(layer: Layer, before: Tensor | None, heads: slice, rows: slice) -> Tensor:
+def _scaled_scores(layer: Layer, before: Scores | None, heads: slice, rows: slice) -> Scores:
     assert before is not None
     return scale_scores(before, _formula(layer).divisor or 1.0, layer.temperature)
 
 
-def _capped_scores(layer: Layer, before: Tensor | None, heads: slice, rows: slice) -> Tensor:
+def _capped_scores(layer: Layer, before: Scores | None, heads: slice, rows: slice) -> Scores:
     assert before is not None
     return cap_scores(before, _formula(layer).cap or 1.0, layer.temperature)
 
 
-def _biased_scores(layer: Layer, before: Tensor | None, heads: slice, rows: slice) -> Tensor:
+def _biased_scores(layer: Layer, before: Scores | None, heads: slice, rows: slice) -> Scores:
     assert before is not None
     return before + BIASES[_formula(layer).bias].bias(layer, heads, rows)
 
 
-def _masked_scores(layer: Layer, before: Tensor | None, heads: slice, rows: slice) -> Tensor:
+def _masked_scores(layer: Layer, before: Scores | None, heads: slice, rows: slice) -> Scores:
     assert before is not None
     return mask_scores(before, layer["mask"][rows] if layer.hides else None)
 
 
-def _weights(layer: Layer, before: Tensor | None, heads: slice, rows: slice) -> Tensor:
+def _weights(layer: Layer, before: Scores | None, heads: slice, rows: slice) -> Scores:
     assert before is not None
     formula = _formula(layer)
     share = SHARES[formula.share]
@@ -171,12 +172,12 @@ def _weights(layer: Layer, before: Tensor | None, heads: slice, rows: slice) -> 
     return share.limit(_masked_scores(layer, known, heads, rows), bias)
 
 
-def _dropped_weights(layer: Layer, before: Tensor | None, heads: slice, rows: slice) -> Tensor:
+def _dropped_weights(layer: Layer, before: Scores | None, heads: slice, rows: slice) -> Scores:
     assert before is not None
     return _formula(layer).dropping.weights(layer, before, heads, rows)
 
 
-_MADE: dict[str, Callable[[Layer, Tensor | None, slice, slice], Tensor]] = {
+_MADE: dict[str, Callable[[Layer, Scores | None, slice, slice], Scores]] = {
     f.__name__.removeprefix("_"): f
     for f in (_scores, _scaled_scores, _capped_scores, _biased_scores, _masked_scores, _weights, _dropped_weights)
 }

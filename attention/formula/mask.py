@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # torch takes more than a second to import; a page must open before that
-    from torch import Tensor
+    from attention.formula.axes import Visible
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Mask:
     cells: str = ""
     real: tuple[bool, ...] | None = None
 
-    def build(self, n_queries: int, n_keys: int) -> Tensor:
-        """The mask in numbers: boolean [query_pos key_pos], True = may attend.
+    def build(self, n_queries: int, n_keys: int) -> Visible:
+        """The mask in numbers: True = may attend.
 
         Raises:
             ConfigError: `cells` is not what `encode` writes.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import binascii
 import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -17,56 +18,52 @@ from torch import Tensor
 from attention.errors import ConfigError
 from attention.formula.mask import Mask
 
+if TYPE_CHECKING:
+    from attention.formula.axes import Visible
+
 MOST_POSITIONS = 4096  # rows or columns of a custom mask
 
 
-def causal(n_queries: int, n_keys: int) -> Tensor:
+def causal(n_queries: int, n_keys: int) -> Visible:
     """A query sees the keys up to its own position: key_pos ≤ query_pos.
 
     With unequal lengths both sequences are aligned at their first token (top left), as
     `scaled_dot_product_attention(is_causal=True)` does: query i sees keys 0 … i. Two texts here are
     two sequences that both start at 0; the other alignment (bottom right) is for a cache of
     earlier keys of the same sequence, which nothing here has.
-
-    Returns: boolean [query_pos key_pos].
     """
     query_pos, key_pos = _positions(n_queries, n_keys)
     return key_pos <= query_pos
 
 
-def window(n_queries: int, n_keys: int, size: int) -> Tensor:
+def window(n_queries: int, n_keys: int, size: int) -> Visible:
     """A query sees the keys at most `size` positions away, on both sides: |query_pos − key_pos| ≤ size.
 
-    Returns: boolean [query_pos key_pos]. With many more queries than keys, late rows see nothing.
+    With many more queries than keys, late rows see nothing.
     """
     query_pos, key_pos = _positions(n_queries, n_keys)
     # Not by their difference, which would be a number of 8 bytes for every cell.
     return (key_pos >= query_pos - size) & (key_pos <= query_pos + size)
 
 
-def prefix(n_queries: int, n_keys: int, size: int) -> Tensor:
+def prefix(n_queries: int, n_keys: int, size: int) -> Visible:
     """Causal, and the first `size` keys are visible to every query: a prefix that is read both ways.
 
-    Returns: boolean [query_pos key_pos]. Source: Raffel et al. 2020, "T5", figure 4.
+    Source: Raffel et al. 2020, "T5", figure 4.
     """
     _, key_pos = _positions(n_queries, n_keys)
     return causal(n_queries, n_keys) | (key_pos < size)
 
 
-def padding(n_queries: int, real: Tensor) -> Tensor:
-    """Every query sees the `real` keys (boolean [key_pos]) and none that is padding.
-
-    Returns: boolean [query_pos key_pos].
-    """
+def padding(n_queries: int, real: Tensor) -> Visible:
+    """Every query sees the `real` keys (boolean [key_pos]) and none that is padding."""
     return real.expand(n_queries, -1)
 
 
-def custom(n_queries: int, n_keys: int, cells: str) -> Tensor:
+def custom(n_queries: int, n_keys: int, cells: str) -> Visible:
     """The person's own mask: all visible but the cells that `encode` wrote down.
 
     Where the written mask is smaller than the map, the cells outside are visible.
-
-    Returns: boolean [query_pos key_pos].
 
     Raises:
         ConfigError: `cells` is not what `encode` writes.
@@ -78,8 +75,8 @@ def custom(n_queries: int, n_keys: int, cells: str) -> Tensor:
     return visible
 
 
-def encode(visible: Tensor) -> str:
-    """A mask [query_pos key_pos] as a short text for a link: its size, and the hidden cells, packed.
+def encode(visible: Visible) -> str:
+    """A mask as a short text for a link: its size, and the hidden cells, packed.
 
     Nothing hidden is the empty text.
     """
@@ -90,8 +87,8 @@ def encode(visible: Tensor) -> str:
     return f"{hidden.shape[0]}x{hidden.shape[1]}.{packed}"
 
 
-def build(mask: Mask, n_queries: int, n_keys: int) -> Tensor:
-    """The mask in numbers: boolean [query_pos key_pos], True = may attend; what is padding is hidden under every mask.
+def build(mask: Mask, n_queries: int, n_keys: int) -> Visible:
+    """The mask in numbers; what is padding is hidden under every mask.
 
     Raises:
         ConfigError: the cells of a custom mask are not what `encode` writes.

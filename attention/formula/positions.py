@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from attention.formula.axes import HeadRows, Rows
+
 BASE = 10_000.0  # of the angles, in sinusoidal encodings and in RoPE
 
 
@@ -32,8 +34,8 @@ class Positions:
     bias: str = ""
     adds: bool = False
 
-    def added(self, n_positions: int, d_model: int, seed: int) -> Tensor | None:
-        """What is added to the embeddings, [query_pos d_model]; None where nothing is."""
+    def added(self, n_positions: int, d_model: int, seed: int) -> Rows | None:
+        """What is added to the embeddings; None where nothing is."""
         return None
 
 
@@ -41,7 +43,7 @@ class Positions:
 class Sinusoidal(Positions):
     """Sines and cosines of more and more slowly turning angles."""
 
-    def added(self, n_positions: int, d_model: int, seed: int) -> Tensor:
+    def added(self, n_positions: int, d_model: int, seed: int) -> Rows:
         """The same for every seed: `sinusoidal`."""
         return sinusoidal(n_positions, d_model)
 
@@ -50,7 +52,7 @@ class Sinusoidal(Positions):
 class Learned(Positions):
     """A row for every position, as a model learns them; here drawn from the seed."""
 
-    def added(self, n_positions: int, d_model: int, seed: int) -> Tensor:
+    def added(self, n_positions: int, d_model: int, seed: int) -> Rows:
         """Random rows, each from its own generator: a longer text has the rows of the shorter and more."""
         import torch
 
@@ -100,8 +102,8 @@ POSITIONS: dict[str, Positions] = {
 """Every way to say where a token stands, by its name in links."""
 
 
-def sinusoidal(n_positions: int, d_model: int) -> Tensor:
-    """The sine and cosine encoding of positions, [query_pos d_model], in float32.
+def sinusoidal(n_positions: int, d_model: int) -> Rows:
+    """The sine and cosine encoding of positions, in float32.
 
     Column 2i holds sin(pos / 10000^(2i/d_model)), column 2i + 1 the cosine of the same angle; an
     odd d_model ends on a sine. Source: Vaswani et al. 2017, section 3.5.
@@ -114,8 +116,8 @@ def sinusoidal(n_positions: int, d_model: int) -> Tensor:
     return torch.where(columns % 2 == 0, angle.sin(), angle.cos()).float()
 
 
-def rotated(rows: Tensor, base: float) -> Tensor:
-    """Queries or keys [head pos d_k], each turned by its position: columns i and i + d_k/2 are a pair, turned by pos / base^(2i/d_k).
+def rotated(rows: HeadRows, base: float) -> HeadRows:
+    """Queries or keys, each turned by its position: columns i and i + d_k/2 are a pair, turned by pos / base^(2i/d_k).
 
     Source: Su et al. 2021, "RoFormer", equation 34, in the half-split layout of Llama.
     """

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from attention.formula.axes import HeadRow, Key, Query, Scores
+
 
 ROWS = 256  # rows of a large product that are made at once: they stay in the processor's cache
 
@@ -45,8 +47,8 @@ class Score:
         """What the scores of vectors this wide are divided by where they are scaled."""
         return math.sqrt(d_k)
 
-    def scores(self, query: Tensor, key: Tensor, weights: Tensor | None = None) -> Tensor:
-        """How well each query matches each key: [head query_pos key_pos]; `weights` is its parameter [head d_k]."""
+    def scores(self, query: Query, key: Key, weights: HeadRow | None = None) -> Scores:
+        """How well each query matches each key, of which every head has its own here; `weights` is its parameter."""
         return times(query, key.transpose(-2, -1))
 
     def python(self) -> tuple[str, ...]:
@@ -76,8 +78,8 @@ class Cosine(Score):
         """1 / √d_k: a cosine is small, and is multiplied."""
         return 1 / math.sqrt(d_k)
 
-    def scores(self, query: Tensor, key: Tensor, weights: Tensor | None = None) -> Tensor:
-        """The cosine of each query and each key: [head query_pos key_pos]; 0 where one of them is all zeros."""
+    def scores(self, query: Query, key: Key, weights: HeadRow | None = None) -> Scores:
+        """The cosine of each query and each key; 0 where one of them is all zeros."""
         unit = [one.double() / one.double().norm(dim=-1, keepdim=True).clamp_min(1e-300) for one in (query, key)]
         return times(unit[0], unit[1].transpose(-2, -1)).to(query.dtype)
 
@@ -112,8 +114,8 @@ class Additive(Score):
         """1: a sum of weighed tanh is not scaled."""
         return 1.0
 
-    def scores(self, query: Tensor, key: Tensor, weights: Tensor | None = None) -> Tensor:
-        """The weighed tanh of each query plus each key: [head query_pos key_pos]; `weights` is w_S [head d_k]."""
+    def scores(self, query: Query, key: Key, weights: HeadRow | None = None) -> Scores:
+        """The weighed tanh of each query plus each key; `weights` is w_S."""
         import torch
 
         assert weights is not None

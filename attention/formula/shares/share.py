@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from attention.printed import Arithmetic
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from attention.formula.axes import PerHead, Scores, Weights
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,14 @@ class Share(ABC):
     parameter: str = ""
 
     @abstractmethod
-    def weights(self, scores: Tensor) -> Tensor:
-        """The weights of masked scores [head query_pos key_pos]; a key at −∞ gets 0, and so does every key of a row that sees none."""
+    def weights(self, scores: Scores) -> Weights:
+        """The weights of masked scores; a key at −∞ gets 0, and so does every key of a row that sees none."""
 
-    def knowing(self, own: Tensor) -> Share:
-        """The same with what a layer has learned as its parameter, [head]."""
+    def knowing(self, own: PerHead) -> Share:
+        """The same with what a layer has learned as its parameter."""
         raise NotImplementedError(f"{self.name} has no parameter")
 
-    def limit(self, scores: Tensor, bias: Tensor) -> Tensor:
+    def limit(self, scores: Scores, bias: Scores) -> Weights:
         """The weights at temperature 0, where the scores without their bias decide, and among the largest the `bias`."""
         highest = scores.amax(dim=-1, keepdim=True)
         return self.weights(bias.masked_fill((scores != highest) | (scores == -math.inf), -math.inf))

@@ -11,7 +11,7 @@ from attention.formula.shares.share import Row, Share
 from attention.printed import Arithmetic, Printed, number
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from attention.formula.axes import Scores, Weights
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class Sigmoid(Share):
     sums: Literal["1", "below 1", "freely"] = "freely"
     in_page: bool = True
 
-    def weights(self, scores: Tensor) -> Tensor:
+    def weights(self, scores: Scores) -> Weights:
         """Each between 0 and 1 by itself; a hidden key gets 0."""
         import torch
 
         return torch.sigmoid(scores - math.log(scores.shape[-1]))
 
-    def limit(self, scores: Tensor, bias: Tensor) -> Tensor:
+    def limit(self, scores: Scores, bias: Scores) -> Weights:
         """1 above 0 and 0 below; at 0 what the bias alone gives."""
         import torch
 

@@ -11,7 +11,7 @@ from attention.formula.shares.share import Row, Share
 from attention.printed import Arithmetic, Printed, largest, number, quotient
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from attention.formula.axes import Scores, Weights
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Softmax(Share):
     sums: Literal["1", "below 1", "freely"] = "1"
     in_page: bool = True
 
-    def weights(self, scores: Tensor) -> Tensor:
+    def weights(self, scores: Scores) -> Weights:
         """Rows sum to 1; a row with no visible key is 0 throughout, never NaN and never uniform."""
         import torch
 

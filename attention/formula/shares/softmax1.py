@@ -13,6 +13,8 @@ from attention.printed import Arithmetic
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from attention.formula.axes import PerHead, Scores, Weights
+
 
 @dataclass(frozen=True)
 class Softmax1(Share):
@@ -29,7 +31,7 @@ class Softmax1(Share):
     sums: Literal["1", "below 1", "freely"] = "below 1"
     in_page: bool = True
 
-    def weights(self, scores: Tensor) -> Tensor:
+    def weights(self, scores: Scores) -> Weights:
         """Rows sum to less than 1; a row with no visible key is 0 throughout."""
         import torch
 
@@ -38,7 +40,7 @@ class Softmax1(Share):
         powers = torch.exp(scores - highest)
         return powers / (torch.exp(sink - highest) + powers.sum(dim=-1, keepdim=True))
 
-    def limit(self, scores: Tensor, bias: Tensor) -> Tensor:
+    def limit(self, scores: Scores, bias: Scores) -> Weights:
         """Above 0 the largest take all, at 0 what was added takes its part, below it takes all."""
         import torch
 
@@ -80,10 +82,10 @@ class Sinks(Softmax1):
     equation: str = r"A_{ij} = \frac{e^{M_{ij}}}{e^{\text{sink}} + \sum_{l} e^{M_{il}}}"
     in_page: bool = False
     parameter: str = "sinks"
-    own: Tensor | None = None
+    own: PerHead | None = None
 
-    def knowing(self, own: Tensor) -> Sinks:
-        """With the sinks of a layer, [head]."""
+    def knowing(self, own: PerHead) -> Sinks:
+        """With the sinks of a layer."""
         return replace(self, own=own)
 
     def _sink(self, scores: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from attention.formula.shares.share import Row, Share
 from attention.printed import Arithmetic, Printed, factor, number
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from attention.formula.axes import Scores, Weights
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Sparsemax(Share):
     sums: Literal["1", "below 1", "freely"] = "1"
     in_page: bool = True
 
-    def weights(self, scores: Tensor) -> Tensor:
+    def weights(self, scores: Scores) -> Weights:
         """Rows sum to 1, with true zeros; a row with no visible key is 0 throughout."""
         import torch
 
