@@ -330,10 +330,13 @@ class Layer:
 
     def formula_of(self, step: Step) -> str:
         """The step's formula as this layer has it: D V where weights are dropped, X₂ W_K across two texts, another score."""
+        if step.name in self.told and not self.factors(step):
+            return "as recorded"
         formula = self.formula.said(step) if self.formula else step.formula
         for factor, there in self.factors(step):
             for name in {*factor.names} - {there}:
                 symbol = rf"(?<!\w){re.escape(find_step(name).symbol)}(?![A-Za-z0-9_′₂])"
                 formula = re.sub(symbol, find_step(there).symbol, formula)
         biased = self.has(f"b_{step.name[0]}") if step.name in ("query", "key", "value", "output") else False
-        return f"{formula} + b_{step.symbol}" if biased else formula
+        formula = f"{formula} + b_{step.symbol}" if biased else formula
+        return f"{formula}, and more, as recorded" if step.name in self.told else formula

@@ -16,7 +16,7 @@ from torch import Tensor
 from attention.errors import ModelError
 from attention.models import recording
 from attention.models.checking import Folder
-from attention.models.parameters import makes_output, out_module, parameters
+from attention.models.parameters import made, makes_output, out_module, parameters
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -39,12 +39,14 @@ class Site:
     Attributes:
         name: "layer 3"; with two texts "encoder 2", "decoder 2" or "cross 2".
         parameters: W_Q, W_K, … by the names of the glossary, as far as they can be named.
+        made: which of query, key and value are their projection of the input, and nothing more.
         n_heads: of the queries.
         width: how many numbers are recorded of one token.
     """
 
     name: str
     parameters: dict[str, Tensor]
+    made: frozenset[str]
     n_heads: int
     width: int
 
@@ -275,6 +277,7 @@ def _sites(loaded: Loaded) -> tuple[Site, ...]:
         Site(
             name,
             named[id(call.module)],
+            made(named[id(call.module)], call),
             len(call.query),
             sum(one.shape[0] * one.shape[-1] for one in (call.query, call.key, call.value)) + width,
         )

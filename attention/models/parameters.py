@@ -55,6 +55,19 @@ def parameters(call: Call, parent: Module | None) -> dict[str, Tensor]:
     return there
 
 
+def made(there: Mapping[str, Tensor], call: Call) -> frozenset[str]:
+    """Which of query, key and value are their projection of the input, with nothing done to it before they were recorded."""
+    x2 = call.memory if call.memory is not None else call.input
+    ways = (("query", call.input, call.query), ("key", x2, call.key), ("value", x2, call.value))
+    return frozenset(
+        name
+        for name, x, found in ways
+        if x is not None
+        and f"w_{name[0]}" in there
+        and _near(project(x, there[f"w_{name[0]}"], there.get(f"b_{name[0]}")), found)
+    )
+
+
 def makes_output(there: Mapping[str, Tensor], call: Call, output: Tensor) -> bool:
     """Whether W_O makes the `output` [query_pos d_model] that the model had of its heads' outputs."""
     return "w_o" in there and _near(project_output(call.head_output, there["w_o"], there.get("b_o")), output)

@@ -16,7 +16,7 @@ from attention.formula.what_if import WhatIf
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attention.models.loading import Loaded
+    from attention.models.loading import Loaded, Site
     from attention.models.recording import Call
     from attention.sources import Snippet
 
@@ -82,7 +82,7 @@ class Model:
 
         def take(call: Call) -> None:
             site = loaded.sites[len(layers)]
-            layers.append(_layer(call, site.name, site.parameters, *tokens.of(site.name)))
+            layers.append(_layer(call, site, *tokens.of(site.name)))
 
         with recording.recording(take):
             loading.run(loaded, given)
@@ -206,9 +206,7 @@ class _Tokens:
         return self.read[queries], self.read[keys]
 
 
-def _layer(
-    call: Call, name: str, parameters: dict[str, Tensor], tokens: tuple[str, ...], keys: tuple[str, ...]
-) -> Layer:
+def _layer(call: Call, site: Site, tokens: tuple[str, ...], keys: tuple[str, ...]) -> Layer:
     """What was recorded of one call, and the formula that makes the rest of it."""
     there: dict[str, Any] = {
         "input": call.input,
@@ -217,7 +215,7 @@ def _layer(
         "key": call.key,
         "value": call.value,
     }
-    there |= parameters
+    there |= site.parameters
     there |= {
         "bias": call.bias,
         "sinks": call.sinks,
@@ -234,7 +232,8 @@ def _layer(
     )
     whole = _MAPS * len(call.query) * len(tokens) * len(keys) * _NUMBER <= WHOLE_BYTES
     recorded = {step: tensor for step, tensor in there.items() if tensor is not None}
-    layer = Layer(name, tokens, keys, recorded, formula, whole, lent=frozenset(parameters), told=_TOLD)
+    told = {step: said for step, said in _TOLD.items() if step not in site.made}
+    layer = Layer(site.name, tokens, keys, recorded, formula, whole, lent=frozenset(site.parameters), told=told)
     if call.weights is None or _same(layer, call.weights):
         return layer
     # The family does something between that is not known here: what it made is shown, and nothing worked out.
