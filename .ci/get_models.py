@@ -139,4 +139,7 @@ def main(which: str, models: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], Path(sys.argv[2])))
+    try:
+        sys.exit(main(sys.argv[1], Path(sys.argv[2])))
+    except KeyboardInterrupt:  # nothing is left behind
+        sys.exit(130)
