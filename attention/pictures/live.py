@@ -13,6 +13,7 @@ import numpy as np
 from attention.formula.mask import Mask
 from attention.formula.scores import SCORES
 from attention.formula.shares import SHARES
+from attention.pictures.contract import Live
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,7 +28,7 @@ FROM_SCORES = ("scores", "scaled_scores", "capped_scores", "masked_scores", "wei
 FROM_ALL = (*FROM_SCORES, "head_output", "output")
 
 
-def live(layer: Layer, head: int) -> dict[str, Any] | None:
+def live(layer: Layer, head: int) -> Live | None:
     """What makes scores and weights in a page: each matrix as its rows, rows that repeat once, or as input times projection.
 
     All heads where they are small, with their values and `w_o`, so that the page can make the output too; otherwise

@@ -17,6 +17,7 @@ from pages.ui import figure
 from pages.ui.figure import Around, Figure
 from pages.ui.figure import shares as shares_figure
 from pages.ui.knobs import inputs
+from pages.ui.knobs.session import session
 from pages.ui.knobs.widgets import locked
 from pages.ui.notes import plain
 from pages.ui.server.downloads import in_pieces
@@ -54,11 +55,11 @@ def figures(
     its value, go to `on_turn`; then only the fragment runs that this stands in, and the page as a whole when that
     is painted. `files` gives the figures to save, where they are others than those on the screen.
     """
-    acts = f"{key}_acts"
+    ours = session()
 
     def acted() -> None:
         # An answer that equals the last would not reach the page, which waits for one.
-        st.session_state[acts] = st.session_state.get(acts, 0) + 1
+        ours.acts[key] += 1
 
     def clicked() -> None:
         acted()
@@ -78,10 +79,10 @@ def figures(
         for name, window in asked.items() if isinstance(asked, dict) else ():
             if isinstance(window, list) and len(window) == 4 and all(isinstance(place, int) for place in window):
                 windows[str(name)[:80]] = window
-        st.session_state[f"{key}_windows"] = windows
+        ours.windows[key] = windows
 
-    windows = {name: st.session_state.get(f"{key}_windows", {}).get(name) for name in _revisions(drawn)}
-    message = figure.pack(drawn, around, windows, rest, st.session_state.get(acts, 0))
+    windows = {name: ours.windows.get(key, {}).get(name) for name in _revisions(drawn)}
+    message = figure.pack(drawn, around, windows, rest, ours.acts[key])
     figure.component()(
         key=key,
         data=message,
@@ -133,12 +134,13 @@ def grid(ticks: pd.DataFrame, key: str, on_edit: Callable[[pd.DataFrame], None])
 
     # As long as only the grid itself is edited, it keeps the table that it began with: another one would be another
     # grid, and the keyboard would have to find its cell again.
-    first, turn = st.session_state.get(f"{key}_first", (ticks, 0))
+    grids = session().grids
+    first, turn = grids.get(key, (ticks, 0))
     editor = f"{key}_{turn}"
     if not edited().equals(ticks):
         first, editor = ticks, f"{key}_{turn + 1}"
         turn += 1
-    st.session_state[f"{key}_first"] = first, turn
+    grids[key] = first, turn
     with st.container(key=key):
         st.data_editor(first, key=editor, on_change=lambda: on_edit(edited()), width="stretch")
 

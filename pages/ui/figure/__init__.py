@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import plotly.graph_objects as go
 
 from attention.pictures.changed import enlarged
-from attention.pictures.contract import Message
+from attention.pictures.contract import Control, Line, Live, Message, Own, Tab
 from attention.pictures.layout import Spec
 from attention.pictures.pooling import MOST_CELLS
 from attention.pictures.screen import SENT_NUMBERS, on_screen
@@ -44,11 +44,11 @@ class Around:
         large: whether it is projected, and must be read from the last row.
     """
 
-    live: dict[str, Any] | None = None
-    controls: Sequence[Mapping[str, Any]] = ()
-    own: Mapping[str, Any] | None = None
-    strip: Sequence[Mapping[str, Any]] | None = None
-    line: Mapping[str, Any] | None = None
+    live: Live | None = None
+    controls: Sequence[Control] = ()
+    own: Own | None = None
+    strip: Sequence[Tab] | None = None
+    line: Line | None = None
     defaults: Mapping[str, str] | None = None
     large: bool = False
 
@@ -139,7 +139,7 @@ def pack(
 
 
 def _sent(
-    figure: Figure, made: tuple[str, ...], windows: Mapping[str, Sequence[int] | None], numbers: int
+    figure: Figure, made: Sequence[str], windows: Mapping[str, Sequence[int] | None], numbers: int
 ) -> dict[str, Any]:
     """A figure as it is sent: a map that the page can make by itself says so, and a large one has no numbers."""
     if isinstance(figure, go.Figure):

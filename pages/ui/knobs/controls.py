@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from attention import Cell, Explanation, Layer, Trace, explain, find_step
@@ -10,12 +10,10 @@ from attention.formula import what_if
 from attention.formula.knobs import Knob
 from attention.formula.ranges import Choice, Range, Real, Switch, Whole, in_url
 from attention.numbers import tables
+from attention.pictures.contract import Control, Line, Own, Tab
 from pages.ui.knobs.inputs import held_of_source, its_own, now
 from pages.ui.knobs.table import COLORS, DEFAULTS, HEAD, HELD, KNOBS, LAYER, VIEWS, offered
 from pages.ui.knobs.widgets import here, left_open, standing
-
-Control = dict[str, Any]
-"""One control as hand.js draws it: name, label, help, value, kind, and what its kind needs."""
 
 NAMES = tuple(
     one.key for one in sorted(KNOBS.values(), key=lambda one: one.place) if one.held and one.label and not one.when[0]
@@ -45,22 +43,22 @@ def row(
         drawn.append((COLORS, offered(COLORS), now(COLORS.key)))
     wanted = [names for names in (left_open(), only) if names is not None]
     return [
-        _control(knob, within, value) | _names(within, layer)
+        _control(knob, within, value, layer)
         for knob, within, value in sorted(drawn, key=lambda one: one[0].place)
         if all((knob.when[0] or knob.key) in names for names in wanted)
     ]
 
 
-def _names(within: Range, layer: Layer | None) -> Control:
-    """What the options of a choice are called where it is not what they are: the names of layers, what the source's own mask is."""
-    if isinstance(within, Choice) and within.names:
-        return {"names": dict(zip(map(in_url, within.options), within.names, strict=True))}
-    if layer is None or not (isinstance(within, Choice) and what_if.OWN in within.options):
+def _names(within: Choice, layer: Layer | None) -> dict[str, str]:
+    """What options are called where it is not what they are: the names of layers, what the source's own mask is."""
+    if within.names:
+        return dict(zip(map(in_url, within.options), within.names, strict=True))
+    if layer is None or what_if.OWN not in within.options:
         return {}
-    return {"names": {what_if.OWN: f"{what_if.OWN} ({what_if.own_mask(layer)})"}}
+    return {what_if.OWN: f"{what_if.OWN} ({what_if.own_mask(layer)})"}
 
 
-def own(layer: Layer) -> dict[str, Any] | None:
+def own(layer: Layer) -> Own | None:
     """What is said beside the maps of a source that brings its own formula, and the knobs that lead back to it where one is turned."""
     said = what_if.said(layer, f"the {standing('source')}'s") if its_own() else ""
     if not said:
@@ -68,27 +66,37 @@ def own(layer: Layer) -> dict[str, Any] | None:
     return {"said": said, "back": {one.key: one.default for one in held_of_source() if what_if.changed(layer)}}
 
 
-def _control(knob: Knob, within: Range, value: Any) -> Control:
-    control: Control = {"name": knob.key, "label": knob.label, "help": knob.help, "value": in_url(value)}
+def _control(knob: Knob, within: Range, value: Any, layer: Layer | None) -> Control:
+    """A control as hand.js draws it, with what its kind needs."""
+    control: Control = {
+        "kind": "switch", "name": knob.key, "label": knob.label, "help": knob.help, "value": in_url(value),
+    }  # fmt: skip
     if knob.when[0]:
         control["only"] = dict([knob.when])
     match within:
-        case Switch():
-            return {"kind": "switch", **control}
         case Choice():
-            return {"kind": "choice", **control, "options": [in_url(option) for option in within.options]}
-        case Whole():
-            usual = {"offered": knob.usual} if knob.usual else {}
-            return {"kind": "whole", **control, **usual, "low": within.low, "high": within.high}
-        case Real():
-            return {"kind": "slider", **control, "low": within.low, "high": within.high}
-    raise TypeError(within)
+            control |= {"kind": "choice", "options": [in_url(option) for option in within.options]}
+            if names := _names(within, layer):
+                control["names"] = names
+        case Whole() | Real():
+            control |= {
+                "kind": "whole" if isinstance(within, Whole) else "slider",
+                "low": within.low,
+                "high": within.high,
+            }
+            if knob.usual:
+                control["offered"] = knob.usual
+        case Switch():
+            pass
+        case _:
+            raise TypeError(within)
+    return control
 
 
-def strip(layer: Layer, chosen: str, view: str, overview: tuple[str, ...]) -> list[dict[str, Any]]:
+def strip(layer: Layer, chosen: str, view: str, overview: tuple[str, ...]) -> list[Tab]:
     """The steps of a layer in their order, each with symbol and shape; before them the `overview` of the most important ones, if any."""
     at_once = view == VIEWS[0] and chosen in overview
-    drawn: list[dict[str, Any]] = []
+    drawn: list[Tab] = []
     if overview:
         symbols = " ".join(step.symbol for step in layer.steps if step.name in overview)
         step = next((one for one in (chosen, DEFAULTS["step"]) if one in overview), overview[0])
@@ -97,17 +105,17 @@ def strip(layer: Layer, chosen: str, view: str, overview: tuple[str, ...]) -> li
             "chosen": at_once, "view": VIEWS[0], "step": step,
         })  # fmt: skip
     for step in layer.steps:
-        drawn.append({
+        tab: Tab = {
             "name": step.name, "symbol": step.symbol, "shape": "×".join(map(str, layer.shape(step.name))),
             "sums": tables.row_sums(layer.facts(step.name)) if step.kind == "probability" else "",
             "help": f"{step.symbol} = {layer.formula_of(step)}, [{' '.join(step.axes)}]",
             "chosen": step.name == chosen and not at_once,
-            **({"view": VIEWS[1]} if overview else {}),
-        })  # fmt: skip
+        }  # fmt: skip
+        drawn.append({**tab, "view": VIEWS[1]} if overview else tab)
     return drawn
 
 
-def line(trace: Trace, cell: Cell, explanation: Explanation | None = None) -> dict[str, Any]:
+def line(trace: Trace, cell: Cell, explanation: Explanation | None = None) -> Line:
     """One cell and its arithmetic, in one line: whose it is, the number, how it was made, and the cells it came from.
 
     An `explanation` is given for a number at the same place that is none of the cell's step.
@@ -142,7 +150,7 @@ def defaults() -> dict[str, str]:
     return {key: in_url(known[key].default) for key in HELD}
 
 
-def with_mask_buttons(controls: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def with_mask_buttons(controls: Sequence[Control]) -> list[Control]:
     """The controls with the usual kinds of masks as buttons: custom where cells have been clicked, and always what is in use."""
     usual = [
         *([what_if.OWN] if its_own() else []),

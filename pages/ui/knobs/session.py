@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
 from attention import AttentionError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _KEY = "session"
 
@@ -40,6 +44,9 @@ class Session:
         problems: what is wrong with the last upload of a matrix, by name.
         readings: what was pasted or uploaded as a matrix, by name, and what was said of it.
         unfolded_by_us: the matrices' editor is unfolded because something is wrong.
+        acts: how many turns and clicks each component of figures has told, by its key.
+        windows: the cells that a map was zoomed to, [top, bottom, left, right), by component and ``layout.uirevision``.
+        grids: the table that a grid to edit began with, by its key, and how many grids there were before it.
     """
 
     page: str = ""
@@ -65,6 +72,9 @@ class Session:
     problems: dict[str, AttentionError] = field(default_factory=dict)
     readings: dict[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
     unfolded_by_us: bool = False
+    acts: Counter[str] = field(default_factory=Counter)
+    windows: dict[str, dict[str, list[int] | None]] = field(default_factory=dict)
+    grids: dict[str, tuple[pd.DataFrame, int]] = field(default_factory=dict)
 
 
 def session() -> Session:
