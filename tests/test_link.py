@@ -49,7 +49,7 @@ def test_a_link_says_the_source_and_its_knobs_and_no_other_ones() -> None:
         ({"d_k": "5.5"}, "a whole number from 1 to 1024: the default is used."),
         ({"seed": "inf"}, "a whole number from 0 to 4294967295: 0 is used."),
         ({"window": "1e9"}, "a whole number from 0 to 2048: 2 is used."),
-        ({"temperature": "nan"}, "temperature is a number from 0.05 to 10: 1.0 is used."),
+        ({"temperature": "nan"}, "temperature is a number from 0.05 to 100: 1.0 is used."),
         ({"dropout": "0.91"}, "dropout is a number from 0 to 0.9: 0.0 is used."),
         ({"lowercase": "no"}, "lowercase is true or false: true is used."),
         ({"mask": ""}, "mask = “”, but mask is one of none, causal, window, causal window, prefix, padding, custom: none is used."),

@@ -195,7 +195,7 @@ BAD_LINKS = {
     "heads": ("3", "which divide d_model 64"),
     "kv_heads": ("3", "one of 1, 2, 4, which divide 4 heads of queries: the default is used"),
     "d_model": ("0", "from 1 to 1024"),
-    "temperature": ("99", "from 0.05 to 10"),
+    "temperature": ("999", "from 0.05 to 100"),
     "seed": ("abc", "a whole number"),
     "mask": ("sideways", "one of none, causal, window, causal window"),
     "init": ("best", "one of scaled normal"),

@@ -8,7 +8,7 @@ from conftest import around
 from streamlit.testing.v1 import AppTest
 from test_pages import PAGES, drawn, opened, said
 
-from attention import NOTEBOOKS, AttentionConfig, Matrices, Notebook, TypedText
+from attention import NOTEBOOKS, AttentionConfig, Matrices, Notebook, TypedText, WhatIf
 from attention.formula import masks
 
 LINES = "the cat sat on the mat\na dog\nbirds sing at dawn"
@@ -115,11 +115,12 @@ def test_a_batch_asks_which_matrix_and_the_answer_stands_in_the_link() -> None:
     app = opened("app.py", source="matrices", given="Q, K and V", key="1,0;0,1", value="1,2;3,4")
     app.text_area(key="query").set_value(BATCH).run()
     assert not app.exception
-    assert "Which of the 2 matrices of this batch" in said(app)
+    assert "or a batch, of which one is meant" in said(app)
     assert not drawn(app), "nothing is guessed"
     asked = choice(app, "query")
-    assert asked.label == "Which of the 2 matrices of this batch of 2 × 2 × 2?"
-    assert asked.options == ["[0]: 2 × 2, from 0.3367, 0.1288", "[1]: 2 × 2, from 1, 0"]
+    assert asked.label == "Are these 2 matrices, 2 × 2 × 2, the heads, or a batch, of which one is meant?"
+    assert asked.options[1:] == ["[0]: 2 × 2, from 0.3367, 0.1288", "[1]: 2 × 2, from 1, 0"]
+    assert asked.options[0] == "2 heads: 2 × 2 × 2, from 0.3367, 0.1288"
     asked.set_value("[0]").run()
     assert not app.exception
     assert not app.error
@@ -205,13 +206,37 @@ def test_a_notebook_is_continued_as_matrices_with_the_same_digits(name: str) -> 
         np.testing.assert_allclose(after[step], before[step], rtol=1e-5, atol=2e-4)
 
 
-def test_what_of_a_notebook_is_not_continued_is_said() -> None:
-    app = opened("app.py", source="notebook", notebook="multi-head", head="2", sequence="1")
+def test_a_notebook_is_continued_with_all_its_heads_and_as_it_was_turned() -> None:
+    app = opened("app.py", source="notebook", notebook="multi-head", head="2", sequence="1", temperature="0.5")
     app.button(key="continue").click().run()
-    assert "head 2 of 4" in said(app)
-    assert "W\\_O is left out" in said(app)
-    expected = Notebook("multi-head", 1).trace().layers[0].weights[2].numpy()
-    np.testing.assert_allclose(step(app, "weights"), expected, atol=1e-6)
+    assert not app.exception
+    assert (app.query_params["temperature"], around(app)["controls"]["head"]["value"]) == ("0.5", "2")
+    expected = Notebook("multi-head", 1, WhatIf(temperature=0.5)).trace().layers[0]
+    for name in ("weights", "output"):
+        np.testing.assert_allclose(step(app, name), expected.matrix(name, 2).numpy(), atol=1e-6)
+    unscaled = opened("app.py", source="notebook", notebook="heatmaps-unscaled")
+    unscaled.button(key="continue").click().run()
+    assert "It has no softmax" in said(unscaled)
+
+
+def test_whether_pasted_matrices_are_heads_is_asked() -> None:
+    app = opened("app.py", source="matrices", given="Q, K and V")
+    for name in ("query", "key", "value"):
+        app.text_area(key=name).set_value("[[[1, 2], [3, 4]], [[5, 6], [7, 8]]]").run()
+        assert "“Are these 2 matrices, 2 × 2 × 2, the heads, or a batch" in said(app)
+        app.selectbox(key=f"matrices_choice_{name}").set_value("2 heads").run()
+        assert app.query_params[name] == "2 heads: 1,2;3,4 / 5,6;7,8"
+    assert not app.exception
+    assert [one.key for one in app.selectbox if str(one.key).startswith("matrices_head")] == [
+        "matrices_head_query",
+        "matrices_head_key",
+        "matrices_head_value",
+    ]
+    assert around(app)["controls"]["head"]["options"] == ["0", "1"]
+    again = opened("app.py", **{key: app.query_params[key] for key in app.query_params})
+    np.testing.assert_array_equal(step(again, "weights"), step(app, "weights"))
+    refused = opened("app.py", source="matrices", given="X alone", x="33 heads:" + "/".join(["1"] * 33))
+    assert "at most 32 heads here; got a stack of 33" in said(refused)
 
 
 def test_an_uploaded_matrix_is_used_and_a_broken_file_is_said() -> None:

@@ -20,7 +20,7 @@ from attention.formula.shares import SHARES, Share
 MASKS = ("none", "causal", "window", "causal window", "prefix", "padding", "custom")
 POSITIONS = tuple(positions.POSITIONS)
 INITS = ("scaled normal", "uniform", "normal", "linear", "identity")
-TEMPERATURE = Real(0.05, 10)  # that pages offer: colder or hotter looks like the ends
+TEMPERATURE = Real(0.05, 100)  # that pages offer: colder or hotter looks like the ends
 WIDEST = 4096  # columns of Q, K or V in all heads together, where d_model has fewer
 
 _DRAWN = ("typed text",)  # the source that draws its weights at random

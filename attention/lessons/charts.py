@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import plotly.graph_objects as go
 
-from attention.formula.config import TEMPERATURE
-from attention.lessons.softmax import TEMPERATURES
+from attention.lessons.softmax import COLDEST, HOTTEST, TEMPERATURES
 from attention.pictures.drawing import HIDDEN
 from attention.pictures.layout import note
 
@@ -103,8 +102,8 @@ def _against_temperature(lesson: Spread, numbers: Any, name: str, facts: str, mo
     figure.add_annotation(**note(most_name, xref="paper", y=most, yanchor="bottom", **side))
     _axes(figure, "temperature", name)
     figure.update_xaxes(
-        type="log", tickvals=[TEMPERATURE.low, *TEMPERATURES], ticktext=list(map(_written, (TEMPERATURE.low, *TEMPERATURES))),
-        range=[math.log10(TEMPERATURE.low), math.log10(TEMPERATURE.high)],
+        type="log", tickvals=[COLDEST, *TEMPERATURES], ticktext=list(map(_written, (COLDEST, *TEMPERATURES))),
+        range=[math.log10(COLDEST), math.log10(HOTTEST)],
     )  # fmt: skip
     figure.update_yaxes(range=[0, most * 1.14])
     return figure

@@ -14,7 +14,6 @@ import pandas as pd
 import regex
 
 from attention.errors import NumbersError
-from attention.formula.config import TEMPERATURE
 from attention.tokens import label
 
 if TYPE_CHECKING:  # torch takes more than a second to import; a page must open before that
@@ -23,6 +22,7 @@ if TYPE_CHECKING:  # torch takes more than a second to import; a page must open 
 Row = tuple[float, ...]
 
 TEMPERATURES = (0.125, 0.5, 1.0, 2.0, 8.0)
+COLDEST, HOTTEST = 0.05, 10.0  # of the curves: beyond, few numbers look like the ends
 FACTORS = (1, 2, 5, 8, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 MOST_NUMBERS = 32
 LARGEST_NUMBER = 10_000
@@ -108,7 +108,7 @@ class Spread:
 def spread(row: Row) -> Spread:
     """What temperature does to the softmax of a row, in double precision."""
     x = np.array(row)
-    fine = np.unique(np.concatenate([np.geomspace(TEMPERATURE.low, TEMPERATURE.high, 101), TEMPERATURES]))
+    fine = np.unique(np.concatenate([np.geomspace(COLDEST, HOTTEST, 101), TEMPERATURES]))
     shares = {t: _softmax(x / t) for t in fine.tolist()}
     return Spread(
         row,

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attention.errors import MatrixError, ShapeError
-from attention.sources.reading.matrix import MAX_NUMBERS, Matrix, checked, too_large
+from attention.sources.reading.matrix import MAX_NUMBERS, Matrix, Stack, checked, too_large
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-Given = Matrix | tuple[float, ...] | tuple[Matrix, ...]
+Given = Matrix | tuple[float, ...] | Stack
 """A matrix, one flat row of it, or a stack [head …] of matrices."""
 
 SYMBOLS = {

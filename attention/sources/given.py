@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attention.formula.dropping import Dropping
-from attention.sources.cutting import SYMBOLS
-from attention.sources.reading.matrix import Matrix
+from attention.sources.cutting import SYMBOLS, Shape
+from attention.sources.reading.matrix import Matrix, Stack
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,50 +17,56 @@ if TYPE_CHECKING:
 
 
 class Carried(NamedTuple):
-    """One head as `Matrices` takes it: the matrices by field, the knobs of the same numbers, and what is lost, in sentences."""
+    """The layer as `Matrices` takes it: the matrices by field, the knobs of the same numbers, and what is lost, in sentences.
 
-    matrices: dict[str, Matrix]
+    Of several heads a field has a matrix for each.
+    """
+
+    matrices: dict[str, Matrix | Stack]
     knobs: dict[str, Any]
     lost: tuple[str, ...]
 
 
-def carried(trace: Trace, layer: int, head: int) -> Carried | None:
-    """One head of a trace as somebody's own matrices, which give the same digits; None where no matrices make its scores."""
-    found = trace.layer(layer)
-    matrices, lost = _matrices(found, head), []
+def carried(trace: Trace, layer: int) -> Carried | None:
+    """A layer of a trace as somebody's own matrices, which give the same digits; None where it has no scores and values."""
+    found, lost = trace.layer(layer), []
+    matrices = _matrices(found)
     if matrices is None:
         return None
-    if found.n_heads > 1:
-        lost.append(f"One head is carried over, head {head} of {found.n_heads}.")
-    if found.w_o is not None and found.n_heads > 1:
-        lost.append("W_O is left out: it mixes the outputs of all heads.")
-    if found.query is None:
-        lost.append("Q and K are zeros, since all its scores are 0.")
+    if found.has("rotated_query"):
+        lost.append("Q and K are taken as their positions have turned them.")
     if found.weights is None:
         lost.append("It has no softmax; your own matrices always have one, so the steps after the scores are others.")
-    if any(step.how == "drawn" for step in found.steps):
-        lost.append(Dropping.left_out)
-    d_k = len(matrices.get("w_q", matrices.get("query", ()))[0])
-    divisor = (found.formula and found.formula.divisor) or 1.0
-    if divisor not in (1, math.sqrt(d_k)):
-        lost.append(f"Its scores are divided by {divisor:g}; here they are divided by √d_k or not at all.")
-    named = trace.tokens != tuple(f"x{i}" for i in range(len(trace.tokens)))
+    formula = found.formula
+    if formula is not None and formula.dropping:
+        lost.append(formula.dropping.left_out)
+    d_k = found.sizes.get("d_k", 1) if "scores" not in matrices else 1
+    named = found.tokens != tuple(f"x{i}" for i in range(len(found.tokens)))
     knobs = {
-        "labels": " ".join("_".join(token.split()) or "∅" for token in trace.tokens) if named else "",
-        "scaled": divisor != 1,
+        "labels": " ".join("_".join(token.split()) or "∅" for token in found.tokens) if named else "",
+        "scaled": found.divisor != 1,
+        "divisor": None if found.divisor in (1, math.sqrt(d_k)) else found.divisor,
         "temperature": found.temperature,
+        "cap": formula and formula.cap,
+        "share": (formula and formula.share) or "softmax",
         **_mask(found),
     }
     return Carried(matrices, knobs, tuple(lost))
 
 
-def fitted(given: dict[str, Matrix]) -> dict[str, Matrix]:
+def fitted(given: Mapping[str, Matrix | Stack]) -> Mapping[str, Matrix | Stack]:
     """The matrices with their sizes made to fit the first of them, X or Q: a number stays at its place, a new place is 0.
 
     A matrix that fits already stays as it is, and one that is not given stays so. W_O keeps its width, and what is cut into heads
-    by rows or maps stays as it is.
+    by rows or maps stays as it is. Where there is a matrix for each head, all stay: which of them is right nobody knows.
     """
-    rows, columns = ({name: size(matrix) for name, matrix in given.items() if matrix} for size in (len, _width))
+    shapes = {name: Shape.of(matrix) for name, matrix in given.items() if matrix}
+    if any(shape.stack for shape in shapes.values()):
+        return given
+    rows, columns = (
+        {name: one.rows for name, one in shapes.items()},
+        {name: one.columns for name, one in shapes.items()},
+    )
     sizes: dict[str, tuple[int, int]] = {}
     if {"x", "w_q", "w_v"} <= columns.keys():
         d_model, d_k = columns["x"], columns["w_q"]
@@ -74,39 +80,36 @@ def fitted(given: dict[str, Matrix]) -> dict[str, Matrix]:
     for bias in (bias for bias in ("b_q", "b_k", "b_v", "b_o") if rows.get(bias) == 1):
         sizes[bias] = (1, sizes.get(f"w_{bias[-1]}", (0, columns[bias]))[1])
     return {
-        name: _sized(matrix, *sizes[name]) if matrix and name in sizes else matrix for name, matrix in given.items()
+        name: _sized(matrix, *sizes[name]) if matrix and name in sizes else matrix  # type: ignore[arg-type]  # no stack
+        for name, matrix in given.items()
     }
 
 
-def said(given: dict[str, Matrix]) -> str:
+def said(given: Mapping[str, Matrix | Stack]) -> str:
     """The sizes of the matrices, such as X 4 × 3 · W_Q 3 × 3, which a line breaks between two of them only."""
-    sizes = (f"{SYMBOLS[name]} {len(matrix)} × {_width(matrix)}" for name, matrix in given.items() if matrix)
+    sizes = (f"{SYMBOLS[name]} {Shape.of(matrix)}" for name, matrix in given.items() if matrix)
     return " · ".join(size.replace(" ", "\xa0") for size in sizes)
 
 
-def _matrices(layer: Layer, head: int) -> dict[str, Matrix] | None:
-    """What makes the scores and the output of one head, from X where it has projections."""
-    w_o = {"w_o": _rows(layer.w_o[0])} if layer.w_o is not None and layer.n_heads == 1 else {}
-    projections = {"w_q": layer.w_q, "w_k": layer.w_k, "w_v": layer.w_v}
-    if layer.input is not None and layer.memory is None and all(one is not None for one in projections.values()):
-        return {
-            "x": _rows(layer.input),
-            **{name: _rows(one[head]) for name, one in projections.items() if one is not None},
-            **w_o,
-        }
-    if layer.value is None or layer.scores is None:
+def _matrices(layer: Layer) -> dict[str, Matrix | Stack] | None:
+    """What makes the scores and the output: X and its projections; or Q, K and V; or the scores themselves."""
+    formula = layer.formula
+    plain = "scores" not in layer.recorded and (formula is None or formula.score == "dot")
+    if plain and all(layer.has(name) for name in ("input", "w_q", "w_k", "w_v")) and not layer.has("rotated_query"):
+        names: tuple[str, ...] = ("input", "memory", "w_q", "w_k", "w_v", "b_q", "b_k", "b_v")
+    elif plain and all(layer.has(name) for name in ("query", "key", "value")):
+        turned = layer.has("rotated_query")
+        names = ("rotated_query", "rotated_key", "value") if turned else ("query", "key", "value")
+    elif layer.has("scores") and layer.has("value"):
+        names = ("scores", "value")
+    else:
         return None
-    if layer.query is not None and layer.key is not None:
-        return {
-            "query": _rows(layer.query[head]),
-            "key": _rows(layer.key[head]),
-            "value": _rows(layer.value[head]),
-            **w_o,
-        }
-    if bool(layer.scores.any()):
-        return None
-    zeros = {name: ((0.0,),) * size for name, size in zip(("query", "key"), layer.scores.shape[-2:], strict=True)}
-    return {**zeros, "value": _rows(layer.value[head]), **w_o}
+    there = [name for name in (*names, "w_o", "b_o", "bias") if layer.has(name)]
+    many = layer.n_heads > 1
+    return {_FIELDS.get(name, name): _given(layer[name], many) for name in there if name != "b_o" or "w_o" in there}
+
+
+_FIELDS = {"input": "x", "rotated_query": "query", "rotated_key": "key"}
 
 
 def _mask(layer: Layer) -> dict[str, Any]:
@@ -122,15 +125,17 @@ def _mask(layer: Layer) -> dict[str, Any]:
     return {"mask": mask.kind if mask.hides else "none", **size}
 
 
+def _given(tensor: Tensor, many: bool) -> Matrix | Stack:
+    """The numbers in as few digits as their precision has; where there are many heads, a matrix for each."""
+    if tensor.ndim == 3 and many:
+        return tuple(_rows(one) for one in tensor)
+    return _rows(tensor[0] if tensor.ndim == 3 else tensor[None] if tensor.ndim == 1 else tensor)
+
+
 def _rows(matrix: Tensor) -> Matrix:
-    """The numbers in as few digits as their precision has."""
     return tuple(tuple(float(str(number)) for number in row) for row in matrix.numpy())
 
 
 def _sized(matrix: Matrix, rows: int, columns: int) -> Matrix:
     kept = ((*row[:columns], *(0.0,) * (columns - len(row))) for row in matrix[:rows])
     return (*kept, *((0.0,) * columns,) * (rows - len(matrix)))
-
-
-def _width(matrix: Matrix) -> int:
-    return len(matrix[0])

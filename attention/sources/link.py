@@ -16,7 +16,7 @@ from attention.sources.cutting import SYMBOLS
 from attention.sources.matrices import Matrices
 from attention.sources.model import Model
 from attention.sources.notebooks import Notebook
-from attention.sources.reading.matrix import Matrix
+from attention.sources.reading.matrix import Matrix, Stack, of_heads
 from attention.sources.reading.text import parse
 from attention.sources.typed_text import TypedText
 
@@ -88,6 +88,11 @@ def source(asked: Asked) -> Source:
         heads, divisor, valid = (asked.knob(one) for one in (knobs.GIVEN_HEADS, knobs.DIVISOR, knobs.VALID))
         given = asked.matrices((*knobs.GIVEN[gives], *knobs.MORE[gives]))
         names = tuple(labels.split())
+        many = max((len(of_heads(one)) for one in given.values() if one), default=1)
+        if many > asked.limits.heads:
+            raise MatrixError(
+                f"There may be at most {asked.limits.heads} heads here; got a stack of {many}: give fewer of them."
+            )
         return Matrices(
             **given, tokens=names, config=layer, max_bytes=max_bytes, n_heads=heads, divisor=divisor, valid=valid
         )
@@ -157,7 +162,7 @@ class Link:
         self.notes += only_one(self._texts.get(knobs.SEQUENCE.key))
         return 0
 
-    def matrices(self, names: Sequence[str]) -> dict[str, Matrix]:
+    def matrices(self, names: Sequence[str]) -> dict[str, Matrix | Stack]:
         """The matrices of the link.
 
         Raises:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import streamlit as st
 
 from attention import Explanation, Step
-from attention.formula.config import TEMPERATURE
 from attention.formula.steps import Parameter
 from attention.numbers import glossary
 from attention.printed import DIGITS
@@ -202,9 +201,9 @@ def csv_of(rows: Callable[[], pd.DataFrame], file_name: str, key: str) -> None:
 
 def shares(row: tuple[float, ...], key: str) -> None:
     """A row of numbers and its softmax, with a temperature slider that the page follows by itself."""
-    shares_figure.component()(
-        key=key, data={"row": row, "low": TEMPERATURE.low, "high": TEMPERATURE.high}, height="content"
-    )
+    from attention.lessons.softmax import COLDEST, HOTTEST  # with pandas, for which the other pages need not wait
+
+    shares_figure.component()(key=key, data={"row": row, "low": COLDEST, "high": HOTTEST}, height="content")
 
 
 def problem(text: str) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from attention.errors import MatrixError
 
 Matrix = tuple[tuple[float, ...], ...]
+Stack = tuple[Matrix, ...]
+"""A matrix for each head."""
 
 MAX_SIDE = 1024  # so that no product of two matrices is larger than 1024 × 1024
 MAX_NUMBERS = 512 * 1024
@@ -41,6 +43,17 @@ def checked(rows: Sequence[Sequence[float]], name: str) -> Matrix:
 def hides(name: str) -> bool:
     """Whether the matrix of this name may hide keys with −∞: the one that is added to the scores."""
     return name.startswith("bias")
+
+
+def stacks(name: str) -> bool:
+    """Whether there may be a matrix of this name for each head."""
+    return name in ("W_Q", "W_K", "W_V", "W_O", "Q", "K", "V", "S", "bias", "drop")
+
+
+def of_heads(given: Matrix | Stack) -> Stack:
+    """The matrices of a stack; of what is one matrix, that one."""
+    first: object = given[0][0] if given else 0.0
+    return given if isinstance(first, tuple) else (given,)  # type: ignore[return-value]  # it has looked
 
 
 def check_size(rows: int, columns: int, name: str) -> None:

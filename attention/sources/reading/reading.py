@@ -8,7 +8,17 @@ from itertools import islice
 from math import prod
 
 from attention.errors import MatrixError
-from attention.sources.reading.matrix import MAX_SIDE, Matrix, check_size, checked, shown, too_large
+from attention.sources.reading.matrix import (
+    MAX_SIDE,
+    Matrix,
+    Stack,
+    check_size,
+    checked,
+    of_heads,
+    shown,
+    stacks,
+    too_large,
+)
 
 _SAMPLE = 2000  # numbers that are looked at to tell rounded ones
 
@@ -18,14 +28,14 @@ class Reading:
     """What a text says, as far as the text says it.
 
     Attributes:
-        choices: the matrices it may be, by what tells them apart; a single one where nothing is open.
+        choices: the matrices it may be, by what tells them apart, or a stack of them; a single one where nothing is open.
         question: what is open, in words; "" where nothing is.
         notes: what was recognised, left out or taken for granted, in sentences.
         label: what the text calls it, such as W_q; "" where it has no name.
         shape: the sizes of all axes as they were written, rows and columns last; () where several were written.
     """
 
-    choices: Mapping[str, Matrix]
+    choices: Mapping[str, Matrix | Stack]
     question: str = ""
     notes: tuple[str, ...] = ()
     label: str = ""
@@ -35,7 +45,7 @@ class Reading:
         """The same with further notes."""
         return replace(self, notes=(*self.notes, *notes))
 
-    def chosen(self, pick: str | int | None, name: str) -> Matrix:
+    def chosen(self, pick: str | int | None, name: str) -> Matrix | Stack:
         """The matrix: the only one, or the one that `pick` names or counts.
 
         Raises:
@@ -59,6 +69,8 @@ def stack(
 ) -> Reading:
     """The rows as one matrix, or as a batch of `shape`, axes before the rows, one of whose matrices is to be chosen.
 
+    Where there may be one for each head, whether these are the heads is open too.
+
     Raises:
         MatrixError: too many numbers, or a matrix that `checked` refuses.
     """
@@ -71,7 +83,7 @@ def stack(
             written = " × ".join(map(str, shape))
             notes = (*notes, f"It was written as {written}, a batch of one matrix, which is taken as it is.")
         return Reading({label: checked(rows, name)}, "", notes, label, shape)
-    found = {}
+    found: dict[str, Matrix | Stack] = {}
     for i in range(prod(leading)):
         place, rest = [], i
         for size in reversed(leading):
@@ -80,6 +92,16 @@ def stack(
         key = label + "".join(f"[{index}]" for index in reversed(place))
         found[key] = checked(rows[i * height : (i + 1) * height], f"{name}{key.removeprefix(label)}")
     said = " × ".join(map(str, shape))
+    if stacks(name) and prod(leading[:-1]) == 1:
+        heads = f"{label}, {len(found)} heads" if label else f"{len(found)} heads"
+        matrices: Stack = tuple(of_heads(one)[0] for one in found.values())
+        return Reading(
+            {heads: matrices, **found},
+            f"Are these {len(found)} matrices, {said}, the heads, or a batch, of which one is meant?",
+            notes,
+            label,
+            shape,
+        )
     return Reading(found, f"Which of the {len(found)} matrices of this batch of {said}?", notes, label, shape)
 
 
@@ -87,11 +109,12 @@ def several(found: Sequence[Reading], name: str) -> Reading:
     """One reading of all that a text holds; which matrix is meant is open where there are several."""
     if len(found) == 1:
         return found[0]
-    choices: dict[str, Matrix] = {}
+    choices: dict[str, Matrix | Stack] = {}
     single = [next(iter(one.choices.values())) for one in found if len(one.choices) == 1]
-    if len(single) == len(found) and all(len(rows) == 1 and len(rows[0]) == len(single[0][0]) for rows in single):
-        check_size(len(single), len(single[0][0]), name)
-        choices[f"all {len(single)} as rows"] = tuple(rows[0] for rows in single)
+    flat = [of_heads(rows)[0] for rows in single]
+    if len(single) == len(found) and all(len(rows) == 1 and len(rows[0]) == len(flat[0][0]) for rows in flat):
+        check_size(len(flat), len(flat[0][0]), name)
+        choices[f"all {len(flat)} as rows"] = tuple(rows[0] for rows in flat)
     for i, one in enumerate(found):
         for key, rows in one.choices.items():
             if not key and rows in choices.values():
@@ -106,10 +129,10 @@ def several(found: Sequence[Reading], name: str) -> Reading:
     return Reading(choices, "Which of these matrices is it?" if len(choices) > 1 else "", tuple(notes))
 
 
-def decimals(rows: Matrix) -> int | None:
+def decimals(given: Matrix | Stack) -> int | None:
     """After how many digits behind the point the numbers look rounded, from 3 to 8; None where they do not."""
     behind = []
-    for number in islice((number for row in rows for number in row), _SAMPLE):
+    for number in islice((number for rows in of_heads(given) for row in rows for number in row), _SAMPLE):
         digits, _, power = repr(number).partition("e")
         kept = digits.partition(".")[2].rstrip("0")
         behind.append(len(kept) - int(power or 0) if kept and not power else len(kept))
@@ -121,9 +144,9 @@ def decimals(rows: Matrix) -> int | None:
     return longest if longest >= 3 and len(broken) >= 3 and 2 * broken.count(longest) >= len(broken) else None
 
 
-def rounding(rows: Matrix) -> str:
+def rounding(given: Matrix | Stack) -> str:
     """A sentence on numbers that look rounded; "" where they do not."""
-    digits = decimals(rows)
+    digits = decimals(given)
     printed = {4: ", as torch prints them", 8: ", as NumPy prints them"}.get(digits or 0, "")
     return (
         ""

@@ -20,7 +20,7 @@ from attention.sources.reading.around import peeled
 from attention.sources.reading.brackets import bracketed
 from attention.sources.reading.latex import latex
 from attention.sources.reading.lines import lined
-from attention.sources.reading.matrix import MAX_NUMBERS, Matrix, hides, too_large
+from attention.sources.reading.matrix import MAX_NUMBERS, MAX_SIDE, Matrix, Stack, hides, of_heads, stacks, too_large
 from attention.sources.reading.reading import Reading, rounding
 
 MAX_CHARACTERS = 32 * MAX_NUMBERS  # numpy.savetxt writes 25 a number
@@ -31,11 +31,13 @@ _SCALE = re.compile(
     r"(?<![\w.])1\.?0*e([+-]\d+)\s*\*\s*(?=[\[\n\r])"
 )  # 1.0e-03 * above the numbers, of MATLAB and torch
 _TUPLE = re.compile(r"\s{0,500}[({]\s*[({\d.+-][^=]*$")  # ((1, 0), (0, 1)); of Mathematica {{1, 0}, {0, 1}}
+_HEADS = re.compile(r"\s*\d+ heads?:")  # what `write` puts before a stack
 _BROKEN = re.compile(r"(?<![\w.])[+-]?\d+\.\d*(?![\w.])")
 
 
 def _size(reading: Reading) -> int:
-    return 1000 + sum(100 + 32 * len(rows) * len(rows[0]) for rows in reading.choices.values())
+    numbers = (len(rows) * len(rows[0]) for given in reading.choices.values() for rows in of_heads(given))
+    return 1000 + sum(100 + 32 * many for many in numbers)
 
 
 # What texts said: a page reads its matrices again whenever one of its knobs is turned. The same tuples each time, or
@@ -56,7 +58,10 @@ def look(text: str, name: str = "matrix") -> Reading:
     """
     if len(text) > MAX_CHARACTERS:
         raise too_large(name, f"a text of {len(text):,} characters")
-    key = bytes([hides(name)]) + hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    key = (
+        bytes([hides(name), stacks(name)])
+        + hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    )
     with _LOCK:
         kept: Reading | None = _READ.get(key)
     if kept is not None:
@@ -68,8 +73,8 @@ def look(text: str, name: str = "matrix") -> Reading:
     return reading
 
 
-def parse(text: str, name: str = "matrix", pick: str | int | None = None) -> Matrix:
-    """The rows of a pasted matrix; of several that it may be, the one that `pick` names or counts.
+def parse(text: str, name: str = "matrix", pick: str | int | None = None) -> Matrix | Stack:
+    """The rows of a pasted matrix, or a matrix for each head; of several that it may be, the one that `pick` names or counts.
 
     Raises:
         MatrixError: what `look` refuses, or a question that is open.
@@ -77,9 +82,11 @@ def parse(text: str, name: str = "matrix", pick: str | int | None = None) -> Mat
     return look(text, name).chosen(pick, name)
 
 
-def write(rows: Sequence[Sequence[float]]) -> str:
-    """The matrix in a line, "1,0;0,0.5": short enough for a link, and `parse` reads the same numbers back."""
-    return ";".join(",".join(map(_written, row)) for row in rows)
+def write(given: Matrix | Stack | Sequence[Sequence[float]]) -> str:
+    """The matrix in a line, "1,0;0,0.5", or "2 heads: 1,0 / 0,1": short enough for a link, and `parse` reads the same back."""
+    if len(given) and not isinstance(given[0][0], float | int):
+        return f"{len(given)} head{'s' * (len(given) > 1)}: {' / '.join(map(write, given))}"  # type: ignore[arg-type]  # it has looked
+    return ";".join(",".join(map(_written, row)) for row in given)  # type: ignore[arg-type]
 
 
 def _written(value: float) -> str:
@@ -90,6 +97,11 @@ def _written(value: float) -> str:
 
 def _look(text: str, name: str) -> Reading:
     text = text.removeprefix("\ufeff").translate(_SIGNS)
+    if written := _HEADS.match(text):
+        heads = text[written.end() :].split("/", MAX_SIDE + 1)
+        if len(heads) > MAX_SIDE:
+            raise too_large(name, f"more than {MAX_SIDE:,} matrices")
+        return Reading({"": tuple(of_heads(_look(one, name).chosen(None, name))[0] for one in heads)})
     if "\\begin{" in text:
         found = latex(text, name)
     else:

@@ -4,12 +4,13 @@ import { made } from "./made.js";
 
 const OTHER = "other …"; // in a list of numbers: one that is typed
 
-// A slider's place to a temperature and back: even steps from cold to hot, twenty to a whole one.
+// A slider's place to a temperature and back: even steps from cold to hot, twenty to a whole one, and from ten on whole ones.
 const PLACES = 200;
 
 function turnedTo({ low, high }, place) {
   const exactly = low * (high / low) ** (place / PLACES);
-  return Math.min(high, Math.max(low, Math.round(exactly * 20) / 20));
+  const fine = exactly < 10 ? 20 : 1;
+  return Math.min(high, Math.max(low, Math.round(exactly * fine) / fine));
 }
 
 function placeOf({ low, high }, value) {
@@ -22,7 +23,7 @@ function slider(place, control) {
   const input = made("input", { type: "range", name: control.name, min: 0, max: PLACES, step: 1 });
   const output = made("output");
   const say = (value) => {
-    output.textContent = value.toFixed(2);
+    output.textContent = value.toFixed(value < 10 ? 2 : 1);
     input.setAttribute("aria-valuetext", output.textContent);
   };
   const turn = (act) => {

@@ -11,9 +11,8 @@ from streamlit.errors import StreamlitAPIException
 from attention import Notebook
 from attention.formula.ranges import in_url
 from attention.sources.given import carried
-from attention.sources.knobs import DIVISOR, GIVEN_HEADS, MORE, VALID
+from attention.sources.knobs import DIVISOR, GIVEN, GIVEN_HEADS, MORE, VALID
 from attention.sources.reading.text import write
-from pages.ui.knobs import inputs
 from pages.ui.knobs.matrices import EDITOR
 from pages.ui.knobs.session import session
 from pages.ui.knobs.table import of
@@ -23,7 +22,7 @@ from pages.ui.server.traces import trace_of
 
 
 def offer(source: Notebook) -> None:
-    """A button that makes the shown sequence, and of several heads the chosen one, the person's own matrices."""
+    """A button that makes the shown sequence the person's own matrices."""
     st.button(
         "Continue with these matrices",
         key="continue",
@@ -34,19 +33,17 @@ def offer(source: Notebook) -> None:
 
 
 def _continue(source: Notebook) -> None:
-    trace = trace_of(source)
-    head = inputs.now("head")
-    found = carried(trace, 0, head if head in range(trace.layers[0].n_heads) else 0)
+    found = carried(trace_of(source), 0)
     if found is None:
-        say_later("No matrices alone make the scores of this notebook: it cannot be continued.")
+        say_later("This notebook has no scores and values: it cannot be continued.")
         return
     beside = [name for names in MORE.values() for name in names]  # nothing of what stood there before is meant
     texts = {name: write(found.matrices.get(name, ())) for name in ("w_o", *beside, *found.matrices)}
     for name, text in texts.items():
         keep(name, text)
-    given = "X and weights" if "x" in found.matrices else "Q, K and V"
+    given = next(gives for gives, names in GIVEN.items() if found.matrices.keys() <= {*names, *MORE[gives]})
     alone = {one.key: one.default for one in (GIVEN_HEADS, DIVISOR, VALID)}
-    knobs = {"source": "matrices", "given": given, "head": 0, **alone, **found.knobs}
+    knobs = {"source": "matrices", "given": given, **alone, **found.knobs}
     st.session_state.update(knobs)
     session().source = "matrices"  # its knobs are these, and none that was laid by
     st.session_state[EDITOR] = False

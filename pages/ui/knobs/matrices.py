@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from attention import AttentionError
-from attention.sources.cutting import SYMBOLS
+from attention.sources.cutting import SYMBOLS, Shape
 from attention.sources.given import fitted, said
 from attention.sources.knobs import LONGEST_MATRIX, MORE
 from attention.sources.reading.files import ENDINGS
-from attention.sources.reading.matrix import Matrix
+from attention.sources.reading.matrix import Matrix, Stack, of_heads
 from attention.sources.reading.reading import rounding
 from attention.sources.reading.text import look, write
 from pages.ui.knobs import texts
@@ -27,13 +27,13 @@ OPTIONAL = {name for names in MORE.values() for name in names}
 EDITOR = "matrices_editor"  # whether the editor is unfolded
 
 
-def matrices(knobs: Knobs, fields: Sequence[str]) -> dict[str, Matrix]:
+def matrices(knobs: Knobs, fields: Sequence[str]) -> dict[str, Matrix | Stack]:
     """A tab for each of the `fields`, with a grid, a field to paste into and an upload; what they hold. One whose default is empty may be left so.
 
     Raises:
         AttentionError: one of them cannot be read; all the tabs have been drawn by then.
     """
-    found: dict[str, Matrix] = {}
+    found: dict[str, Matrix | Stack] = {}
     problems: dict[str, AttentionError] = {}
     for name in fields:
         try:
@@ -60,7 +60,7 @@ def matrices(knobs: Knobs, fields: Sequence[str]) -> dict[str, Matrix]:
         with st.expander(f"More: {', '.join(SYMBOLS[name] for name in more)}", expanded=given):
             _tabs(knobs, more, found, {**problems, **refused})
         problems = {name: error for name, error in {**problems, **refused}.items() if not found.get(name)}
-    sizes = {name: f"{len(found[name])}x{len(found[name][0])}" for name in found if texts.too_long(name)}
+    sizes = {name: str(Shape.of(one)).replace(" × ", "x") for name, one in found.items() if texts.too_long(name)}
     texts.say_sizes({**{name: size for name, size in texts.sizes_in_link().items() if name not in found}, **sizes})
     for name in fields:
         if name in problems:
@@ -68,7 +68,9 @@ def matrices(knobs: Knobs, fields: Sequence[str]) -> dict[str, Matrix]:
     return found
 
 
-def _tabs(knobs: Knobs, names: list[str], found: dict[str, Matrix], problems: dict[str, AttentionError]) -> None:
+def _tabs(
+    knobs: Knobs, names: list[str], found: dict[str, Matrix | Stack], problems: dict[str, AttentionError]
+) -> None:
     for tab, name in zip(st.tabs([SYMBOLS[name] for name in names]), names, strict=True):
         with tab:
             _one(knobs, name, found.get(name, ()), problems.get(name))
@@ -86,7 +88,7 @@ def _editor(sizes: str, wrong: bool) -> DeltaGenerator:
     return st.expander(f"Your matrices: {sizes}" if sizes else "Your matrices", key=EDITOR, on_change="rerun")
 
 
-def _one(knobs: Knobs, name: str, matrix: Matrix, problem: AttentionError | None) -> None:
+def _one(knobs: Knobs, name: str, matrix: Matrix | Stack, problem: AttentionError | None) -> None:
     symbol = SYMBOLS[name]
     grid, field = st.columns(2)
     with grid:
@@ -95,10 +97,10 @@ def _one(knobs: Knobs, name: str, matrix: Matrix, problem: AttentionError | None
         for note in dict.fromkeys((*texts.notes_of(name), rounding(matrix))):
             if note:
                 st.caption(note)
-        if matrix and max(len(matrix), len(matrix[0])) <= GRID_UP_TO:
+        if matrix and max(Shape.of(matrix)[1:]) <= GRID_UP_TO:
             _grid(name, matrix)
         elif matrix:
-            st.info(f"{symbol} is {len(matrix)} × {len(matrix[0])}: too large for a grid, but it is used.")
+            st.info(f"{symbol} is {Shape.of(matrix)}: too large for a grid, but it is used.")
     with field:
         if session().large.get(name):
             st.caption(f"{symbol} was uploaded. It is too large for the link, so it stays in this browser tab.")
@@ -114,14 +116,21 @@ def _one(knobs: Knobs, name: str, matrix: Matrix, problem: AttentionError | None
         )
 
 
-def _grid(name: str, matrix: Matrix) -> None:
-    """The matrix as a grid; an edit becomes the text, and everything begins anew from that."""
+def _grid(name: str, given: Matrix | Stack) -> None:
+    """The matrix as a grid, of several heads one; an edit becomes the text, and everything begins anew from that."""
     import pandas as pd  # where nobody edits a grid, nobody waits for it
 
-    text = write(matrix)
-    key = f"matrices_grid_{name}_{abs(hash(text))}"
-    edited = st.data_editor(pd.DataFrame(matrix), key=key, num_rows="dynamic", width="stretch", hide_index=True)
-    changed = write(edited.fillna(0.0).to_numpy().tolist()) if len(edited) else text
+    many, text, head = Shape.of(given).stack, write(given), 0
+    if many:
+        head = st.selectbox("Head in the grid", range(many), key=f"matrices_head_{name}")
+    key = f"matrices_grid_{name}_{head}_{abs(hash(text))}"
+    matrix = of_heads(given)[head]
+    rows: Literal["fixed", "dynamic"] = "fixed" if many else "dynamic"  # all heads are of one size
+    edited = st.data_editor(pd.DataFrame(matrix), key=key, num_rows=rows, width="stretch", hide_index=True)
+    changed = text
+    if len(edited):
+        now = tuple(map(tuple, edited.fillna(0.0).to_numpy().tolist()))
+        changed = write((*of_heads(given)[:head], now, *of_heads(given)[head + 1 :]) if many else now)
     if changed != text:
         texts.keep(name, changed)
         st.rerun()
@@ -162,6 +171,7 @@ def _ask(name: str) -> bool:
     return False
 
 
-def _described(choice: str, rows: Matrix) -> str:
+def _described(choice: str, given: Matrix | Stack) -> str:
+    rows = of_heads(given)[0]
     begins = ", ".join(f"{number:g}" for number in rows[0][:4]) + (", …" if len(rows[0]) > 4 else "")
-    return f"{choice}: {len(rows)} × {len(rows[0])}, from {begins}"
+    return f"{choice}: {Shape.of(given)}, from {begins}"

@@ -13,7 +13,7 @@ from attention.formula.knobs import Knob
 from attention.formula.ranges import Choice, Range
 from attention.sources import link
 from attention.sources.knobs import SEQUENCE, SOURCE
-from attention.sources.reading.matrix import Matrix
+from attention.sources.reading.matrix import Matrix, Stack
 from pages.ui.knobs import continued
 from pages.ui.knobs.matrices import matrices
 from pages.ui.knobs.table import KNOBS, LIMITS
@@ -86,7 +86,7 @@ class Sidebar:
         st.session_state.pop(SEQUENCE.key, None)
         return 0
 
-    def matrices(self, names: Sequence[str]) -> dict[str, Matrix]:
+    def matrices(self, names: Sequence[str]) -> dict[str, Matrix | Stack]:
         """The person's own matrices, as their editor has them."""
         with self._wide:
             return matrices(self.knobs, names)

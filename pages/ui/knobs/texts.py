@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import streamlit as st
 
 from attention import AttentionError
@@ -9,7 +11,7 @@ from attention.sources import link
 from attention.sources.cutting import SYMBOLS
 from attention.sources.knobs import LONGEST_MATRIX, UPLOADED
 from attention.sources.reading.files import file_text
-from attention.sources.reading.matrix import Matrix
+from attention.sources.reading.matrix import Matrix, Stack
 from attention.sources.reading.reading import Reading
 from attention.sources.reading.text import look, parse, write
 from pages.ui.knobs.session import session
@@ -50,7 +52,7 @@ def say_sizes(sizes: dict[str, str]) -> None:
         del st.query_params[UPLOADED]
 
 
-def read(name: str, optional: bool) -> Matrix:
+def read(name: str, optional: bool) -> Matrix | Stack:
     """The matrix as it is known here, without anything drawn.
 
     Raises:
@@ -114,7 +116,7 @@ def notes_of(name: str) -> tuple[str, ...]:
     return notes if text and text == whole_text(name) else ()
 
 
-def keep_all(matrices: dict[str, Matrix]) -> None:
+def keep_all(matrices: Mapping[str, Matrix | Stack]) -> None:
     """Makes each of these the matrix of its name."""
     for name, matrix in matrices.items():
         keep(name, write(matrix))
