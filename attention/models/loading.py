@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from attention.errors import ModelError
-from attention.models import recording
+from attention.models import progress, recording
 from attention.models.checking import Folder
 from attention.models.parameters import made, makes_output, out_module, parameters
 
@@ -84,6 +84,7 @@ def load(folder: Folder, name: str, about: str = "") -> Loaded:
         ModelError: it cannot be loaded, has no tokenizer, or no attention that could be shown.
     """
     recording.register()
+    progress.follow()
     with quiet():
         tokenizer = _tokenizer(folder, name)
         model = _model(folder, name, recording.IMPLEMENTATION) or _model(folder, name, "eager")

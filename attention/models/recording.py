@@ -73,12 +73,10 @@ _RECORDER: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
 
 
 def register() -> None:
-    """Makes transformers know `IMPLEMENTATION`, and draw no progress bars into a terminal; more than once does no harm."""
+    """Makes transformers know `IMPLEMENTATION`; more than once does no harm."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
-    from transformers.utils.logging import disable_progress_bar
 
-    disable_progress_bar()  # type: ignore[no-untyped-call]
     AttentionInterface.register(IMPLEMENTATION, _attend)
     AttentionMaskInterface.register(IMPLEMENTATION, ALL_MASK_ATTENTION_FUNCTIONS["eager"])
 

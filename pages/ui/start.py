@@ -11,6 +11,7 @@ from streamlit.delta_generator import DeltaGenerator
 from streamlit.errors import StreamlitAPIException, StreamlitPageNotFoundError
 
 from attention import AttentionError, Cell, Layer, Source, Trace
+from attention.models import progress
 from attention.pictures.live import live
 from attention.sources import Turnable
 from pages.ui import figure, show
@@ -166,13 +167,22 @@ def _worked_out(source: Source | None, notes: Notes, place: DeltaGenerator) -> T
     """The trace of a source, if there is one; where it gives none, the notes say why."""
     # What a person waits for while there is nothing to see. Later the last picture stands until the next.
     said = nullcontext() if session().waited else st.spinner("Working out every step …")
+    bars: list[DeltaGenerator] = []
+
+    def loaded(share: float) -> None:
+        bars[:] = [
+            bars[0].progress(share, "Loading the model …") if bars else place.progress(share, "Loading the model …")
+        ]
+
     try:
-        with place, said:
+        with place, said, progress.told(loaded):
             return trace_of(source) if source else None
     except AttentionError as error:
         notes.error(str(error))
         return None
     finally:
+        for bar in bars:
+            bar.empty()
         session().waited = True
         process.imported()
 
