@@ -91,7 +91,7 @@ class Library:
         from attention.models.loading import load
 
         path = self._path(name)
-        return load(checked(path, name, self.settings.most_mb), name, _about(path))
+        return load(checked(path, name, self.settings.most_mb), name, _about(path, name))
 
     def _path(self, name: str) -> Path:
         """The folder that is meant by a name.
@@ -160,7 +160,9 @@ def _cached() -> dict[str, Path]:
     return found
 
 
-def _about(path: Path) -> str:
+def _about(path: Path, name: str) -> str:
+    if path.parent.name == "snapshots":  # of the hub's cache, where each revision has a folder
+        return f"{name} as of its revision {path.name[:12]}."
     try:
         said = json.loads((path / ABOUT).read_text(encoding="utf-8"))["about"]
     except (OSError, ValueError, KeyError, TypeError):

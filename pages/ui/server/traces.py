@@ -3,7 +3,7 @@
 A trace is never written to, so one object serves all sessions. Pages and their callbacks keep the
 source and come back here: whoever kept a trace would keep it as long as a browser tab is open.
 
-Who asks for what somebody else is having made waits for that; what differs is made one after the other.
+Who asks for what somebody else is having made waits for that; what differs is made one after the other, of each kind of source.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Made = TypeVar("Made")
 
 _LARGE = 16 * 2**20  # bytes
-_MAKING = Lock()
+_MAKING: dict[str, Lock] = {}  # for each kind of thing one is made at a time: a slow model keeps only models waiting
 
 KEPT.hold(CACHE_MB * 2**20)
 LIBRARY.hold(Settings(MODELS, MODEL_PATHS, HUB, MAX_MODEL_MB, MODELS_KEPT_MB))
@@ -81,7 +81,7 @@ def work_out(layer: Layer, head: int) -> None:
             layer.facts(step.name)
         return True
 
-    with turns.aside(), _MAKING:
+    with turns.aside(), _making("maps"):
         KEPT.once(ready, everything)
 
 
@@ -117,12 +117,12 @@ def scaling_of(source: TypedText) -> Scaling:
 
         return measured(source)
 
-    return _found(_key(source, "scaling"), make)
+    return _found(_key(source, "scaling"), make, "scaling")
 
 
 def _trace_of(source: Source, needs: int) -> Trace:
     if not isinstance(source, Turnable):
-        return _found(_key(source), source.trace)
+        return _found(_key(source), source.trace, type(source).__name__)
     base = source.base
 
     def make() -> Trace:
@@ -131,16 +131,20 @@ def _trace_of(source: Source, needs: int) -> Trace:
         KEPT.make_room(needs)
         return base.trace()
 
-    return _found(_key(base), make).turned(source.config)
+    return _found(_key(base), make, type(source).__name__).turned(source.config)
 
 
-def _found(key: bytes, make: Callable[[], Made]) -> Made:
+def _making(kind: str) -> Lock:
+    return _MAKING.setdefault(kind, Lock())
+
+
+def _found(key: bytes, make: Callable[[], Made], kind: str) -> Made:
     kept: Made | None = KEPT.get(key)
     if kept is not None:
         return kept
 
     def alone() -> Made:
-        with _MAKING:
+        with _making(kind):
             return make()
 
     with turns.aside():
