@@ -425,7 +425,11 @@ BAD_FILES = {
     "booleans": (npy_bytes(np.eye(2, dtype=bool)), "a.npy", "got an array of 'bool'"),
     "complex": (npy_bytes(np.eye(2) * 1j), "a.npy", "got an array of 'complex128'"),
     "records": (npy_bytes(np.zeros(2, dtype="f4,f4")), "a.npy", "got an array of"),
-    "a stack": (npy_bytes(np.zeros((2, 2, 2))), "a.npy", "“Which of the 2 matrices of this batch of 2 × 2 × 2?”"),
+    "a stack": (
+        npy_bytes(np.zeros((2, 2, 2))),
+        "a.npy",
+        "“Are these 2 matrices, 2 × 2 × 2, the heads, or a batch, of which one is meant?”",
+    ),
     "seven axes": (npy_bytes(np.zeros((1,) * 7)), "a.npy", "got an array of 7 axes"),
     "a number": (npy_bytes(np.array(1.0)), "a.npy", "got an array of 0 axes"),
     "nothing in it": (npy_bytes(np.zeros((0, 3))), "a.npy", "got 0 × 3"),
@@ -477,4 +481,4 @@ def test_a_text_is_read_once_and_what_it_said_is_bounded_by_bytes(monkeypatch):
     monkeypatch.setattr(reader, "_look", lambda *_: pytest.fail("the text was read again"))
     assert parse(text, "Y") == first
     assert reader._READ.currsize <= reader._READ.maxsize == 2**26
-    assert {len(key) for key in reader._READ} == {17}  # a digest, and whether −∞ may be in it
+    assert {len(key) for key in reader._READ} == {17}  # a digest, and whether −∞ or heads may be in it

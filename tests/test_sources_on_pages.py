@@ -133,6 +133,32 @@ def test_a_batch_asks_which_matrix_and_the_answer_stands_in_the_link() -> None:
     np.testing.assert_array_equal(step(app, "weights"), expected.matrix("weights").numpy())
 
 
+def test_one_paste_of_named_matrices_fills_their_fields() -> None:
+    app = opened("app.py", source="matrices")
+    before = app.text_area(key="w_v").value
+    text = "Q = [[1, 0], [0, 1]]\nK = [[1, 1], [0, 2]]\nV = np.array([[1, 2], [3, 4]])"
+    app.text_area(key="w_v").set_value(text).run()
+    assert not app.exception
+    link = {key: app.query_params[key] for key in ("given", "query", "key", "value")}
+    assert link == {"given": "Q, K and V", "query": "1,0;0,1", "key": "1,1;0,2", "value": "1,2;3,4"}
+    assert any("Q, K and V were read from one text." in caption.value for caption in app.caption)
+    again = opened("app.py", source="matrices", **link)
+    np.testing.assert_array_equal(step(again, "weights"), step(app, "weights"))
+    app.selectbox(key="given").set_value("X and weights").run()
+    assert app.text_area(key="w_v").value == before, "where it was pasted is what was there before"
+
+
+def test_the_names_of_a_pasted_table_become_those_of_the_tokens() -> None:
+    app = opened("app.py", source="matrices", given="X alone")
+    app.text_area(key="x").set_value("token,a,b\nthe,1,2\nbig cat,3,4").run()
+    assert not app.exception
+    assert (app.text_input(key="labels").value, app.query_params["labels"]) == ("the big_cat", "the big_cat")
+    assert drawn(app)[0]["layout"]["xaxis"]["ticktext"] == ["the", "big_cat"]
+    app.text_input(key="labels").set_value("mine too").run()
+    app.text_area(key="x").set_value("token,a,b\nthe,1,2\nbig cat,3,5").run()
+    assert app.text_input(key="labels").value == "mine too", "a person's own names stay"
+
+
 def test_an_uploaded_heading_is_asked_about_and_what_was_left_out_is_said() -> None:
     app = opened("app.py", source="matrices", given="Q, K and V", key="1,0;0,1", value="1,2;3,4")
     app.file_uploader(key="matrices_file_query").upload("q.csv", b"0,1\n0.5,0.25\n1.5,0.75\n", "text/csv").run()

@@ -32,6 +32,8 @@ class Reading:
         question: what is open, in words; "" where nothing is.
         notes: what was recognised, left out or taken for granted, in sentences.
         label: what the text calls it, such as W_q; "" where it has no name.
+        names: of the rows, where a table has them.
+        parts: the readings of the single matrices, where the text holds several.
         shape: the sizes of all axes as they were written, rows and columns last; () where several were written.
     """
 
@@ -40,6 +42,8 @@ class Reading:
     notes: tuple[str, ...] = ()
     label: str = ""
     shape: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
+    parts: tuple[Reading, ...] = ()
 
     def noting(self, *notes: str) -> Reading:
         """The same with further notes."""
@@ -126,7 +130,8 @@ def several(found: Sequence[Reading], name: str) -> Reading:
     if len(choices) > MAX_SIDE:
         raise too_large(name, f"{len(choices):,} matrices")
     notes = dict.fromkeys(note for one in found for note in one.notes)
-    return Reading(choices, "Which of these matrices is it?" if len(choices) > 1 else "", tuple(notes))
+    asked = "Which of these matrices is it?" if len(choices) > 1 else ""
+    return Reading(choices, asked, tuple(notes), parts=tuple(found))
 
 
 def decimals(given: Matrix | Stack) -> int | None:

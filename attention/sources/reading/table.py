@@ -33,7 +33,7 @@ def tabled(lines: Sequence[str], name: str, label: str = "", ruled: bool = False
             "|".join(cell.strip(" *`$") for cell in row.strip().strip("|").split("|", MAX_SIDE + 1)) for row in rows
         ]
     separator, comma = separated(rows)
-    rest, notes = _without_headings(rows, separator)
+    rest, notes, names = _without_headings(rows, separator)
     comma = comma and any("," in row for row in rest)  # a heading may have some of its own
     read = numbers(rest, name, separator, comma)
     check_size(len(read), len(read[0]), name)
@@ -44,13 +44,13 @@ def tabled(lines: Sequence[str], name: str, label: str = "", ruled: bool = False
         rest, kept, separator, ruled, headed=len(rest) < len(rows), numbered=rest[-1] != rows[-1]
     )
     found = {", ".join(filter(None, (label, key))): matrix for key, matrix in choices.items()}
-    return Reading(found, question, (*notes, *more), label, (len(kept), len(kept[0])))
+    return Reading(found, question, (*notes, *more), label, (len(kept), len(kept[0])), names)
 
 
-def _without_headings(rows: list[str], separator: str | None) -> tuple[list[str], tuple[str, ...]]:
-    """The rows without a heading and names that cannot be numbers, and what was left out."""
+def _without_headings(rows: list[str], separator: str | None) -> tuple[list[str], tuple[str, ...], tuple[str, ...]]:
+    """The rows without a heading and names that cannot be numbers, what was left out, and the names of the rows."""
     if len(rows) < 2:
-        return rows, ()
+        return rows, (), ()
     top = [cell.strip("\"'") for cell in cells(rows[0], separator)]
     below = [_first(row, separator).strip("\"'") for row in rows[1:]]
     printed = separator is None and len(top) == len(cells(rows[1], separator)) - 1  # pandas leaves the corner blank
@@ -64,17 +64,15 @@ def _without_headings(rows: list[str], separator: str | None) -> tuple[list[str]
     else:
         header = index = False
     if not (header or index):
-        return rows, ()
-    notes = []
+        return rows, (), ()
+    notes, names = [], tuple(below if header else [corner, *below]) if index else ()
     if header:
         rows = rows[1:]
         notes.append(f"The first row, {_listed(top)}, is read as a heading.")
     if index:
         rows = [row.split(separator, 1)[-1] for row in rows]
-        notes.append(
-            f"The first column, {_listed(below if header else [corner, *below])}, is read as names of the rows."
-        )
-    return rows, tuple(notes)
+        notes.append(f"The first column, {_listed(names)}, is read as names of the rows.")
+    return rows, tuple(notes), names if _names(names) else ()
 
 
 def _open(

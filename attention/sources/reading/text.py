@@ -59,7 +59,7 @@ def look(text: str, name: str = "matrix") -> Reading:
     if len(text) > MAX_CHARACTERS:
         raise too_large(name, f"a text of {len(text):,} characters")
     key = (
-        bytes([hides(name), stacks(name)])
+        bytes([hides(name) + 2 * stacks(name)])
         + hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
     )
     with _LOCK:

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import Any
-
 import streamlit as st
-from streamlit.errors import StreamlitAPIException
 
 from attention import Notebook
-from attention.formula.ranges import in_url
 from attention.sources.given import carried
 from attention.sources.knobs import DIVISOR, GIVEN, GIVEN_HEADS, MORE, VALID
 from attention.sources.reading.text import write
 from pages.ui.knobs.matrices import EDITOR
 from pages.ui.knobs.session import session
-from pages.ui.knobs.table import of
-from pages.ui.knobs.texts import keep, too_long
+from pages.ui.knobs.texts import into_address, keep, too_long
 from pages.ui.notes import say_later
 from pages.ui.server.traces import trace_of
 
@@ -47,14 +41,6 @@ def _continue(source: Notebook) -> None:
     st.session_state.update(knobs)
     session().source = "matrices"  # its knobs are these, and none that was laid by
     st.session_state[EDITOR] = False
-    _address({**knobs, **{name: text for name, text in texts.items() if not too_long(name)}})
+    into_address({**knobs, **{name: text for name, text in texts.items() if not too_long(name)}})
     for sentence in found.lost:
         say_later(sentence)
-
-
-def _address(knobs: dict[str, Any]) -> None:
-    """Writes into the address what no widget writes there yet: those of the other source have not been drawn."""
-    for key, value in knobs.items():
-        if value != of("matrices")[key].default:
-            with suppress(StreamlitAPIException):  # a widget that has been drawn does it by itself
-                st.query_params[key] = in_url(value)

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
 
 import streamlit as st
+from streamlit.errors import StreamlitAPIException
 
 from attention import AttentionError
+from attention.formula.ranges import in_url
 from attention.sources import link
 from attention.sources.cutting import SYMBOLS
-from attention.sources.knobs import LONGEST_MATRIX, UPLOADED
+from attention.sources.knobs import GIVES, LABELS, LONGEST_MATRIX, UPLOADED
 from attention.sources.reading.files import file_text
 from attention.sources.reading.matrix import Matrix, Stack
+from attention.sources.reading.named import field_of, filled, given_by, named
 from attention.sources.reading.reading import Reading
 from attention.sources.reading.text import look, parse, write
 from pages.ui.knobs.session import session
-from pages.ui.knobs.table import KNOBS
+from pages.ui.knobs.table import KNOBS, of
 from pages.ui.server import uploads
 
 LONGEST_IN_LINK = 500  # characters of one matrix; five of them are a long link already
@@ -96,11 +101,59 @@ def upload(name: str) -> None:
 
 
 def _take(name: str, text: str, reading: Reading, pick: str | None = None) -> None:
-    """Makes what was read the matrix; where something is open and nothing was picked, the text stays until somebody answers."""
+    """Makes what was read the matrix; where something is open and nothing was picked, the text stays until somebody answers.
+
+    Of several that are called after fields each goes into its own.
+    """
+    if pick is None and _fill(name, reading):
+        return
+    notes = reading.notes
     if not reading.question or pick is not None:
-        text = write(reading.chosen(pick, SYMBOLS[name]))
+        chosen = reading.chosen(pick, SYMBOLS[name])
+        text, notes = write(chosen), (*notes, *_labelled(name, chosen, reading))
     keep(name, text)
-    session().readings[name] = text, reading.notes
+    session().readings[name] = text, notes
+
+
+def _fill(name: str, reading: Reading) -> bool:
+    """Fills the fields that the matrices of a text are called after; whether there are any."""
+    found = named(reading)
+    gives = given_by(found, str(st.session_state.get(GIVES.key, GIVES.default))) if found else ""
+    if not gives:
+        return False
+    found, parts = filled(found, gives), {field_of(part.label): part for part in reading.parts}
+    if name not in found:  # where it was pasted is what was there before
+        keep(name, str(session().kept.get(name, KNOBS[name].default)))
+    symbols = [SYMBOLS[field] for field in found]
+    for field, matrix in found.items():
+        said = f"{', '.join(symbols[:-1])} and {symbols[-1]} were read from one text."
+        notes = (said, *parts[field].notes, *_labelled(field, matrix, parts[field]))
+        keep(field, write(matrix))
+        session().readings[field] = write(matrix), notes
+    st.session_state[GIVES.key] = gives
+    texts = {field: write(matrix) for field, matrix in found.items() if not too_long(field)}
+    into_address({GIVES.key: gives, **texts})
+    return True
+
+
+def _labelled(name: str, matrix: Matrix | Stack, reading: Reading) -> tuple[str, ...]:
+    """Makes the names of the rows of a table those of the tokens, where nobody has given them others that fit; and says so."""
+    many = len(reading.names)
+    labels = " ".join("_".join(one.split()) for one in reading.names)
+    fits = name in ("x", "query", "scores") and many == len(matrix) and LABELS.range.takes(labels)
+    if not many or not fits or len(str(st.session_state.get(LABELS.key, "")).split()) == many:
+        return ()
+    st.session_state[LABELS.key] = labels
+    into_address({LABELS.key: labels})
+    return ("They are the names of the tokens now.",)
+
+
+def into_address(knobs: dict[str, Any]) -> None:
+    """Writes into the address what no widget writes there yet: one that was not drawn before. For callbacks."""
+    for key, value in knobs.items():
+        if value != of("matrices")[key].default:
+            with suppress(StreamlitAPIException):  # a widget that has been drawn does it by itself
+                st.query_params[key] = in_url(value)
 
 
 def answer(name: str) -> None:

@@ -1,0 +1,56 @@
+"""One text that holds several matrices by their names, and tables whose rows have names."""
+
+import pytest
+
+from attention.sources.reading.named import field_of, filled, given_by, named
+from attention.sources.reading.text import look
+
+TWO = "[[1, 0], [0, 1]]"
+
+
+@pytest.mark.parametrize(
+    ("label", "field"),
+    [
+        ("Q", "query"), ("queries", "query"), ("self.W_query", "w_q"), ("Wq", "w_q"), ("MW_Q", ""), ("M_Q", "w_q"), ("inputs", "x"),
+        ("attn_scores", "scores"), ("b_v", "b_v"), ("W_out", "w_o"), ("attn_weights", ""), ("", ""), ("Q[0]", ""),
+    ],
+)  # fmt: skip
+def test_a_name_means_a_field_or_none(label: str, field: str) -> None:
+    assert field_of(label) == field
+
+
+@pytest.mark.parametrize(
+    ("text", "now", "gives", "fields"),
+    [
+        (f"Q = {TWO}\nK = {TWO}\nV = {TWO}", "X and weights", "Q, K and V", ["query", "key", "value"]),
+        ("Q:\n1 2\n3 4\nK:\n1 2\n3 4\nV:\n5 6\n7 8", "scores and V", "Q, K and V", ["query", "key", "value"]),
+        (f"x = {TWO}\nWq = {TWO}\nWk = {TWO}\nWv = {TWO}\nqueries = {TWO}\nkeys = {TWO}\nvalues = {TWO}\nweights = {TWO}",
+         "Q, K and V", "X and weights", ["x", "w_q", "w_k", "w_v"]),
+        (f"W_q = {TWO}\nW_k = {TWO}", "X and weights", "X and weights", ["w_q", "w_k"]),
+        (f"W_q = {TWO}\nW_k = {TWO}", "scores and V", "", []),
+        (f"scores = {TWO}\nV = {TWO}\nbias = {TWO}", "X alone", "scores and V", ["scores", "value", "bias"]),
+    ],
+)  # fmt: skip
+def test_named_matrices_go_where_they_belong(text: str, now: str, gives: str, fields: list[str]) -> None:
+    found = named(look(text, "X"))
+    assert given_by(found, now) == gives
+    assert list(filled(found, gives) if gives else {}) == fields
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Q = {TWO}",
+        f"A = {TWO}\nB = [[2]]",
+        f"Q = {TWO}\nQ = [[2]]\nK = {TWO}",  # which of the two?
+        f"Q = [{TWO}, {TWO}]\nK = {TWO}",  # heads, or a batch?
+    ],
+)
+def test_what_the_names_do_not_say_stays_a_question(text: str) -> None:
+    assert named(look(text, "Q")) == {}
+
+
+def test_a_table_keeps_the_names_of_its_rows() -> None:
+    assert look("token,a,b\nthe,1,2\ncat sat,3,4", "X").names == ("the", "cat sat")
+    assert look("the,1,2\ncat,3,4", "X").names == ("the", "cat")
+    assert look("   0  1\n0  1  2\n1  3  4", "X").names == ()
