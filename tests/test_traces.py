@@ -137,7 +137,7 @@ def test_what_is_large_belongs_to_one_run_until_that_ends_and_the_small_pass_by(
 
 
 def test_a_trace_that_the_cache_cannot_hold_is_made_once_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traces, "_found", lambda key, make: make())
+    monkeypatch.setattr(traces, "_found", lambda key, make, kind: make())
     at_once(lambda _: None)
     with turns.turn():
         one, other = (trace_of(Counted(large=True)) for _ in range(2))
