@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import streamlit as st
 
-from attention import AttentionError, explain
-from attention.numbers import tables
+from attention import AttentionError, Cell, Layer, explain
+from attention.numbers import norms, tables
+from attention.numbers.norms import NORMS
 from attention.pictures import factors, heatmap
+from attention.pictures.read_off import reading_json
 from pages.ui import show
 from pages.ui.knobs import inputs
 from pages.ui.server import headers, process
@@ -15,8 +17,14 @@ from pages.ui.start import start
 OVERVIEW = ("scores", "weights", "output")
 
 
+def weighed(layer: Layer, cell: Cell) -> bool:
+    """Whether the weights are shown beside the lengths of what they bring."""
+    return inputs.now("view") == "norms" and cell.step == "weights" and norms.has(layer)
+
+
 def pick_cell(step: str, x: int, y: int) -> None:
     now = inputs.cell_now(page.trace)
+    step = "weights" if step == NORMS.name else step  # both have a cell for each query and key
     inputs.choose(factors.clicked(page.trace, now, step, y, x), page.layer)
 
 
@@ -36,6 +44,11 @@ def maps() -> None:
         figures = [
             heatmap.heatmap_json(now.trace, step, now.cell.layer, now.cell.head, now.cell, colors) for step in overview
         ]
+    elif weighed(now.layer, now.cell):
+        figures = [
+            heatmap.heatmap_json(now.trace, "weights", now.cell.layer, now.cell.head, now.cell, colors),
+            reading_json(now.trace, NORMS, now.cell, colors),
+        ]
     else:
         figures = factors.factor_maps(now.trace, now.cell, colors)
     around = now.around(steps=True, line=True, overview=tuple(overview), follow=True)
@@ -50,6 +63,9 @@ else:
     cell = page.cell
     with st.expander("How this number came about, in full", expanded=True):
         show.arithmetic(explain(page.trace, cell.step, cell.layer, cell.head, cell.row, cell.column))
+        if weighed(page.layer, cell):
+            show.arithmetic(NORMS.explain(page.trace, cell))
+            st.caption(f"{NORMS.words} {NORMS.paper}. {norms.CAUTION}")
     st.markdown(f"## All numbers of `{cell.step}`")
     show.table(
         lambda: tables.frame(page.trace, cell.step, cell.layer, cell.head),

@@ -122,8 +122,9 @@ def test_random_weights_are_said() -> None:
 def test_every_step_can_be_picked_from_the_strip_and_is_explained() -> None:
     app = opened("app.py", positions="sinusoidal", text2="a second text")
     strip = around(app)["strip"]
-    assert len(strip) == 14
-    for name, step in list(strip.items())[1:]:
+    assert len(strip) == 15
+    assert list(strip)[-1] == "norm-weighted"  # no step, but what the weights bring
+    for name, step in list(strip.items())[1:-1]:
         turn(app, step=name, view=step["view"])
         assert not app.exception
         assert [one["name"] for one in around(app)["strip"].values() if one["chosen"]] == [name]

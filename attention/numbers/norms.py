@@ -38,6 +38,11 @@ def reach(layer: Layer) -> Tensor | None:
     return kept.matrix(layer.number, "reach", None, make)
 
 
+def has(layer: Layer) -> bool:
+    """Whether a layer has what the norm-weighted view needs; nothing is worked out."""
+    return all(layer.has(name) for name in ("weights", "value", "w_o"))
+
+
 def _norms(trace: Trace, layer: int, head: int) -> Tensor:
     its = trace.layer(layer)
     lengths = reach(its)

@@ -39,7 +39,7 @@ def frame(trace: Trace, table: Table, order: Sequence[tuple[int, int]], counts: 
 
     layers, heads = [one[0] for one in order], [one[1] for one in order]
     columns: dict[str, Any] = {"layer": layers, "head": heads}
-    if any(layer.name for layer in trace.layers):
+    if any(layer.name not in ("", f"layer {i}") for i, layer in enumerate(trace.layers)):
         columns = {"name": [trace.layers[layer].name for layer in layers], **columns}
     for at, metric in enumerate(METRICS):
         columns[heading(metric)] = table.values[layers, heads, at]

@@ -11,7 +11,7 @@ export function strip(place, steps, turn) {
       button.name = step.name;
       button.append(document.createElement("b"), document.createElement("small"));
       button.addEventListener("click", () => button.turn());
-      const arrow = Object.assign(document.createElement("i"), { textContent: i > 1 ? "▸" : "" });
+      const arrow = Object.assign(document.createElement("i"), { textContent: i > 1 && !step.step ? "▸" : "" });
       arrow.setAttribute("aria-hidden", "true");
       return i > 1 ? [arrow, button] : [button];
     }));

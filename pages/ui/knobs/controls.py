@@ -9,7 +9,8 @@ from attention import Cell, Explanation, Layer, Trace, explain, find_step
 from attention.formula import what_if
 from attention.formula.knobs import Knob
 from attention.formula.ranges import Choice, Range, Real, Switch, Whole, in_url
-from attention.numbers import tables
+from attention.numbers import norms, tables
+from attention.numbers.norms import NORMS
 from attention.pictures.contract import Control, Line, Own, Tab
 from pages.ui.knobs.inputs import held_of_source, its_own, now
 from pages.ui.knobs.table import COLORS, DEFAULTS, HEAD, HELD, KNOBS, LAYER, VIEWS, offered
@@ -96,6 +97,7 @@ def _control(knob: Knob, within: Range, value: Any, layer: Layer | None) -> Cont
 def strip(layer: Layer, chosen: str, view: str, overview: tuple[str, ...]) -> list[Tab]:
     """The steps of a layer in their order, each with symbol and shape; before them the `overview` of the most important ones, if any."""
     at_once = view == VIEWS[0] and chosen in overview
+    weighed = bool(overview) and view == VIEWS[2] and chosen == "weights" and norms.has(layer)
     drawn: list[Tab] = []
     if overview:
         symbols = " ".join(step.symbol for step in layer.steps if step.name in overview)
@@ -109,9 +111,14 @@ def strip(layer: Layer, chosen: str, view: str, overview: tuple[str, ...]) -> li
             "name": step.name, "symbol": step.symbol, "shape": "×".join(map(str, layer.shape(step.name))),
             "sums": tables.row_sums(layer.facts(step.name)) if step.kind == "probability" else "",
             "help": f"{step.symbol} = {layer.formula_of(step)}, [{' '.join(step.axes)}]",
-            "chosen": step.name == chosen and not at_once,
+            "chosen": step.name == chosen and not at_once and not weighed,
         }  # fmt: skip
         drawn.append({**tab, "view": VIEWS[1]} if overview else tab)
+    if overview and norms.has(layer):  # no step of the formula, and last of all
+        drawn.append({
+            "name": NORMS.name, "symbol": NORMS.step.symbol, "shape": NORMS.name, "help": f"{NORMS.words} {NORMS.paper}",
+            "chosen": weighed, "view": VIEWS[2], "step": "weights",
+        })  # fmt: skip
     return drawn
 
 

@@ -17,8 +17,8 @@ from pages.ui.server.limits import MAX_CHARACTERS, MAX_D_MODEL, MAX_HEADS, MAX_T
 
 LIMITS = Limits(MAX_TOKENS, MAX_CHARACTERS, MAX_D_MODEL, MAX_HEADS, MAX_TRACE_MB)
 
-VIEWS = ("overview", "factors")
-"""What the Lab shows: scores, weights and output, or the chosen step beside what makes it."""
+VIEWS = ("overview", "factors", "norms")
+"""What the Lab shows: scores, weights and output; the chosen step beside what makes it; the weights beside what they bring."""
 
 # Each has a range of its own where there is a trace: there are so many layers, heads, steps, rows and columns.
 LAYER = Knob("layer", 0, Whole(0), "Layer", "Layers count from zero.", held=True, place=40)

@@ -1,0 +1,77 @@
+"""A real model's heads in a browser: sorted by a metric, one picked from the table, one of its cells explained."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from conftest import ROOT, acted, cell_of, click_cell, painted, settled
+from playwright.sync_api import expect
+from test_browser import Open, query
+
+from attention import Model, explain, metrics
+from attention.numbers import aggregates, norms
+from attention.pictures import heatmap, layers
+from pages.ui.knobs.table import DEFAULTS
+
+pytestmark = pytest.mark.browser
+TEXT = DEFAULTS["text"]
+
+
+def test_the_head_that_finds_the_previous_word_is_two_clicks_from_its_arithmetic(open_page: Open, server: str) -> None:
+    trace = Model(str(ROOT / "models" / "all-MiniLM-L6-v2"), TEXT).trace()
+    table = metrics.of(trace)
+    order = table.sorted_by("previous")
+    assert order[0] == (0, 2)
+    page = open_page(f"{server}/heads?source=model&heads_sort=previous")
+    sorted_by = layers.layers_json(trace, "weights", order=order, by="previous")
+    np.testing.assert_array_equal(painted(page, 0), sorted_by["data"][0]["z"])
+    panels = page.evaluate("document.querySelector('.js-plotly-plot').layout.meta.panels")
+    assert panels == sorted_by["layout"]["meta"]["panels"]
+
+    # The second panel of the picture: hover says which head it is, a click opens it.
+    layer, head = order[1]
+    own = next(one for one in panels if (one["layer"], one["head"]) == (layer, head))
+    acted(page, lambda: click_cell(page, 0, row=own["y"] + 2, column=own["x"] + 1))
+    expect(page.get_by_role("heading", name="Attention Lab")).to_be_visible()
+    assert (query(page)["layer"], query(page)["head"]) == (str(layer), str(head))
+    np.testing.assert_array_equal(painted(page, 1), trace.layers[layer].matrix("weights", head).numpy())
+    page.go_back()
+    expect(page.get_by_role("heading", name="Heads")).to_be_visible()
+    settled(page)
+
+    # The first row of the table; the mouse clicks a canvas.
+    grid = page.locator(".st-key-heads_table .dvn-scroller")
+    acted(page, lambda: grid.click(position={"x": 60, "y": 50}))
+    expect(page.get_by_role("heading", name="Attention Lab")).to_be_visible()
+    expect(page.get_by_text("L0 H2 is 1st of 72 by previous, on this text.")).to_be_visible()
+    assert query(page)["head"] == "2"
+    np.testing.assert_array_equal(painted(page, 1), trace.layers[0].matrix("weights", 2).numpy())
+    acted(page, lambda: click_cell(page, 1, row=4, column=3))
+    explained = explain(trace, "weights", 0, 2, 4, 3)
+    assert cell_of(page).endswith(f"= {explained.shown}")
+    expect(page.locator(".answer .how")).to_contain_text(explained.short)
+
+    # What the weights bring, beside them.
+    acted(page, page.locator(".strip button[name=norm-weighted]").click)
+    np.testing.assert_array_equal(painted(page, 1), norms.NORMS.matrix(trace, 0, 2).numpy())
+    assert query(page)["view"] == "norms"
+    acted(page, lambda: click_cell(page, 1, row=5, column=4))
+    assert (query(page)["q"], query(page)["k"]) == ("5", "4")
+    expect(page.get_by_text("Jain & Wallace 2019")).to_be_visible()
+
+
+def test_an_aggregate_is_a_map_to_click_to_link_and_to_read(open_page: Open, server: str) -> None:
+    trace = Model(str(ROOT / "models" / "all-MiniLM-L6-v2"), TEXT).trace()
+    page = open_page(f"{server}/heads?source=model&aggregate=mean&layer=4&heads_layers=one+layer")
+    mean = aggregates.find("mean")
+    np.testing.assert_array_equal(painted(page, 0), heatmap.heads_json(trace, "weights", 4)["data"][0]["z"])
+    np.testing.assert_array_equal(painted(page, 2), mean.matrix(trace, 4).numpy())
+    acted(page, lambda: click_cell(page, 2, row=6, column=0))
+    assert query(page) == {"source": "model", "aggregate": "mean", "layer": "4", "heads_layers": "one layer", "q": "6"}
+    from attention import Cell
+
+    explained = mean.explain(trace, Cell(4, "weights", 0, 6, 0))
+    expect(page.locator(".answer .number")).to_have_text(explained.shown)
+    expect(
+        page.get_by_text("The mean of 12 numbers: what each head of layer 4 gives key 0 for query 6.")
+    ).to_be_visible()
