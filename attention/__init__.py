@@ -29,6 +29,7 @@ from attention.numbers import metrics
 from attention.numbers.arithmetic import Explanation
 from attention.numbers.explain import explain
 from attention.sources import Source
+from attention.sources.file import File
 from attention.sources.matrices import Matrices
 from attention.sources.model import Model
 from attention.sources.notebooks import NOTEBOOKS, Notebook
@@ -45,6 +46,7 @@ __all__ = [
     "Cell",
     "ConfigError",
     "Explanation",
+    "File",
     "FileError",
     "Layer",
     "Matrices",

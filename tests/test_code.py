@@ -28,7 +28,7 @@ from attention.sources import Snippet, literals, snippets
 from attention.tokens import labels
 
 CAT = "the cat sat on the mat"
-ALLOWED = {"base64", "hashlib", "math", "numpy", "plotly", "torch", "zlib"}
+ALLOWED = {"base64", "hashlib", "json", "math", "numpy", "pathlib", "plotly", "safetensors", "torch", "zlib"}
 PARAMETERS = ("w_q", "w_k", "w_v", "w_o", "mask")
 CALLED = {"input": "x", "memory": "x2"}
 EVERY_NOTEBOOK = [(name, sequence) for name in NOTEBOOKS for sequence in range(Notebook(name).n_sequences)]
@@ -411,7 +411,7 @@ class Recorded:
         layer = Layer(recorded=recorded, formula=Formula(divisor=3.0))
         return Trace(tuple(f"t{i}" for i in range(self.n)), (layer,))
 
-    def snippet(self, trace: Trace) -> Snippet:
+    def snippet(self, trace: Trace, layer: int = 0) -> Snippet:
         lines = []
         for name, size in (("query", 4), ("key", 4), ("value", 3)):
             lines += literals.matrix(name, numbers(self.n, size), ".float()[None]")
@@ -425,7 +425,7 @@ class OnlyWeights:
     def trace(self) -> Trace:
         return Trace(("a", "b"), (Layer(recorded={"weights": torch.tensor([[[1.0, 0.0], [0.25, 0.75]]])}),))
 
-    def snippet(self, trace: Trace) -> Snippet:
+    def snippet(self, trace: Trace, layer: int = 0) -> Snippet:
         return Snippet("a file", ("weights = torch.tensor([[[1, 0], [0.25, 0.75]]])",))
 
 

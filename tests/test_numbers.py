@@ -10,7 +10,7 @@ from safetensors import safe_open
 from safetensors.torch import load
 
 from attention import NOTEBOOKS, PARAMETERS, STEPS, AttentionConfig, Layer, Matrices, Notebook, Trace, TypedText
-from attention.export.arrays import npz, safetensors
+from attention.export.arrays import npz, safetensors, size
 from attention.formula.dropping import Dropping
 from attention.formula.formula import Formula
 
@@ -50,6 +50,9 @@ TRACES = {
     ),
     "no layer": Trace(("a",), ()),
 }
+
+
+ABOUT = {"random", "notes", "layers"}
 
 
 def expected(trace):
@@ -93,7 +96,7 @@ def bits(array):
 @pytest.mark.parametrize("trace", TRACES.values(), ids=TRACES)
 def test_an_npz_file_holds_every_tensor_bit_for_bit_in_the_order_of_the_formula(trace):
     read, wanted = read_npz(npz(trace)), expected(trace)
-    assert list(read) == ["tokens", "key_tokens", *wanted, *settings(trace)]
+    assert list(read) == ["tokens", "key_tokens", *wanted, *settings(trace), "about"]
     for name, tensor in wanted.items():
         assert bits(read[name]) == bits(tensor.numpy())
 
@@ -111,7 +114,8 @@ def test_both_files_hold_the_tokens_and_what_the_scores_were_divided_by(trace, t
     arrays, metadata = read_npz(npz(trace)), read_metadata(safetensors(trace), tmp_path)
     assert tuple(arrays["tokens"].tolist()) == tuple(metadata["tokens"]) == trace.tokens
     assert tuple(arrays["key_tokens"].tolist()) == tuple(metadata["key_tokens"]) == trace.key_tokens
-    assert set(metadata) == {"tokens", "key_tokens", *settings(trace)}
+    assert set(metadata) == {"tokens", "key_tokens", *settings(trace), *ABOUT}
+    assert json.loads(arrays["about"].item()).keys() == ABOUT
     for name, value in settings(trace).items():
         assert arrays[name].shape == ()
         assert float(arrays[name]) == float(metadata[name]) == value
@@ -189,6 +193,16 @@ def test_writing_leaves_the_trace_alone_and_nothing_is_an_object(tmp_path):
     assert not [name for name in archive.namelist() if b"|O" in archive.read(name)[:128]]
 
 
+@pytest.mark.parametrize("head", [None, 0])
+def test_a_file_of_some_layers_keeps_their_numbers_and_its_size_is_known_before(head):
+    trace = TRACES["two layers"]
+    wanted = {name for name in read_npz(npz(trace, head)) if not name.startswith("L0")}
+    assert set(read_npz(npz(trace, head, [1]))) == wanted
+    for some in (None, [1]):
+        made = load(safetensors(trace, head, some))
+        assert sum(tensor.nbytes for tensor in made.values()) == size(trace, head, some)
+
+
 @pytest.mark.parametrize("name", ["every step", "matrices"])
 def test_a_file_of_one_head_has_its_part_of_every_step(name):
     trace, head = TRACES[name], min(1, TRACES[name].layers[0].n_heads - 1)
@@ -200,6 +214,6 @@ def test_a_file_of_one_head_has_its_part_of_every_step(name):
         per_head = axes.get(step, ("",))[0] in ("head", "kv_head")
         wanted[f"{layer}.H{head}.{step}" if per_head else whole] = tensor[head] if per_head else tensor
     for read in both:
-        assert set(read) - set(settings(trace)) - {"tokens", "key_tokens"} == set(wanted)
+        assert set(read) - set(settings(trace)) - {"tokens", "key_tokens", "about"} == set(wanted)
         for key, tensor in wanted.items():
             np.testing.assert_array_equal(np.asarray(read[key]), tensor.numpy())

@@ -47,7 +47,8 @@ _POSITIONS = "query_pos, key_pos = torch.arange(len(tokens))[:, None], torch.ara
 
 def projections(layer: Layer) -> list[str]:
     """Lines from x to Q, K and V; they round as the trace has rounded."""
-    lines = list(DOT) if _rounds(layer) and layer.has("key") and layer.has("query") else []
+    computed = layer.formula is not None and layer.has("key") and layer.has("query")
+    lines = list(DOT) if computed and _rounds(layer) else []
     if layer.has("w_q"):
         x2 = "x2" if layer.has("memory") else "x"
         q, k, v = (

@@ -35,8 +35,11 @@ _IMPORTS = {
     "hashlib": "import hashlib",
     "math": "import math",
     "zlib": "import zlib",
+    "json": "import json",
+    "pathlib": "import pathlib",
     "np": "import numpy as np",
     "go": "import plotly.graph_objects as go",
+    "safetensors": "import safetensors.torch",
     "torch": "import torch",
 }
 _CALLED = {"input": "x", "memory": "x2"}

@@ -1,0 +1,440 @@
+"""The source "file": what others saved, what was exported here, and files that lie."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save
+from test_code import run
+
+from attention import (
+    NOTEBOOKS,
+    AttentionConfig,
+    Cell,
+    ConfigError,
+    File,
+    FileError,
+    Layer,
+    Matrices,
+    Notebook,
+    ShapeError,
+    Trace,
+    TypedText,
+    explain,
+)
+from attention.export import arrays
+from attention.export.program import python
+from attention.formula import written
+from attention.formula.formula import Formula
+from attention.formula.mask import Mask
+from attention.sources.archive import MOST_ARRAYS, MOST_TEXT, json_file
+from benchmarks.hostile_files import bomb, npy
+
+RANDOM = np.random.default_rng(0)
+QKV = {name: RANDOM.normal(size=(2, 3, 4, 5)) for name in ("query", "key", "value")}  # [layer head pos d]
+
+
+def shares(*shape: int) -> np.ndarray:
+    drawn = RANDOM.random(shape)
+    return drawn / drawn.sum(-1, keepdims=True)
+
+
+WEIGHTS = shares(2, 3, 4, 6)  # [layer head query_pos key_pos]
+
+
+def npz(**found: Any) -> bytes:
+    file = io.BytesIO()
+    np.savez_compressed(file, **found)
+    return file.getvalue()
+
+
+def saved(found: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, found)
+    return file.getvalue()
+
+
+def same(one: Trace, other: Trace) -> None:
+    """Both have the same steps and parameters, to the last bit."""
+    assert (one.tokens, one.key_tokens, one.random) == (other.tokens, other.key_tokens, other.random)
+    assert len(one.layers) == len(other.layers)
+    for ours, theirs in zip(one.layers, other.layers, strict=True):
+        assert (ours.name, ours.tokens, ours.key_tokens) == (theirs.name, theirs.tokens, theirs.key_tokens)
+        assert [step.name for step in ours.steps] == [step.name for step in theirs.steps]
+        for step, tensor in ours:
+            assert tensor.dtype == theirs[step.name].dtype
+            torch.testing.assert_close(tensor, theirs[step.name], rtol=0, atol=0, equal_nan=True)
+
+
+# -- what was exported here ---------------------------------------------------------------------
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "sinusoidal, causal, cold": {"positions": "sinusoidal", "mask": "causal", "temperature": 0},
+    "rope, shared keys": {"positions": "rope", "n_kv_heads": 2, "mask": "window"},
+    "alibi, sigmoid": {"positions": "alibi", "share": "sigmoid", "mask": "prefix"},
+    "relative, softmax1": {"positions": "relative", "share": "softmax1"},
+    "cosine, sparsemax, cap": {"score": "cosine", "share": "sparsemax", "cap": 0.7},
+    "additive, uniform": {"score": "additive", "temperature": math.inf},
+    "dropout": {"dropout": 0.3, "d_v": 3},
+    "identity": {"init": "identity", "mask": "custom", "cells": "2x2.eNpzAAAAQQBB"},
+}
+
+
+@pytest.mark.parametrize("knobs", VARIANTS.values(), ids=VARIANTS)
+def test_an_exported_text_opens_again_to_the_same_digits_and_knows_its_formula(knobs: dict[str, Any]) -> None:
+    trace = TypedText(
+        "the cat sat on\nno\0 mat", AttentionConfig(**knobs), "a dog ran off to\nit", True, pad=True
+    ).trace()
+    opened = File.of("x.safetensors", arrays.safetensors(trace)).trace()
+    same(opened, trace)
+    same(File.of("x.npz", arrays.npz(trace)).trace(), trace)
+    layer, was = opened.layers[0], trace.layers[0]
+    assert layer.formula == was.formula
+    assert set(layer.recorded) == set(was.recorded), "what the formula makes is made, and not kept"
+    for step in layer.steps:
+        assert explain(opened, step.name, 0, 0, 1, 1) == explain(trace, step.name, 0, 0, 1, 1)
+
+    head = was.n_heads - 1
+    alone = File.of("x.npz", arrays.npz(trace, head)).trace().layers[0]
+    assert alone.formula is not None
+    for step in was.steps:
+        if step.name != "output" or not alone.has("w_o"):
+            torch.testing.assert_close(
+                alone.matrix(step.name), was.matrix(step.name, head), rtol=0, atol=0, equal_nan=True
+            )
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_an_exported_notebook_opens_again_with_its_notes(name: str) -> None:
+    trace = Notebook(name).trace()
+    for opened in (File.of("x.npz", arrays.npz(trace)), File.of("x.safetensors", arrays.safetensors(trace))):
+        same(opened.trace(), trace)
+        assert opened.trace().notes == trace.notes
+
+
+def several() -> Trace:
+    """Three layers of different kinds, with tokens and names of their own."""
+    text = TypedText("the cat sat", AttentionConfig(mask="causal")).trace().layers[0]
+    crossed = TypedText("a dog", AttentionConfig(positions="alibi"), "b c d e").trace().layers[0]
+    weights = Layer("", ("the", "cat", "sat"), recorded={"weights": torch.full((2, 3, 3), 1 / 3, dtype=torch.float64)})
+    return Trace(
+        text.tokens,
+        (text, Layer("cross 2", crossed.tokens, crossed.key_tokens, crossed.recorded, crossed.formula), weights),
+    )
+
+
+def test_several_layers_keep_their_names_and_tokens_and_some_of_them_their_numbers() -> None:
+    trace = several()
+    same(File.of("x.npz", arrays.npz(trace)).trace(), trace)
+    same(File.of("x.safetensors", arrays.safetensors(trace)).trace(), trace)
+    some = File.of("x.npz", arrays.npz(trace, layers=[1, 2])).trace()
+    assert [layer.name for layer in some.layers] == ["cross 2", "layer 2"]
+    assert some.layers[0].key_tokens == ("b", "c", "d", "e")
+
+
+def test_what_somebody_changed_in_an_export_is_shown_and_not_what_the_formula_would_make() -> None:
+    trace = TypedText("the cat sat").trace()
+    found = dict(np.load(io.BytesIO(arrays.npz(trace))))
+    nearly, other = (
+        {**found, "L0.weights": changed}
+        for changed in (found["L0.weights"] * np.float32(1 + 2e-7), np.roll(found["L0.weights"], 1, 2))
+    )
+    layer = File.of("x.npz", npz(**nearly)).trace().layers[0]
+    np.testing.assert_array_equal(layer["weights"], nearly["L0.weights"])
+    assert layer.formula is not None, "rounded elsewhere, it is still the formula"
+    opened = File.of("x.npz", npz(**other)).trace()
+    assert opened.layers[0].formula is None
+    np.testing.assert_array_equal(opened.layers[0]["weights"], other["L0.weights"])
+    assert "weights is not what the formula makes" in opened.notes[0]
+    turned = {**found, "L0.query": found["L0.query"] + 1, **{f"L0.{name}": found[f"L0.{name}"] for name in ()}}
+    bare = File.of(
+        "x.npz",
+        npz(
+            **{
+                key: one
+                for key, one in turned.items()
+                if "scores" not in key and key[3:] not in ("weights", "head_output", "output")
+            }
+        ),
+    ).trace()
+    assert not bare.layers[0].has("w_q"), "X W_Q is not this Q"
+    assert bare.layers[0].has("w_k")
+
+
+def test_an_export_of_an_earlier_version_has_the_usual_formula() -> None:
+    trace = TypedText("the cat sat on", AttentionConfig(mask="causal", temperature=0.5)).trace()
+    old = {key: one for key, one in np.load(io.BytesIO(arrays.npz(trace))).items() if key != "about"}
+    opened = File.of("x.npz", npz(**old)).trace()
+    assert opened.layers[0].formula is not None
+    for step, tensor in trace.layers[0]:
+        torch.testing.assert_close(opened.layers[0][step.name], tensor, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [None, [], "dot", {"score": "best"}, {"rotary": -1}, {"rotary": math.nan}, {"temperature": True}, {"mask": {"kind": "x"}}, {"mask": {"real": "2"}}, {"mask": 3},
+     {"dropping": {"share": 1.5}}, {"sinks": 1}, {"cap": "x"}, {"divisor": 0}, {"bias": ["alibi"]}, {"own_divisor": 10**400}],
+)  # fmt: skip
+def test_a_formula_that_somebody_wrote_is_checked(said: object) -> None:
+    with pytest.raises(ConfigError, match="a formula says score, "):
+        written.read(said)
+
+
+def test_a_formula_is_read_as_it_was_written() -> None:
+    for formula in (
+        Formula(),
+        Formula(temperature=math.inf, mask=Mask("prefix", prefix=2, real=(True, False)), cap=2.0, bias="alibi"),
+    ):
+        assert written.read(json.loads(json.dumps(written.written(formula)))) == formula
+    assert written.written(Formula()).keys() == written._MAY_BE.keys(), (
+        "a new field of a formula says here what it may be"
+    )
+
+
+# -- what others saved --------------------------------------------------------------------------
+
+WAYS: dict[str, tuple[str, bytes]] = {
+    "npz": ("x.npz", npz(weights=WEIGHTS)),
+    "one array of any name": ("x.npz", npz(arr_0=WEIGHTS)),
+    "npy, the other order and endian": ("x.NPY", saved(np.asfortranarray(WEIGHTS.astype(">f8")))),
+    "safetensors": ("x.safetensors", save({"weights": torch.tensor(WEIGHTS)})),
+    "json": ("x.json", json.dumps({"weights": WEIGHTS.tolist()}).encode()),
+    "json without a name": ("x.json", json.dumps(WEIGHTS.tolist()).encode()),
+}
+
+
+@pytest.mark.parametrize(("name", "content"), WAYS.values(), ids=WAYS)
+def test_weights_are_what_was_saved_and_nothing_is_made_of_them(name: str, content: bytes, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    source = File.open(tmp_path / name)
+    assert source == File.of(name, content)
+    assert hash(source) == hash(File.of(name, content))
+    trace = source.trace()
+    assert source.needs > 2 * trace.nbytes
+    assert trace.nbytes == WEIGHTS.size * 8
+    assert (trace.tokens[:2], trace.key_tokens[5], len(trace.layers)) == (("x0", "x1"), "k5", 2)
+    for layer, weights in zip(trace.layers, WEIGHTS, strict=True):
+        assert layer.formula is None
+        assert [step.name for step in layer.steps] == ["weights"]
+        np.testing.assert_array_equal(layer["weights"], weights)
+    cell = Cell(1, "weights", 2, 3, 4)
+    assert "as the source recorded it" in explain(trace, "weights", 1, 2, 3, 4).words
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        made = run(
+            python(source, trace, cell).replace(
+                "import safetensors.torch", "import safetensors.torch as _, safetensors"
+            )
+        )
+    np.testing.assert_array_equal(made["weights"], WEIGHTS[1])
+
+
+KINDS = {
+    "float64": (torch.float64, torch.float64),
+    "float32": (torch.float32, torch.float32),
+    "float16": (torch.float16, torch.float32),
+    "bfloat16": (torch.bfloat16, torch.float32),
+    "float8": (torch.float8_e4m3fn, torch.float32),
+    "int8": (torch.int8, torch.float64),
+    "int64": (torch.int64, torch.float64),
+    "bool": (torch.bool, torch.float64),
+}
+
+
+@pytest.mark.parametrize(("kind", "read_as"), KINDS.values(), ids=KINDS)
+def test_every_kind_of_number_is_read_right(kind: torch.dtype, read_as: torch.dtype) -> None:
+    weights = torch.eye(4)[None].to(kind)
+    mask = torch.ones(4, 4).tril().to(kind)
+    files = [("x.safetensors", save({"scores": weights, "mask": mask}))]
+    if kind not in (torch.bfloat16, torch.float8_e4m3fn):
+        files.append(("x.npz", npz(scores=weights.numpy(), mask=mask.numpy())))
+    for name, content in files:
+        layer = File.of(name, content).trace().layers[0]
+        assert layer["scores"].dtype == read_as
+        assert layer["mask"].dtype == torch.bool
+        np.testing.assert_array_equal(layer["scores"][0], np.eye(4))
+        np.testing.assert_allclose(layer["weights"][0, 1, :2], torch.softmax(torch.tensor([0.0, 1.0]), 0), rtol=1e-6)
+        assert not layer["weights"][0, 1, 2:].any()
+
+
+def test_queries_and_keys_are_worked_out_as_torch_does() -> None:
+    mask = np.tril(np.ones((4, 4), dtype=bool))
+    trace = File.of("x.npz", npz(**QKV, mask=mask, tokens=np.array(["the", "cat", "", "the"]))).trace()
+    assert trace.tokens == trace.key_tokens == ("the", "cat", "", "the")
+    for number, layer in enumerate(trace.layers):
+        expected = torch.nn.functional.scaled_dot_product_attention(
+            *(torch.from_numpy(one[number]) for one in QKV.values()), attn_mask=torch.from_numpy(mask)
+        )
+        torch.testing.assert_close(layer["head_output"], expected, rtol=1e-12, atol=1e-12)
+        assert (
+            layer.formula_of(next(step for step in layer.steps if step.name == "scaled_scores"))
+            == "S / (√d_k · temperature)"
+        )
+    assert trace.notes == ()
+
+
+@pytest.mark.parametrize("beside", [{"divisor": 2.0}, {"scaling": [0.5, 0.5]}, {"scaling": "0.5"}])
+def test_the_file_says_what_scores_are_divided_by(beside: dict[str, Any]) -> None:
+    texts = {key: one for key, one in beside.items() if isinstance(one, str)}
+    content = (
+        save({name: torch.tensor(one) for name, one in QKV.items()}, {**texts, "tokens": '["a", "b", "c", "d"]'})
+        if texts
+        else npz(**QKV, **beside, tokens=np.array(list("abcd")))
+    )
+    trace = File.of("x.safetensors" if texts else "x.npz", content).trace()
+    assert trace.tokens == tuple("abcd")
+    torch.testing.assert_close(trace.layers[1]["scaled_scores"], trace.layers[1]["scores"] / 2)
+
+
+def test_weights_beside_queries_and_keys_are_those_of_the_file() -> None:
+    same_ = TypedText("a b c d", AttentionConfig(d_model=8, n_heads=2)).trace().layers[0]
+    found = {name: same_[name].numpy() for name in ("query", "key", "value", "weights")}
+    assert File.of("x.npz", npz(**found)).trace().layers[0].formula is not None
+    wrong = File.of("x.npz", npz(**found, divisor=10.0)).trace()
+    assert [step.name for step in wrong.layers[0].steps] == ["query", "key", "value", "weights"]
+    assert "weights is not what the formula makes of query, key and mask" in wrong.notes[0]
+
+
+def test_what_rests_in_a_file_is_said() -> None:
+    low = WEIGHTS.copy()
+    low[0, 1, 2] *= 0.5
+    found = npz(weights=low.astype(np.float16), embeddings=np.ones(3), loss=np.array([{}]), names=np.array(["x"]))
+    assert File.of("x.npz", found).trace().notes == (
+        "Of “x.npz” this is not used: “embeddings”, “loss”.",
+        "1 row of weights sums to something else than 1, from 0.5 to 0.5: they are shown as they are, and nothing is renormalised.",
+    )
+
+
+# -- what cannot be shown -----------------------------------------------------------------------
+
+
+def header(descr: str, shape: str, body: bytes = b"") -> bytes:
+    return npy(f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape}, }}\n", body)
+
+
+def zipped(files: dict[str, bytes], how: int = zipfile.ZIP_DEFLATED) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", how) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return made.getvalue()
+
+
+def tensors(said: Any, body: bytes = b"", length: int | None = None) -> bytes:
+    text = said if isinstance(said, bytes) else json.dumps(said).encode()
+    return struct.pack("<Q", len(text) if length is None else length) + text + body
+
+
+ONE = {"dtype": "F32", "shape": [1, 1, 1], "data_offsets": [0, 4]}
+WRONG = WEIGHTS.copy()
+WRONG[1, 2, 3, 4] = -0.25
+NAN = WEIGHTS.copy()
+NAN[0, 0, 1] = math.nan
+CAUSAL = np.where(np.tril(np.ones((4, 4))) == 1, 1.0, -math.inf)
+
+REFUSED: dict[str, tuple[str, bytes, str]] = {
+    "another ending": ("x.pt", b"x", "A file of attention ends in .npz, .npy, .safetensors or .json; got “x.pt”"),
+    "no name": ("", b"x", "got “”"),
+    "a hidden name": ("a\u202e\n" + "b" * 99 + ".pkl", b"x", "got “a��bbb"),
+    "no bytes": ("x.npz", b"", "“x.npz” is not here, only its digest"),
+    "no zip": ("x.npz", b"PK\3\4" * 9, "“x.npz” is no .npz file as numpy.savez writes it, or only a part of one"),
+    "a cut zip": ("x.npz", npz(weights=WEIGHTS)[:-30], "its list of arrays cannot be read"),
+    "a damaged array": ("x.npz", npz(weights=WEIGHTS)[:200] + b"!" * 40 + npz(weights=WEIGHTS)[240:], "an array in it cannot be unpacked"),
+    "a cut array": ("x.npy", saved(WEIGHTS)[:-8], "“x.npy” is 2 × 3 × 4 × 6 by its header; got only 143 of 144 numbers: take the whole file."),
+    "a bomb": ("x.npz", bomb(60, "weights.npy"), "its header cannot be read"),
+    "10^12 numbers": ("x.npy", header("<f4", "(1000000, 1000, 1000)"), "would take 3,814,697 MB in memory; at most 100 MB are read"),
+    "10^12 numbers, packed": ("x.npz", zipped({"weights.npy": header("<f4", "(1000000, 1000, 1000)", bytes(2**20))}), "would take 3,814,697 MB"),
+    "a million entries": ("x.npz", b"PK\1\2" * 10**6, f"lists more than {MOST_ARRAYS:,} arrays"),
+    "packed as nobody does": ("x.npz", zipped({"weights.npy": saved(WEIGHTS)}, zipfile.ZIP_LZMA), "packs its arrays in another way than numpy.savez_compressed"),
+    "a pickle": ("x.npz", npz(weights=np.array([{"a": 1}])), "needs numbers of at most 64 bits; got an array of “object”"),
+    "a pickle alone": ("x.npy", header("|O", "(1,)", b"cos\nsystem\n(S'touch pwned'\ntR."), "got an array of “object”"),
+    "complex numbers": ("x.npy", saved(WEIGHTS.astype(complex)), "got an array of “complex128”"),
+    "no header": ("x.npy", b"\x93NUMPY" + b"{" * 99, "its header cannot be read"),
+    "no numbers": ("x.npy", saved(np.ones((3, 0, 2))), "needs 2 to 6 axes and a number in each; got 3 × 0 × 2"),
+    "too many axes": ("x.npy", saved(np.ones((1,) * 9)), "needs 2 to 6 axes"),
+    "a header of 100 GB": ("x.safetensors", tensors({}, length=10**11), f"claims a header of 100,000,000,000 bytes; one of at most {MOST_TEXT:,} is read"),
+    "a header that is cut": ("x.safetensors", tensors({}, length=500), "its header of 500 bytes is not all there"),
+    "a short file": ("x.safetensors", b"\1", "is no .safetensors file, or only a part of one"),
+    "a header of braces": ("x.safetensors", tensors(b'{"a":' * 10**5), "its header is no list of tensors"),
+    "a header of a list": ("x.safetensors", tensors([1]), "its header is no list of tensors"),
+    "tensors of nothing": ("x.safetensors", tensors({"weights": {}}), "its header says no shape and place"),
+    "a place outside": ("x.safetensors", tensors({"weights": {**ONE, "data_offsets": [10**9, 10**9 + 4]}}, b"1234"), "its numbers are not all there"),
+    "a wrong size": ("x.safetensors", tensors({"weights": {**ONE, "shape": [10**6] * 4}}, b"1234"), "its numbers are not all there"),
+    "a negative size": ("x.safetensors", tensors({"weights": {**ONE, "shape": [-1, -1, 1]}}, b"1234"), "its header says no shape"),
+    "a kind of its own": ("x.safetensors", tensors({"weights": {**ONE, "dtype": "F7"}}, b"1234"), "needs numbers of a kind such as F32 or BF16; got “F7”"),
+    "no JSON": ("x.json", b"{'weights': 1}", "“x.json” is no JSON, or only a part of one"),
+    "a million brackets": ("x.json", b"[" * 10**6, f"numbers and texts in 1,000,000 lists; of a .json file at most {json_file.MOST_NUMBERS:,}"),
+    "many brackets": ("x.json", b"[" * 10**5, "is no JSON"),
+    "many numbers": ("x.json", b"[" + b"1," * 2**21 + b"1]", "2,097,153 numbers and texts in 1 lists"),
+    "ragged": ("x.json", b'{"weights": [[1, 0], [1]]}', "“weights” in “x.json” needs numbers alone, and lists of one length on each level"),
+    "words for numbers": ("x.json", b'{"weights": [[1, "a"]]}', "needs numbers alone"),
+    "numbers beyond all": ("x.json", b'{"weights": [[1, 1' + b"0" * 400 + b"]]}", "needs numbers alone"),
+    "nothing of attention": ("x.json", b'{"loss": [1, 2], "steps": [3]}', "it has “loss”, “steps”: save one of these under its name."),
+    "one axis": ("x.json", b"[1, 2]", "“x.json” needs the axes [head query_pos key_pos], and may have one of layers before them; got 2"),
+    "a batch": ("x.npy", saved(WEIGHTS[:, None]), "got 2 × 1 × 3 × 4 × 6: save one sequence of a batch, such as weights[0]"),
+    "layers that differ": ("x.npz", npz(**{**QKV, "value": QKV["value"][:1]}), "needs as many layers in each of its arrays; got query 2, key 2, value 1"),
+    "layers in some": ("x.npz", npz(**{**QKV, "value": QKV["value"][0]}), "got query 2, key 2, value none"),
+    "too many tokens": ("x.npy", saved(np.ones((5000, 2))), "weights in “x.npy” has 5,000 positions and 1 heads; at most 4,096 and 1,024 are shown"),
+    "too many heads": ("x.npy", saved(np.ones((2000, 1, 1))), "has 1 positions and 2,000 heads"),
+    "too few tokens": ("x.npz", npz(weights=WEIGHTS, tokens=np.array(["a"])), "tokens in “x.npz” needs a list of 4 texts of at most 1,000 characters, one for each query; got 1 texts"),
+    "tokens that are none": ("x.npz", npz(weights=WEIGHTS, tokens=np.array(["a" * 2000] * 4)), "needs a list of 4 texts"),
+    "tokens as objects": ("x.npz", npz(weights=WEIGHTS, tokens=np.array(["a", None], dtype=object)), "numpy.array(tokens, dtype=str)"),
+    "a divisor of 0": ("x.npz", npz(**QKV, divisor=0.0), "divisor needs a number above 0, or one for each layer; got “0.0”: save one"),
+    "a scaling in words": ("x.json", json.dumps({"query": [[1]], "key": [[1]], "scaling": "much"}).encode(), "scaling needs a number above 0"),
+    "below 0": ("x.npy", saved(WRONG), "weights of layer 1 needs shares of at least 0; got -0.25 at head 2, query 3 x3, key 4 k4: save numbers before the softmax as scores."),
+    "NaN": ("x.npy", saved(NAN), "weights of layer 0 needs finite numbers; got nan at head 0, query 1 x1, key 0 k0: replace it"),
+    "hidden scores": ("x.npz", npz(scores=CAUSAL), "got -inf at head 0, query 0 x0, key 1 x1: save what is hidden as mask, and the scores before it"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "content", "why"), REFUSED.values(), ids=REFUSED)
+def test_a_file_that_cannot_be_shown_is_a_sentence(
+    name: str, content: bytes, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileError) as refused:
+        File.of(name, content, max_bytes=100 * 2**20).trace()
+    said = str(refused.value)
+    assert why in said
+    assert len(said) < 400
+    assert not list(tmp_path.iterdir()), "nothing ran"
+
+
+def test_sizes_that_do_not_fit_are_a_sentence() -> None:
+    with pytest.raises(ShapeError, match="d_k is 5 in query but 4 in key"):
+        File.of("x.npz", npz(**{**QKV, "key": QKV["key"][..., :4]})).trace()
+
+
+def test_a_path_without_a_file_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match=r"“none.npz” cannot be opened \(No such file or directory\)"):
+        File.open(tmp_path / "none.npz")
+    (tmp_path / "x.npy").write_bytes(saved(WEIGHTS))
+    with pytest.raises(FileError, match=r"has 1,280 bytes; at most 100 are read"):
+        File.open(tmp_path / "x.npy", max_bytes=100)
+
+
+def test_a_file_weighs_in_memory_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = File.of("x.npz", npz(weights=np.zeros((8, 8, 256, 256), np.float16)))  # 8 MB, a few kB in the file
+    assert len(source.content) < 2**15
+    assert source.needs == 2 * 8 * 8 * 256 * 256 * 4 + len(source.content)
+    monkeypatch.setattr(np, "frombuffer", lambda *_: pytest.fail("nothing is unpacked"))
+    with pytest.raises(FileError, match="would take 16 MB in memory; at most 15 MB are read"):
+        File.of("x.npz", source.content, max_bytes=15 * 2**20).trace()
+
+
+def test_matrices_of_one_head_alone_are_what_the_source_matrices_makes_of_them() -> None:
+    query, key, value = (one[0, 0] for one in QKV.values())
+    rows = {name: tuple(map(tuple, one.tolist())) for name, one in (("query", query), ("key", key), ("value", value))}
+    opened = File.of("x.npz", npz(query=query, key=key, value=value)).trace()
+    for step, tensor in Matrices(**rows).trace().layers[0]:
+        torch.testing.assert_close(opened.layers[0][step.name], tensor, rtol=0, atol=0)
