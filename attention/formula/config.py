@@ -25,7 +25,7 @@ WIDEST = 4096  # columns of Q, K or V in all heads together, where d_model has f
 
 _DRAWN = ("typed text",)  # the source that draws its weights at random
 _MADE = ("typed text", "matrices")  # those whose numbers are worked out here
-BRING_THEIR_OWN = ("notebook", "model")
+BRING_THEIR_OWN = ("notebook", "model", "file")
 """The sources that bring their own formula: of these a hand turns what `attention.formula.what_if.WhatIf` has."""
 _ANY = (*_MADE, *BRING_THEIR_OWN)
 _MORE = "More knobs"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from attention.errors import FileError
 from attention.formula.layer import Layer
 from attention.formula.steps import declared
 from attention.formula.trace import Trace
+from attention.formula.what_if import WhatIf
 from attention.sources.archive import Archive, beside, opened, quoted
 from attention.sources.archive.layers import Layout, Stored, layout
 
@@ -39,6 +40,7 @@ class File:
         max_bytes: of all its arrays in memory; more is refused before one is unpacked.
         max_tokens: of queries, and of keys.
         content: its bytes; without them there is no trace.
+        config: what is turned of the formula that its layers have.
     """
 
     name: str
@@ -46,30 +48,36 @@ class File:
     max_bytes: int = 2**33
     max_tokens: int = 4096
     content: bytes = field(default=b"", compare=False, repr=False)
+    config: WhatIf = field(default_factory=WhatIf)
 
     @classmethod
-    def open(cls, path: str | Path, **limits: int) -> File:
+    def open(cls, path: str | Path, max_bytes: int = 2**33, max_tokens: int = 4096) -> File:
         """The file at a path.
 
         Raises:
             FileError: there is none, or it is larger than `max_bytes`.
         """
-        place, most = Path(path), limits.get("max_bytes", cls.max_bytes)
+        place = Path(path)
         try:
-            if place.stat().st_size > most:
+            if place.stat().st_size > max_bytes:
                 raise FileError(
-                    f"{quoted(place.name)} has {place.stat().st_size:,} bytes; at most {most:,} are read: save a part of it."
+                    f"{quoted(place.name)} has {place.stat().st_size:,} bytes; at most {max_bytes:,} are read: save a part of it."
                 )
-            return cls.of(place.name, place.read_bytes(), **limits)
+            return cls.of(place.name, place.read_bytes(), max_bytes, max_tokens)
         except OSError as error:
             raise FileError(
                 f"{quoted(place.name)} cannot be opened ({error.strerror}): give the path of a file."
             ) from None
 
     @classmethod
-    def of(cls, name: str, content: bytes, **limits: int) -> File:
+    def of(cls, name: str, content: bytes, max_bytes: int = 2**33, max_tokens: int = 4096) -> File:
         """A file by its name and its bytes."""
-        return cls(name, blake2b(content, digest_size=16).hexdigest(), **limits, content=content)
+        return cls(name, blake2b(content, digest_size=16).hexdigest(), max_bytes, max_tokens, content)
+
+    @property
+    def base(self) -> File:
+        """The file as it was saved: its trace, turned, is this one's."""
+        return replace(self, config=WhatIf())
 
     @property
     def needs(self) -> int:
@@ -118,7 +126,7 @@ class File:
         ]
         notes += _sums(found, layers, archive)
         random = archive.said.get("random") is True and found.exported
-        return Trace(layers[0].tokens, tuple(layers), layers[0].key_tokens, random, tuple(notes))
+        return Trace(layers[0].tokens, tuple(layers), layers[0].key_tokens, random, tuple(notes)).turned(self.config)
 
     def snippet(self, trace: Trace, layer: int = 0) -> Snippet:
         """How the Python begins that makes a layer of the trace again: it loads the file."""
@@ -171,15 +179,12 @@ class File:
         tokens, key_tokens = beside.tokens(
             self.name, {**archive.said, **{key: own[key] for key in ("tokens", "key_tokens") if key in own}}, sizes
         )
-        name = own.get("name") if isinstance(own.get("name"), str) else ""
-        if found.exported and not name and (stored.number != found.layers.index(stored) or stored.head is not None):
-            name = f"layer {stored.number}"
-        name = f"{name}, head {stored.head}" if stored.head is not None else name or ""
+        name = beside.name_of(found.exported, found.layers.index(stored), stored, own)
         where = f" of layer {stored.number}" if len(found.layers) > 1 else ""
         for step, tensor in recorded.items():
             check(step, where, tensor, tokens, key_tokens)
         formula, problem = beside.formula(archive, found.exported, stored, own, recorded)
-        checked = layer_of(recorded, formula, self.max_bytes // 4, name=name[:80], tokens=tokens, key_tokens=key_tokens)
+        checked = layer_of(recorded, formula, self.max_bytes // 4, name=name, tokens=tokens, key_tokens=key_tokens)
         return checked.layer, problem or checked.note
 
 

@@ -12,7 +12,7 @@ from attention.formula.ranges import Choice, Named, Real, Switch, Text, Whole
 from attention.sources.cutting import SYMBOLS
 from attention.sources.notebooks import NOTEBOOKS, Notebook
 
-SOURCES = ("typed text", "model", "notebook", "matrices")
+SOURCES = ("typed text", "model", "notebook", "matrices", "file")
 GIVEN = {
     "X and weights": ("x", "w_q", "w_k", "w_v", "w_o"),
     "Q, K and V": ("query", "key", "value", "w_o"),
@@ -49,7 +49,7 @@ _PASTE = (
     "As it was published: CSV, cells of a spreadsheet, a list such as [[1, 0], [0, 1]], what NumPy, torch, TensorFlow, "
     "pandas or R print, LaTeX, a Markdown table, or a whole cell of a notebook."
 )
-_TYPED, _MODEL, _PUBLISHED, _GIVEN = (("typed text",), ("model",), ("notebook",), ("matrices",))
+_TYPED, _MODEL, _PUBLISHED, _GIVEN, _SAVED = (("typed text",), ("model",), ("notebook",), ("matrices",), ("file",))
 
 # fmt: off
 SOURCE = Knob("source", "typed text", Choice(SOURCES), "Source", "Where the numbers come from.", place=0)
@@ -102,6 +102,7 @@ VALID = Knob(
 LABELS = Knob("labels", "", Text(2000), "Names of the tokens", "Separated by blanks. Empty: x0, x1, …", _GIVEN)
 MATRICES = tuple(
     Knob(name, text, Text(LONGEST_MATRIX, lines=4), f"Paste {SYMBOLS[name]}", _PASTE, _GIVEN) for name, text in _MATRICES.items())
+FILE = Knob("file", "", Text(300), help="The file that is shown, as name:digest.", sources=_SAVED, held=True)
 # fmt: on
 
 KNOBS = (
@@ -122,6 +123,7 @@ KNOBS = (
     GIVEN_HEADS,
     DIVISOR,
     VALID,
+    FILE,
 )
 """Every knob that makes a source another one."""
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
-from attention.errors import MatrixError
+from attention.errors import FileError, MatrixError
 from attention.formula.config import AttentionConfig, divisors
 from attention.formula.knobs import Knob
 from attention.formula.ranges import Choice, Range, in_url
 from attention.formula.what_if import WhatIf
 from attention.sources import Source, knobs
+from attention.sources.archive import ENDINGS, quoted
 from attention.sources.cutting import SYMBOLS
+from attention.sources.file import File
 from attention.sources.matrices import Matrices
 from attention.sources.model import Model
 from attention.sources.notebooks import Notebook
@@ -65,6 +67,14 @@ class Asked(Protocol):
         """The person's own matrices by name; one whose default is empty may be left so."""
         ...
 
+    def file(self, knob: Knob) -> File:
+        """The file that a knob names.
+
+        Raises:
+            FileError: it is not here.
+        """
+        ...
+
 
 def source(asked: Asked) -> Source:
     """The source that the knobs describe; only those that it has are asked for.
@@ -81,6 +91,8 @@ def source(asked: Asked) -> Source:
         name, text, text2 = asked.knob(knobs.MODEL, knobs.models()), asked.knob(knobs.TEXT), asked.knob(knobs.TEXT2)
         words, special = asked.knob(knobs.WORDS), asked.knob(knobs.SPECIAL)
         return Model(name, text, text2, _what_if(asked, chosen), words, special, asked.limits.tokens, max_bytes)
+    if chosen == "file":
+        return replace(asked.file(knobs.FILE), config=_what_if(asked, chosen))
     if chosen == "matrices":
         gives = asked.knob(knobs.GIVES)
         labels = asked.knob(knobs.LABELS)
@@ -174,6 +186,14 @@ class Link:
         for name in (name for name in names if name in missing and name not in self._texts):
             raise too_long(name, missing[name])
         return {name: parse(texts[name], SYMBOLS[name]) for name in names if texts[name].strip() or defaults[name]}
+
+    def file(self, knob: Knob) -> File:
+        """Nothing: a link has the name and the digest of a file, and never the file.
+
+        Raises:
+            FileError: always.
+        """
+        raise not_here(self.knob(knob))
 
 
 def source_of(texts: Mapping[str, str], limits: Limits) -> tuple[Source, tuple[str, ...]]:
@@ -275,4 +295,16 @@ def too_long(name: str, size: str) -> MatrixError:
     return MatrixError(
         f"{SYMBOLS[name]} ({size.replace('x', ' × ')}) is too long for a link, and this server does not have it: "
         "upload it again, or open a state file that holds it."
+    )
+
+
+def not_here(file: str) -> FileError:
+    """What is said where a link names a `file`, as name:digest, or none, and there is no such file."""
+    name, _, digest = file.rpartition(":")
+    if not name:
+        return FileError(
+            f"Attention from a file needs one that ends in {', '.join(ENDINGS)}; there is none yet: upload it."
+        )
+    return FileError(
+        f"The link shows the file {quoted(name)} (digest {digest[:8]}…), which is not here: upload it, and it opens as the link says."
     )

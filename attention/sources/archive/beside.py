@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LONGEST_TOKEN = 1000  # characters
+_NAME = re.compile(r"[\w ,.:()-]{1,60}")
 
 
 def formula(
@@ -104,3 +106,12 @@ def tokens(name: str, said: Mapping[str, Any], sizes: Mapping[str, int]) -> tupl
         # A lone surrogate cannot be sent to a browser.
         found.append(tuple(one.encode("utf-8", "replace").decode() for one in there))
     return found[0], found[1]
+
+
+def name_of(exported: bool, at: int, stored: Stored, own: Mapping[str, Any]) -> str:
+    """What a layer is called: as its export says, in words that are no markup; by its number where it is not the `at`-th of the file."""
+    said = own.get("name")
+    name = said if isinstance(said, str) and _NAME.fullmatch(said) else ""
+    if exported and not name and (stored.number != at or stored.head is not None):
+        name = f"layer {stored.number}"
+    return name if stored.head is None else f"{name}, head {stored.head}"

@@ -73,7 +73,7 @@ def layout(name: str, archive: Archive) -> Layout:
         raise FileError(
             f"{quoted(name)} has {len(found.layers):,} layers; at most {MOST_LAYERS:,} are shown: save some of them."
         )
-    if not any(step in layer.places for layer in found.layers for step in _BEGINS):
+    if not all(any(step in layer.places for step in _BEGINS) for layer in found.layers):
         if archive.refused and not archive.arrays:
             raise FileError(next(iter(archive.refused.values())))
         there = ", ".join(map(quoted, [*archive.arrays, *archive.refused][:6])) or "no array"

@@ -234,6 +234,11 @@ def cell_now(trace: Trace) -> Cell:
     return Cell(index, step, head, row, column)
 
 
+def show_file(file: str) -> None:
+    """Makes `file`, as name:digest, the one that the address names. Only in a callback."""
+    _set({"file": file})
+
+
 def choose_mask(cells: str) -> None:
     """Makes the custom mask that `cells` describes the mask, or none if it hides nothing. Only in a callback."""
     _set({"mask": "custom" if cells else "none", "cells": cells})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from attention import AttentionError
+from attention import AttentionError, File
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,6 +43,7 @@ class Session:
         large: the matrices that are too long for a field, by name.
         problems: what is wrong with the last upload of a matrix, by name.
         readings: what was pasted or uploaded as a matrix, by name, and what was said of it.
+        file: the uploaded file with attention, and what is wrong with the last one.
         unfolded_by_us: the matrices' editor is unfolded because something is wrong.
         acts: how many turns and clicks each component of figures has told, by its key.
         windows: the cells that a map was zoomed to, [top, bottom, left, right), by component and ``layout.uirevision``.
@@ -71,6 +72,8 @@ class Session:
     large: dict[str, str] = field(default_factory=dict)
     problems: dict[str, AttentionError] = field(default_factory=dict)
     readings: dict[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
+    file: File | None = None
+    file_problem: str = ""
     unfolded_by_us: bool = False
     acts: Counter[str] = field(default_factory=Counter)
     windows: dict[str, dict[str, list[int] | None]] = field(default_factory=dict)

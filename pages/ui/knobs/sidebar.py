@@ -8,13 +8,13 @@ from typing import Any
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from attention import Notebook, Source
+from attention import File, Notebook, Source
 from attention.formula.knobs import Knob
 from attention.formula.ranges import Choice, Range
 from attention.sources import link
 from attention.sources.knobs import SEQUENCE, SOURCE
 from attention.sources.reading.matrix import Matrix, Stack
-from pages.ui.knobs import continued
+from pages.ui.knobs import continued, files
 from pages.ui.knobs.matrices import matrices
 from pages.ui.knobs.table import KNOBS, LIMITS
 from pages.ui.knobs.texts import forget_uploads
@@ -90,6 +90,10 @@ class Sidebar:
         """The person's own matrices, as their editor has them."""
         with self._wide:
             return matrices(self.knobs, names)
+
+    def file(self, knob: Knob) -> File:
+        """The file that was uploaded here, if it is the one that the address names."""
+        return files.file(self.knobs, self.knobs.value(knob), self._wide)
 
 
 def _folds(chosen: str) -> dict[str, DeltaGenerator]:

@@ -45,7 +45,7 @@ def _key(source: Source, what: str = "trace") -> bytes:
 def _plain(value: Any) -> Any:
     if not is_dataclass(value):
         return value
-    return type(value).__name__, *(_plain(getattr(value, one.name)) for one in fields(value))
+    return type(value).__name__, *(_plain(getattr(value, one.name)) for one in fields(value) if one.compare)
 
 
 def trace_of(source: Source) -> Trace:

@@ -26,7 +26,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 from streamlit.runtime.uploaded_file_manager import DeletedFile, UploadedFile, UploadFileUrlInfo
 from streamlit.web.server.starlette import starlette_routes
 
-from attention import FileError
+from attention import File, FileError
 from pages.ui.server import turns
 from pages.ui.server.limits import UPLOADED_MB, UPLOADED_MB_OF_ONE, UPLOADS_AT_ONCE
 
@@ -41,6 +41,9 @@ _asked: defaultdict[str, deque[str]] = defaultdict(lambda: deque(maxlen=_ASKED_F
 _coming: Counter[str] = Counter()  # bytes, by session
 _slots = asyncio.Semaphore(UPLOADS_AT_ONCE)
 _own: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by session: who stalls takes one slot, not all
+
+
+_held: WeakValueDictionary[str, File] = WeakValueDictionary()  # by session, which has the file itself
 
 
 class _RefusedError(Exception):
@@ -60,12 +63,13 @@ async def _room(session: str, size: int) -> AsyncIterator[None]:
     """
     manager = runtime.get_instance().uploaded_file_mgr
     assert isinstance(manager, MemoryUploadedFileManager)
-    there = sum(len(file.data) for file in manager.file_storage.get(session, {}).values())
+    held = {one: len(file.content) for one, file in _held.items()}
+    there = sum(len(file.data) for file in manager.file_storage.get(session, {}).values()) + held.get(session, 0)
     if there + _coming[session] + size > UPLOADED_MB_OF_ONE * 2**20:
         raise _RefusedError(
             413, f"A page holds at most {UPLOADED_MB_OF_ONE} MB of files; this one is too much: remove another first."
         )
-    if manager._total_bytes + _coming.total() + size > UPLOADED_MB * 2**20:
+    if manager._total_bytes + sum(held.values()) + _coming.total() + size > UPLOADED_MB * 2**20:
         raise _RefusedError(429, "The files of others leave no room on this server: try again in a minute.")
     _coming[session] += size
     try:
@@ -141,6 +145,12 @@ def content(file: UploadedFile | DeletedFile) -> bytes:
     return data
 
 
+def hold(file: File) -> None:
+    """From now on this file, which the session keeps, takes room as one of its uploads; the one before no longer does."""
+    if context := get_script_run_ctx():
+        _held[context.session_id] = file
+
+
 def bound_uploads() -> None:
     """From now on this process takes the uploads that it has room for."""
     handle = Route.handle
@@ -181,6 +191,7 @@ def bound_uploads() -> None:
     @wraps(forget)
     def forgotten(self: MemoryUploadedFileManager, session_id: str) -> None:
         _asked.pop(session_id, None)
+        _held.pop(session_id, None)
         forget(self, session_id)
 
     # Wrapped on purpose, see above.

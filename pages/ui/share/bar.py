@@ -7,9 +7,10 @@ from functools import partial
 
 import streamlit as st
 
-from attention import Cell, Matrices, Source
+from attention import Cell, File, Matrices, Source, Trace
 from attention.export import arrays, program
 from attention.numbers import tables
+from attention.sources.archive import quoted
 from attention.sources.cutting import SYMBOLS
 from pages.ui.knobs import controls, inputs
 from pages.ui.knobs.texts import too_long
@@ -30,9 +31,12 @@ def bar(title: str, source: Source, cell: Cell) -> None:
 
 
 def _missing(source: Source) -> str:
-    """What the link does not hold."""
+    """What the link does not hold, and what to do; empty where it holds all."""
+    if isinstance(source, File):
+        return f"{quoted(source.name)} is not in the link: who opens it is asked for that file, so send it too."
     left_out = [SYMBOLS[name] for name in SYMBOLS if isinstance(source, Matrices) and too_long(name)]
-    return f"{', '.join(left_out)} {'is' if len(left_out) == 1 else 'are'}" if left_out else ""
+    verb = "is" if len(left_out) == 1 else "are"
+    return f"{', '.join(left_out)} {verb} not in the link: send the state file instead (Share)." if left_out else ""
 
 
 def _offers(title: str, source: Source, cell: Cell) -> None:
@@ -48,8 +52,11 @@ def _offers(title: str, source: Source, cell: Cell) -> None:
     state = {**inputs.of_pages(), **inputs.state(whole=True)}
     _download("Save the state (.json)", partial(state_file.write, title, state), "attention.json", "application/json")
     st.markdown("**The numbers**")
-    megabytes = trace_of(source).nbytes / 2**20
-    alone = None if megabytes <= EXPORT_MB else cell.head
+    trace = trace_of(source)
+    shown = len(trace.layers) > 1 and st.toggle(f"Only layer {cell.layer}", key="share_layer")
+    megabytes = arrays.size(trace, layers=[cell.layer] if shown else None) / 2**20
+    head, layers = _part(trace, cell, shown)
+    del trace  # nobody but `traces` keeps it
     with st.container(horizontal=True):
         _download(
             f"{cell.step} (.csv)",
@@ -57,29 +64,38 @@ def _offers(title: str, source: Source, cell: Cell) -> None:
             f"{cell.step}-L{cell.layer}-H{cell.head}.csv",
             "text/csv",
         )
-        _download("All steps (.npz)", lambda: arrays.npz(trace_of(source), alone), "attention.npz", BINARY)
+        _download("All steps (.npz)", lambda: arrays.npz(trace_of(source), head, layers), "attention.npz", BINARY)
         _download(
             "All steps (.safetensors)",
-            lambda: arrays.safetensors(trace_of(source), alone),
+            lambda: arrays.safetensors(trace_of(source), head, layers),
             "attention.safetensors",
             BINARY,
         )
-    if alone is not None:
-        st.caption(
-            f"All steps are {megabytes:,.0f} MB, and a file has all heads up to {EXPORT_MB}: of each step it has head {alone} only."
-        )
+    if head is not None or (layers and not shown):
+        part = f"layer {cell.layer}" if head is None else f"head {head} of layer {cell.layer}"
+        st.caption(f"All steps are {megabytes:,.0f} MB, and a file has up to {EXPORT_MB}: it has {part} only.")
     st.markdown("**The same in plain torch**")
-    shown = cell if cell.layer == 0 else None  # the program is that of the first layer
-    python = program.python(source, trace_of(source), shown)
+    python = program.python(source, trace_of(source), cell)
     with st.container(horizontal=True):
         _download("Python (.py)", python, "attention_steps.py", "text/x-python")
         _download(
             "Notebook (.ipynb)",
-            lambda: program.ipynb(source, trace_of(source), shown),
+            lambda: program.ipynb(source, trace_of(source), cell),
             "attention_steps.ipynb",
             "application/x-ipynb+json",
         )
     st.code(python, height=260)
+
+
+def _part(trace: Trace, cell: Cell, shown: bool) -> tuple[int | None, tuple[int, ...] | None]:
+    """Which head and which layers a file of all steps has: all, or the shown layer, or the shown head of it, as many as it may hold."""
+    parts: list[tuple[int | None, tuple[int, ...] | None]] = [
+        (None, None),
+        (None, (cell.layer,)),
+        (cell.head, (cell.layer,)),
+    ]
+    fitting = (part for part in parts[shown:] if arrays.size(trace, *part) <= EXPORT_MB * 2**20)
+    return next(fitting, parts[-1])
 
 
 def _download(label: str, data: str | Callable[[], str | bytes], name: str, mime: str) -> None:

@@ -43,7 +43,7 @@ def buttons(*kinds: str, missing: str = "", key: str, page: str = "", leave_open
 
     Args:
         kinds: of `BUTTONS`.
-        missing: what the link does not hold, with its verb, such as "X is"; empty when it holds all.
+        missing: what the link does not hold and what to do, as a sentence goes on after "but"; empty when it holds all.
         key: of the component.
         page: the title of the page; given once on it, to watch over its menu, its focus and its connection.
         leave_open: for "present": the knobs that can be turned, with points between them.

@@ -49,7 +49,7 @@ async function copy(text) {
 
 // What is said of a text that was copied, and whether that is a warning.
 function said(what, text, missing) {
-  if (missing) return [`Copied, but ${missing} not in the link: send the state file instead (Share).`, true];
+  if (missing) return [`Copied, but ${missing}`, true];
   if (text.length <= SAFE_LENGTH) return [`${what} copied.`, false];
   const [long, safe] = [text.length, SAFE_LENGTH].map((number) => number.toLocaleString("en"));
   const limit = `It has ${long} characters, and many programs cut links after ${safe}`;
