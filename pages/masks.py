@@ -81,12 +81,15 @@ show.long_table(
 )
 
 st.markdown("## A query that sees no key")
-st.markdown(
-    "The softmax shares out 1 among the keys a query may see. Where there is none, there is nothing to share: "
-    "the honest answer is a row of zeros. This is what code in the wild makes of such a row, worked out now "
-    f"from the scores of query {min(cell.row, len(page.layer.tokens) - 1)}:"
-)
-show.lines(masks.hidden_row_table(masks.scores_of(page.layer, cell)))
+if masks.has_scores(page.layer):
+    st.markdown(
+        "The softmax shares out 1 among the keys a query may see. Where there is none, there is nothing to share: "
+        "the honest answer is a row of zeros. This is what code in the wild makes of such a row, worked out now "
+        f"from the scores of query {min(cell.row, len(page.layer.tokens) - 1)}:"
+    )
+    show.lines(masks.hidden_row_table(masks.scores_of(page.layer, cell)))
+else:
+    st.caption("This source has recorded weights alone, so there are no scores to hide.")
 
 st.markdown("## The averaging trick: why a mask and a softmax")
 st.markdown(
@@ -102,4 +105,7 @@ def averages() -> None:
     st.markdown(f"**All three are equal:** largest difference {average.difference:.2g}.")
 
 
-averages()
+if masks.has_rows(page.layer):
+    averages()
+else:
+    st.caption("This source has recorded no input and no values, so there are no rows to average.")

@@ -13,7 +13,7 @@ from test_link import of
 from test_links import LINKS, follow
 from test_pages import opened, said
 
-from attention import Source
+from attention import File, Source
 from attention.formula.ranges import Text
 from attention.sources.knobs import SOURCES
 from attention.sources.link import source_of
@@ -63,7 +63,9 @@ def test_a_page_says_of_a_link_what_the_function_says(link: dict[str, str], monk
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_every_knob_of_a_source_says_what_it_cannot_be(source: str) -> None:
+def test_every_knob_of_a_source_says_what_it_cannot_be(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = File.of("x.json", b'{"weights": [[1, 0], [0, 1]]}')
+    monkeypatch.setattr("pages.ui.knobs.files.file", lambda *_: weights)
     there = {
         key for key, one in KNOBS.items() if source in (one.sources or SOURCES) and not isinstance(one.range, Text)
     }

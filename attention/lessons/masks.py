@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from attention.formula.trace import Trace
 
 
+_SCORES = ("scaled_scores", "scores", "masked_scores")
+
+
 def toggled(visible: Tensor, query_pos: int, key_pos: int) -> str:
     """The mask with one cell turned round, as `attention.masks.encode` writes it."""
     changed = visible.clone()
@@ -133,9 +136,14 @@ def _outcome(row: Tensor, unmasked: Tensor) -> str:
     return "something else: it attends to hidden keys"
 
 
+def has_scores(layer: Layer) -> bool:
+    """Whether there are scores of a query; a source may have recorded weights alone."""
+    return any(layer.has(name) for name in _SCORES)
+
+
 def scores_of(layer: Layer, cell: Cell) -> Tensor:
     """The scaled scores of the query in the chosen cell [key_pos]: what a softmax would share out if nothing were hidden."""
-    name = next(name for name in ("scaled_scores", "scores", "masked_scores") if layer.has(name))
+    name = next(name for name in _SCORES if layer.has(name))
     rows = layer.matrix(name, cell.head)
     row: Tensor = rows[min(cell.row, len(rows) - 1)]
     return row
@@ -170,10 +178,15 @@ def averages(x: Tensor) -> Averages:
     return Averages(loop, triangle, weights @ x, weights)
 
 
+def has_rows(layer: Layer) -> bool:
+    """Whether there are rows to average: those of the input, or values."""
+    return layer.has("input") or layer.has("value")
+
+
 def averaging_traces(trace: Trace, layer: int = 0) -> tuple[Averages, dict[str, Trace]]:
     """The averaging trick on the rows of a trace: the numbers, and a trace to draw for each of the three ways."""
     chosen = trace.layer(layer)
-    x, tokens = (chosen.matrix("value"), trace.key_tokens) if chosen.input is None else (chosen.input, trace.tokens)
+    x, tokens = (chosen["input"], chosen.tokens) if chosen.has("input") else (chosen.matrix("value"), chosen.key_tokens)
     found = averages(x)
     ways = {"loop": found.loop, "triangular matrix": found.triangle, "masked softmax": found.softmax}
     return found, {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from attention.errors import FileError
 from attention.formula.layer import Layer
-from attention.formula.steps import declared
+from attention.formula.steps import MAP_AXES, declared
 from attention.formula.trace import Trace
 from attention.formula.what_if import WhatIf
 from attention.sources.archive import Archive, beside, opened, quoted
@@ -184,8 +184,12 @@ class File:
         for step, tensor in recorded.items():
             check(step, where, tensor, tokens, key_tokens)
         formula, problem = beside.formula(archive, found.exported, stored, own, recorded)
-        checked = layer_of(recorded, formula, self.max_bytes // 4, name=name, tokens=tokens, key_tokens=key_tokens)
-        return checked.layer, problem or checked.note
+        texts = {"name": name, "tokens": tokens, "key_tokens": key_tokens}
+        layer, note = layer_of(recorded, formula, self.max_bytes, bool(own.get("formula")), **texts)
+        if not any(step.axes == MAP_AXES for step in layer.steps):
+            why = problem or note or "save key beside query, or weights"
+            raise FileError(f"{quoted(self.name)} gives no weights and no scores{where}: {why}")
+        return layer, problem or note
 
 
 def _notes(name: str, archive: Archive, found: Layout) -> list[str]:

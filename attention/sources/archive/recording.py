@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from attention.errors import AttentionError, FileError, ShapeError
+from attention.formula.cost import MOST_TANHS
 from attention.formula.formula import Formula
 from attention.formula.functions import project
 from attention.formula.layer import Layer
+from attention.formula.scores import SCORES
 from attention.formula.steps import MAP_AXES, STEPS, declared
 from attention.tokens import label
 
@@ -59,13 +62,14 @@ def check(name: str, where: str, tensor: Tensor, tokens: tuple[str, ...], key_to
     raise FileError(f"{name}{where} needs {why}; got {float(tensor[at]):g} at {said}: {advice}.")
 
 
-def layer_of(recorded: dict[str, Tensor], formula: Formula | None, most: int, **about: Any) -> Checked:
+def layer_of(recorded: dict[str, Tensor], formula: Formula | None, most: int, told: bool, **about: Any) -> Checked:
     """A layer of what a file has. Where the formula makes the same of it, it is there; what the file has is shown in any case.
 
     Args:
         recorded: the tensors by step and parameter.
         formula: what may have made them.
         most: bytes that its maps may take; of more one head at a time is made.
+        told: whether the file says the whole formula; otherwise it is the usual one.
         about: for the layer: its name and tokens.
 
     Raises:
@@ -78,12 +82,18 @@ def layer_of(recorded: dict[str, Tensor], formula: Formula | None, most: int, **
     bare = {name: one for name, one in recorded.items() if not _follows(name, formula)}
     if "scores" in recorded and not {"query", "key"} <= bare.keys():
         bare["scores"] = recorded["scores"]
-    maps, size = len([step for step in STEPS if step.axes == MAP_AXES]), only.sizes
-    one = maps * size.get("query_pos", 1) * size.get("key_pos", 1) * 8
     try:
-        made = Layer(recorded=bare, formula=formula, whole=one * only.n_heads <= most, **about)
-        if not made.has("scores") or one > most:
+        made = Layer(recorded=bare, formula=formula, **about)
+        if not made.has("scores"):
             return Checked(only)
+        one = _bytes(made)
+        made = replace(made, whole=one * made.n_heads <= most)
+        if one > most:
+            raise FileError(
+                f"The maps of one head would take {one / 2**20:,.0f} MB; at most {most / 2**20:,.0f} MB are made: save fewer tokens."
+            )
+        for step in made.steps if told else ():
+            made.matrix(step.name)  # or a page would find out that it cannot be made
         return _compared(made, {name: one for name, one in only.recorded.items() if name not in bare}, only)
     except (AttentionError, RuntimeError, IndexError) as error:
         return Checked(
@@ -98,6 +108,22 @@ def _follows(name: str, formula: Formula) -> bool:
     if name == "bias":
         return formula.bias not in ("", "given")
     return any(step.name == name and (step.after_projections or name == "output") for step in STEPS)
+
+
+def _bytes(layer: Layer) -> int:
+    """What the maps of one head of a layer take.
+
+    Raises:
+        FileError: they would take too long.
+    """
+    size, formula = layer.sizes, layer.formula
+    cells = size["query_pos"] * size["key_pos"]
+    if formula is not None and SCORES[formula.score].how == "additive":
+        tanhs = layer.n_heads * size.get("d_k", 1) * cells
+        if tanhs > MOST_TANHS:
+            raise FileError(f"additive scores take at most {MOST_TANHS:,} tanh here; got {tanhs:,}")
+    maps = [step for step in layer.steps if step.axes == MAP_AXES]
+    return len(maps) * cells * max(one.element_size() for one in layer.recorded.values())
 
 
 def _compared(made: Layer, found: dict[str, Tensor], only: Layer) -> Checked:

@@ -63,13 +63,13 @@ async def _room(session: str, size: int) -> AsyncIterator[None]:
     """
     manager = runtime.get_instance().uploaded_file_mgr
     assert isinstance(manager, MemoryUploadedFileManager)
-    held = {one: len(file.content) for one, file in _held.items()}
-    there = sum(len(file.data) for file in manager.file_storage.get(session, {}).values()) + held.get(session, 0)
+    kept = held()
+    there = sum(len(file.data) for file in manager.file_storage.get(session, {}).values()) + kept.get(session, 0)
     if there + _coming[session] + size > UPLOADED_MB_OF_ONE * 2**20:
         raise _RefusedError(
             413, f"A page holds at most {UPLOADED_MB_OF_ONE} MB of files; this one is too much: remove another first."
         )
-    if manager._total_bytes + sum(held.values()) + _coming.total() + size > UPLOADED_MB * 2**20:
+    if manager._total_bytes + sum(kept.values()) + _coming.total() + size > UPLOADED_MB * 2**20:
         raise _RefusedError(429, "The files of others leave no room on this server: try again in a minute.")
     _coming[session] += size
     try:
@@ -149,6 +149,11 @@ def hold(file: File) -> None:
     """From now on this file, which the session keeps, takes room as one of its uploads; the one before no longer does."""
     if context := get_script_run_ctx():
         _held[context.session_id] = file
+
+
+def held() -> dict[str, int]:
+    """The bytes of the files that sessions keep, by session."""
+    return {session: len(file.content) for session, file in [*_held.items()]}
 
 
 def bound_uploads() -> None:

@@ -1,0 +1,125 @@
+"""The source "file" on the pages: uploaded, asked for where it is not here, taken along."""
+
+from __future__ import annotations
+
+import json
+from weakref import WeakValueDictionary
+
+import numpy as np
+import pytest
+from conftest import around, turn
+from streamlit.testing.v1 import AppTest
+from test_file import QKV, REFUSED, WEIGHTS, npz, several
+from test_pages import PAGES, drawn, opened, said
+
+from attention import File, FileError
+from attention.export import arrays
+from attention.sources import link
+from pages.ui.knobs.table import LIMITS
+from pages.ui.server import uploads
+from pages.ui.share import bar
+
+FILES = {
+    "weights of other queries than keys": ("w.npz", npz(weights=WEIGHTS)),
+    "queries and keys": ("q.npz", npz(**QKV)),
+    "scores alone": ("s.json", json.dumps({"scores": QKV["query"].tolist()}).encode()),
+    "an export of several kinds": ("e.safetensors", arrays.safetensors(several())),
+}
+
+
+def uploaded(app: AppTest, name: str, content: bytes) -> AppTest:
+    app.file_uploader(key="file_upload").upload(name, content, "application/octet-stream").run()
+    assert not app.exception
+    return app
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_file_opens_on_every_page(page: str) -> None:
+    name, content = FILES["an export of several kinds"]
+    app = uploaded(opened(page, source="file"), name, content)
+    assert app.query_params["file"] == f"{name}:{File.of(name, content).digest}"
+    for number in range(3):
+        turn(app, layer=number, head=0)
+        assert not app.exception
+        assert not app.error
+
+
+def test_masks_says_what_a_file_has_not_recorded() -> None:
+    app = uploaded(opened("pages/masks.py", source="file"), *FILES["scores alone"])
+    assert not app.error
+    assert [one.value for one in app.caption if "no rows to average" in one.value]
+
+
+def test_the_lab_paints_each_layer_of_a_file() -> None:
+    app = uploaded(opened("app.py", source="file", layer="1", head="2"), *FILES["weights of other queries than keys"])
+    assert [figure["layout"]["meta"]["step"] for figure in drawn(app)] == ["weights"]
+    np.testing.assert_array_equal(drawn(app)[0]["data"][0]["z"], WEIGHTS[1, 2])
+    assert not {"temperature", "mask"} & around(app)["controls"].keys(), "nothing made these weights"
+    turn(app, layer=0)
+    np.testing.assert_array_equal(drawn(app)[0]["data"][0]["z"], WEIGHTS[0, 2])
+
+
+def test_what_a_file_says_of_its_formula_can_be_turned() -> None:
+    app = uploaded(opened("app.py", source="file", mask="causal"), *FILES["queries and keys"])
+    weights = next(one for one in drawn(app) if one["layout"]["meta"]["step"] == "weights")["data"][0]["z"]
+    assert not np.triu(np.nan_to_num(weights), 1).any()
+    assert "What if: mask causal" in around(app)["own"]["said"]
+
+
+def test_a_link_asks_for_its_file_by_name_and_says_where_another_came() -> None:
+    name, content = FILES["queries and keys"]
+    link_ = {"source": "file", "file": f"{name}:{File.of(name, content).digest}", "layer": "1"}
+    app = opened("app.py", source="file")
+    assert "there is none yet: upload it" in said(app).replace("\\", "")
+    app = opened("app.py", **link_)
+    assert "The link shows the file “q.npz”" in said(app)
+    assert "which is not here: upload it" in said(app).replace("\\", "")
+    assert not drawn(app)
+    uploaded(app, name, content)
+    assert not app.error
+    assert app.query_params["layer"] == "1"
+    other = uploaded(opened("app.py", **link_), name, npz(**{**QKV, "value": QKV["value"] + 1}))
+    assert "the one that was uploaded has other bytes, and is shown" in said(other)
+    assert drawn(other)
+    with pytest.raises(FileError, match=r"The link shows the file “q\.npz”"):
+        link.source_of(link_, LIMITS)
+
+
+def test_a_file_that_cannot_be_shown_is_a_sentence_and_the_one_before_it_stays() -> None:
+    app = uploaded(opened("app.py", source="file"), *FILES["queries and keys"])
+    before, address = drawn(app), app.query_params["file"]
+    for case in ("a header of 100 GB", "10^12 numbers", "a pickle alone", "no JSON"):
+        name, content, why = REFUSED[case]
+        uploaded(app, name, content)
+        assert why.split(";")[0][:30] in said(app).replace("\\", "")
+        assert app.query_params["file"] == address
+        np.testing.assert_array_equal(drawn(app)[1]["data"][0]["z"], before[1]["data"][0]["z"])
+    wrong = uploaded(opened("app.py", source="file"), *REFUSED["NaN"][:2])
+    assert "got nan at head 0, query 1 x1, key 0 k0" in said(wrong).replace("\\", "")
+    assert not drawn(wrong)
+
+
+def test_a_locked_link_asks_for_its_file_and_then_has_no_field_for_another() -> None:
+    app = opened("app.py", source="file", file="x.npz:0123456789abcdef", lock="1")
+    uploaded(app, *FILES["queries and keys"])
+    assert drawn(app)
+    assert not app.file_uploader
+
+
+def test_the_link_button_says_that_the_file_is_not_in_the_link() -> None:
+    assert bar._missing(File.of("x.npz", b"")).startswith(
+        "“x.npz” is not in the link: who opens it is asked for that file"
+    )
+
+
+def test_a_held_file_counts_as_an_upload_as_long_as_its_session_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "get_script_run_ctx", lambda: type("Context", (), {"session_id": "a"}))
+    monkeypatch.setattr(uploads, "_held", WeakValueDictionary())
+    kept = File.of("x.npz", b"12345")
+    uploads.hold(kept)
+    assert uploads.held() == {"a": 5}
+    kept = File.of("y.npz", b"123")
+    uploads.hold(kept)
+    assert uploads.held() == {"a": 3}
+    del kept
+    assert not uploads.held()
