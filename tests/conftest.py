@@ -37,6 +37,7 @@ from playwright.sync_api import TimeoutError as TooLong
 from replicas import Replicas, Visitor
 from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
+from tiny_models import TinyModels
 from xdist.scheduler import LoadScopeScheduling
 
 from benchmarks.proxy import running_proxy
@@ -157,6 +158,12 @@ def running_server() -> Iterator[str]:
     """A Streamlit server of our app on a free port; its address."""
     with running_process(LAB_FRAMED_BY=FRAMED_BY) as (address, _):
         yield address
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> TinyModels:
+    """Gives the folder of a tiny model of any family: tiny("GPT-2")."""
+    return TinyModels(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="session")

@@ -104,7 +104,7 @@ def calculated(arithmetic):
         return eval(re.sub(r"(?<![\w.])(\d+(?:\.\d+)?(?:E-?\d+)?|inf)", r"D('\1')", arithmetic), known)
 
 
-waves = {"sin": math.sin, "cos": math.cos}
+waves = {"sin": math.sin, "cos": math.cos, "tanh": math.tanh}
 
 
 @cache
@@ -119,7 +119,7 @@ def worked_out(tex):
         r"\^\{(\d+)/(\d+)\}", r"**(\1/\2)", tex.replace(r"\left", "").replace(r"\right", "").replace(r"\,", "")
     )
     tex = tex.replace(r"\;\big/\;", "/").replace(r"\big", "").replace(r"\cdot", "*").replace(r"\infty", "inf")
-    return calculated(tex.replace(r"\sin", "sin").replace(r"\cos", "cos"))
+    return calculated(re.sub(r"\\(sin|cos|tanh)", r"\1", tex))
 
 
 def read(short):

@@ -21,7 +21,7 @@ from attention.models.parameters import made, makes_output, out_module, paramete
 if TYPE_CHECKING:
     from torch.nn import Module
 
-_PROBE = "a b"  # what every model is tried with once
+_PROBE = "a b c d"  # what every model is tried with once: some words, since a rotation leaves the first as it is
 ATTENTIONS = {
     "layer": "attentions",
     "encoder": "encoder_attentions",

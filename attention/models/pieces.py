@@ -16,7 +16,9 @@ def readable(tokenizer: Any, ids: Sequence[int]) -> tuple[str, ...]:
         tokenizer: of transformers.
         ids: of the tokens.
     """
-    pieces = [str(piece) for piece in tokenizer.convert_ids_to_tokens(list(ids))]
+    pieces = tokenizer.convert_ids_to_tokens(list(ids))
+    # A model may have more rows than its tokenizer has pieces.
+    pieces = [f"<{one}>" if piece is None else str(piece) for one, piece in zip(ids, pieces, strict=True)]
     special = set(tokenizer.all_special_tokens)
     bytewise = is_bytewise(tokenizer)
     return tuple(piece if piece in special else _read(piece, bytewise) for piece in pieces)

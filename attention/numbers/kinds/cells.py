@@ -119,20 +119,22 @@ def divided(work: Working) -> Explanation:
         below, texts = [*below, warmth.tex], [*texts, warmth.text]
     if not texts:
         return work.copied(symbol, score, words, f"the score itself, {reason}", came_from)
-    whole = divisor * (temperature or 1.0)
-    said, under = " · ".join(texts), r" \cdot ".join(below)
+    whole, rooted, under = divisor * (temperature or 1.0), "√" in texts[0], r" \cdot ".join(below)
 
     def line(digits: int) -> Printed:
         return quotient(number(score, digits), number(whole, digits))
 
     def short(digits: int) -> Printed:
-        above = number(score, digits)
-        text = f"{above.text} / {f'({said})' if len(texts) > 1 else said}"
+        above, by = number(score, digits), number(divisor, digits)
         # A root has no last digit; a temperature may be printed with fewer than it has.
-        return Printed("", text, above.value / (Decimal(divisor) * (warmth.value or 1)))
+        exact = Decimal(divisor) if rooted else by.value
+        said = " · ".join(texts if rooted or divisor == 1 else [by.text, *texts[1:]])
+        text = f"{above.text} / {f'({said})' if len(texts) > 1 else said}"
+        return Printed("", text, above.value / (exact * (warmth.value or 1)))
 
     return work.made(
-        Arithmetic(rf"\frac{{{symbol}}}{{{under}}}", [line], [short], words, [score, whole], "quotient"), came_from
+        Arithmetic(rf"\frac{{{symbol}}}{{{under}}}", [line], [short], words, [score, whole], "quotient"),
+        came_from,
     )
 
 

@@ -21,6 +21,8 @@ def multiplied(work: Working) -> Explanation:
     factors = work.layer.factors(work.step)
     if len(factors) < len(work.step.of):
         return _unprojected(work, factors)
+    if work.step.name in work.layer.told:  # something more was done to the step, which some of its numbers do not show
+        return work.given()
     (left, left_name), (right, right_name) = factors
     row, column = work.cell.row, work.cell.column
     if left.side_by_side:

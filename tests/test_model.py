@@ -1,0 +1,303 @@
+"""A real model, recorded from the inside: what it made and what we make of it are the same, in tiny models of all families."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_explain import check_what_is_printed, some_cells
+from tiny_models import FAMILIES, TinyModels
+from torch import Tensor
+
+from attention import Cell, Layer, Model, Trace, WhatIf, explain
+from attention.export.program import python
+from attention.formula.mask import Mask
+from attention.models import loading
+from attention.models.library import LIBRARY, Settings
+
+OWL, CAT = "the owl asked the moon and the moon blinked", "the cat sat"
+CAUSAL, ALL = Mask("causal"), Mask()
+THREE_BACK = Mask("causal window", window=3)  # of a window of four keys, the query's own among them
+
+RECORDED = {
+    "GPT-2": [CAUSAL] * 2,
+    "BERT": [ALL] * 2,
+    "RoBERTa": [ALL] * 2,
+    "DistilBERT": [ALL] * 2,
+    "Llama": [CAUSAL] * 2,
+    "Qwen 3": [CAUSAL] * 2,
+    "Mistral": [THREE_BACK] * 2,
+    "Gemma 2": [THREE_BACK, CAUSAL],
+    "Gemma 3": [THREE_BACK, CAUSAL],
+    "GPT-NeoX": [CAUSAL] * 2,
+    "OPT": [CAUSAL] * 2,
+    "Phi-3": [CAUSAL] * 2,
+    "gpt-oss": [THREE_BACK, CAUSAL],
+    "ModernBERT": [ALL, Mask("window", window=2)],
+    "BART": [ALL, ALL, CAUSAL, CAUSAL, ALL, ALL],
+    "Marian": [ALL, ALL, CAUSAL, CAUSAL, ALL, ALL],
+    "T5": [ALL, ALL, CAUSAL, CAUSAL, ALL, ALL],
+    "Granite": [CAUSAL] * 2,
+}
+"""The mask of every layer, as a rule."""
+ALONE = ("Falcon", "Bloom", "GPT-Neo", "GPT-J", "MPNet")  # their weights alone
+TWO_TEXTS = ("BART", "Marian", "T5")
+SHARED = (
+    "Llama",
+    "Qwen 3",
+    "Mistral",
+    "Gemma 2",
+    "Gemma 3",
+    "Phi-3",
+    "gpt-oss",
+    "Granite",
+)  # two heads share a key head
+STRAIGHT = (
+    "GPT-2",
+    "BERT",
+    "RoBERTa",
+    "DistilBERT",
+    "BART",
+    "Marian",
+    "T5",
+)  # nothing stands between X W_Q + b_Q and Q
+DIVISOR = {"Gemma 2": math.sqrt(5), "Gemma 3": 16, "OPT": None, "T5": None, "Granite": 1 / 0.3}
+# Where W_O is in the model of each family.
+W_O = r"(attn\.c_proj|attention\.output\.dense|out_lin|o_proj|attention\.dense|out_proj|attn\.Wo|Attention\.o)$"
+
+
+@dataclass
+class Recorded:
+    """A text run through a model by us and through the same model by transformers, eagerly."""
+
+    source: Model
+    folder: Path
+
+    @cached_property
+    def trace(self) -> Trace:
+        return self.source.trace()
+
+    @cached_property
+    def given(self) -> dict[str, Tensor]:
+        return self.source.loaded_and_given()[1]
+
+    @cached_property
+    def eager(self) -> Any:
+        """The model as transformers makes it, and beside it what its every W_O gave."""
+        ours = self.source.loaded_and_given()[0].model
+        with loading.quiet():
+            model = type(ours).from_pretrained(self.folder, attn_implementation="eager").eval()
+        outputs: dict[str, list[Tensor]] = {"encoder": [], "decoder": [], "cross": [], "layer": []}
+        for path, module in model.named_modules():
+            if re.search(W_O, path):
+                there = outputs[kind(path) if self.source.text2 else "layer"]
+                module.register_forward_hook(lambda _, __, made, there=there: there.append(made[0]))
+        return (
+            model,
+            loading.run(loading.Loaded("", model, None, (), False, None, 0), self.given, output_attentions=True),
+            outputs,
+        )
+
+    def theirs(self, layer: Layer) -> tuple[Tensor, Tensor | None]:
+        """Eager's weights of a layer, and what its W_O gave."""
+        which, number = layer.name.split()
+        _, found, outputs = self.eager
+        made = outputs[which]
+        return found[loading.ATTENTIONS[which]][int(number)][0], made[int(number)] if made else None
+
+
+def kind(path: str) -> str:
+    if re.search("encoder_attn|EncDecAttention", path):
+        return "cross"
+    return "decoder" if "decoder." in path else "encoder"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def library(tiny: TinyModels) -> Iterator[None]:
+    LIBRARY.hold(Settings(tiny.folder))
+    yield
+    LIBRARY.hold(Settings())
+
+
+@pytest.fixture(scope="module")
+def recorded(tiny: TinyModels) -> Any:
+    there: dict[str, Recorded] = {}
+
+    def found(family: str) -> Recorded:
+        if family not in there:
+            there[family] = Recorded(Model(family, OWL, CAT if family in TWO_TEXTS else ""), tiny(family))
+        return there[family]
+
+    return found
+
+
+def test_every_family_is_one_or_the_other() -> None:
+    assert {*RECORDED, *ALONE, "Mamba", "BART alone"} == {*FAMILIES}
+
+
+@pytest.mark.parametrize("family", RECORDED)
+def test_what_a_model_makes_is_what_eager_attention_makes_and_what_our_formula_makes(
+    recorded: Any, family: str
+) -> None:
+    one = recorded(family)
+    loaded, given = one.source.loaded_and_given()
+    _, theirs, _ = one.eager
+    last = "logits" if "logits" in theirs else "last_hidden_state"
+    assert torch.equal(loading.run(loaded, given)[last], theirs[last])
+    for layer in one.trace.layers:
+        weights, output = one.theirs(layer)
+        torch.testing.assert_close(layer["weights"], weights, rtol=0, atol=1e-6)
+        torch.testing.assert_close(again(layer), weights, rtol=0, atol=1e-6)
+        torch.testing.assert_close(layer["head_output"], weights @ each(layer, layer["value"]), rtol=0, atol=1e-5)
+        torch.testing.assert_close(layer["output"], output, rtol=1e-5, atol=1e-5)
+
+
+def each(layer: Layer, shared: Tensor) -> Tensor:
+    return shared.repeat_interleave(layer.n_heads // len(shared), 0)
+
+
+def again(layer: Layer) -> Tensor:
+    """The weights from what is recorded, by whoever reads the formula."""
+    formula = layer.formula
+    assert formula is not None
+    scores = layer["query"].double() @ each(layer, layer["key"]).double().mT / (formula.divisor or 1)
+    if formula.cap:
+        scores = formula.cap * torch.tanh(scores / formula.cap)
+    if layer.has("bias"):
+        scores = scores + layer["bias"]
+    scores = scores.masked_fill(~layer["mask"], -math.inf)
+    if layer.has("sinks"):
+        scores = torch.cat([scores, layer["sinks"][:, None, None].expand(-1, scores.shape[1], 1)], dim=-1)
+    return torch.softmax(scores, dim=-1)[..., : len(layer.key_tokens)].float()
+
+
+@pytest.mark.parametrize("family", RECORDED)
+def test_the_formula_and_the_shapes_are_those_of_the_family(recorded: Any, family: str) -> None:
+    trace, masks = recorded(family).trace, RECORDED[family]
+    words = ("the", "·owl", "·asked", "·the", "·moon", "·and", "·the", "·moon", "·blinked")
+    for layer, mask in zip(trace.layers, masks, strict=True):
+        both = ("bias",) if family == "T5" and not layer.name.startswith("cross") else ()
+        assert layer.formula is not None
+        assert layer.formula.mask == mask
+        assert layer.formula.divisor == pytest.approx(DIVISOR.get(family, math.sqrt(8)))
+        assert layer.has("scaled_scores") == (DIVISOR.get(family, 1) is not None)
+        assert layer.formula.cap == (0.5 if family == "Gemma 2" else None)
+        assert layer.has("capped_scores") == (family == "Gemma 2")
+        assert tuple(name for name in ("bias", "sinks") if layer.has(name)) == (
+            both or ("sinks",) * (family == "gpt-oss")
+        )
+        assert layer.formula.share == ("sinks" if family == "gpt-oss" else "softmax")
+        rows = layer["weights"].sum(dim=-1)
+        assert (rows < 1).all() if family == "gpt-oss" else torch.allclose(rows, torch.ones_like(rows))
+        n_queries = len(layer.tokens)
+        assert layer.key_tokens == (words if not layer.name.startswith("decoder") else layer.tokens)
+        assert layer.tokens == (words if not layer.name.startswith(("decoder", "cross")) else trace.layers[2].tokens)
+        assert layer.shape("query") == (4, n_queries, 8)
+        assert layer.shape("key") == layer.shape("value") == (2 if family in SHARED else 4, len(layer.key_tokens), 8)
+    names = [f"layer {i}" for i in range(2)]
+    if family in TWO_TEXTS:
+        names = [f"{part} {i}" for part in ("encoder", "decoder", "cross") for i in range(2)]
+        assert trace.layers[2].tokens == ("</s>" if family == "BART" else "<pad>", "the", "·cat", "·sat")
+        assert trace.layers[4]["memory"].shape == (9, 32)
+    assert [layer.name for layer in trace.layers] == names
+
+
+@pytest.mark.parametrize("family", RECORDED)
+def test_projections_make_what_was_recorded_where_nothing_stands_between(recorded: Any, family: str) -> None:
+    for layer in recorded(family).trace.layers:
+        x2 = "memory" if layer.name.startswith("cross") else "input"
+        for name, x in (("query", "input"), ("key", x2), ("value", x2)):
+            made = layer[x] @ layer[f"w_{name[0]}"]
+            if layer.has(f"b_{name[0]}"):
+                made = made + layer[f"b_{name[0]}"][:, None]
+            near = torch.allclose(made, layer[name], atol=1e-5)
+            assert near == (name == "value" or family in STRAIGHT or (family, name) == ("OPT", "key")), (family, name)
+
+
+@pytest.mark.parametrize("family", RECORDED)
+def test_every_step_of_a_model_is_explained(recorded: Any, family: str) -> None:
+    trace = recorded(family).trace
+    told = set()
+    for at in range(1, len(trace.layers), 2):
+        layer = trace.layers[at]
+        for step in layer.steps:
+            for q, k in some_cells(layer.matrix(step.name, 3), 4)[1:4]:
+                explanation = explain(trace, step.name, at, 3, q, k)
+                check_what_is_printed(explanation)
+                if explanation.words == layer.told.get(step.name):
+                    told.add(step.name)
+                elif not math.isinf(explanation.value):
+                    size = sum(abs(term.value) for term in explanation.terms)
+                    assert explanation.result == pytest.approx(explanation.value, rel=1e-5, abs=1e-5 * size)
+    straight = {"query", "key"} if family in STRAIGHT else {"key"} if family == "OPT" else set()
+    assert {"input", "memory", "query", "key"} - straight - told <= {"memory"}
+    assert not told & straight
+
+
+@pytest.mark.parametrize("family", ["GPT-2", "Gemma 2", "gpt-oss", "ModernBERT", "T5", "Bloom"])
+def test_the_copied_python_of_a_model_gives_the_same_number(
+    recorded: Any, tiny: TinyModels, family: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tiny(family).parent)
+    source = Model(family, OWL, CAT if family in TWO_TEXTS else "", WhatIf(temperature=0.5 if family != "Bloom" else 1))
+    trace = source.trace()
+    for at in {1, len(trace.layers) - 3} if family in TWO_TEXTS else {1}:
+        step = "weights" if family == "Bloom" else "head_output"
+        program = python(source, trace, Cell(at, step, 1, 2, 1))
+        with loading.quiet():
+            exec(compile(program, "<snippet>", "exec"), {})
+        said = re.fullmatch(r".*: (\S+) expected (\S+)", capsys.readouterr().out.strip().splitlines()[-1])
+        assert said
+        assert float(said[1]) == pytest.approx(float(said[2]), rel=1e-5)
+        assert float(said[2]) == pytest.approx(float(trace.layers[at].matrix(step, 1)[2, 1]))
+
+
+@pytest.mark.parametrize("family", ALONE)
+def test_a_family_past_the_recorder_shows_its_weights_alone_and_says_so(recorded: Any, family: str) -> None:
+    one = recorded(family)
+    for layer in one.trace.layers:
+        assert [step.name for step in layer.steps] == ["weights"]
+        weights, _ = one.theirs(layer)
+        assert torch.equal(layer["weights"], weights)
+    assert "the scores before the softmax, Q, K and V are not known" in one.trace.notes[0]
+    assert "recorded" in explain(one.trace, "weights", 1, 2, 3, 2).words
+
+
+def test_what_a_decoder_says_by_itself_is_what_transformers_generates(recorded: Any) -> None:
+    source = Model("T5", OWL)
+    loaded, given = source.loaded_and_given()
+    said = loaded.model.generate(given["input_ids"], max_new_tokens=31, do_sample=False, num_beams=1)
+    assert torch.equal(given["decoder_input_ids"], said[:, :32])
+    trace = source.trace()
+    assert len(trace.layers[-1].tokens) == said.shape[1] <= 32
+    assert "what the model itself says" in trace.notes[0]
+
+
+def test_a_hand_turns_a_model_and_leads_back(recorded: Any) -> None:
+    source = Model("Llama", OWL, config=WhatIf(mask="none", temperature=2.0))
+    turned, own = source.trace().layers[1], source.base.trace().layers[1]
+    expected = torch.softmax(own["scores"] / math.sqrt(8) / 2, dim=-1)
+    torch.testing.assert_close(turned["weights"], expected)
+    torch.testing.assert_close(turned.turned(WhatIf())["output"], own["output"])
+    assert not torch.allclose(turned["output"], own["output"])
+
+
+def test_what_the_heads_of_minilm_do() -> None:
+    """As FIELD-NOTES has it, from another program."""
+    LIBRARY.hold(Settings())
+    trace = Model("all-MiniLM-L6-v2", "The quiet harbor watched the copper moon while the old owl slept.").trace()
+    assert trace.tokens[:4] == ("[CLS]", "the", "quiet", "harbor")
+    assert trace.tokens[-1] == "[SEP]"
+    assert (len(trace.layers), trace.layers[0].n_heads) == (6, 12)
+    previous, after, first = (1, 0), (0, 1), None
+    for layer, head, offset, share in ((0, 2, previous, 1.0), (1, 8, after, 0.69), (4, 5, first, 0.83)):
+        weights = trace.layers[layer].matrix("weights", head)
+        there = weights[:, 0] if offset is None else weights[offset[0] :, offset[1] :].diagonal()
+        assert float(there.mean()) == pytest.approx(share, abs=0.12), (layer, head)

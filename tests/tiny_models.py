@@ -1,0 +1,152 @@
+"""Tiny models of every family with random weights, made offline: a folder each, as `save_pretrained` writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+SENTENCES = (
+    "the owl asked the moon and the moon blinked",
+    "a quiet harbor watched the copper moon",
+    "attention is a weighted sum",
+    "keys and queries meet",
+    "she sells sea shells",
+    "the cat sat on the mat",
+)
+TOKENS = 400  # of the vocabulary
+MOST = 64  # tokens that they read
+
+_WIDE = {"vocab_size": TOKENS, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+_BERT = _WIDE | {"intermediate_size": 48, "max_position_embeddings": MOST}
+_LLAMA = _BERT | {"num_key_value_heads": 2}
+_GEMMA = _LLAMA | {"head_dim": 8, "sliding_window": 4}
+_BOTH = {
+    "vocab_size": TOKENS, "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "max_position_embeddings": MOST,
+    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2, "forced_eos_token_id": None,
+}  # fmt: skip
+_ONE_OF_EACH = {"layer_types": ["sliding_attention", "full_attention"]}
+
+FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "GPT-2": ("GPT2Config", "GPT2LMHeadModel", {"vocab_size": TOKENS, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": MOST}),
+    "BERT": ("BertConfig", "BertForMaskedLM", _BERT),
+    "RoBERTa": ("RobertaConfig", "RobertaModel", _BERT | {"max_position_embeddings": MOST + 1, "pad_token_id": 0}),
+    "DistilBERT": ("DistilBertConfig", "DistilBertModel", {"vocab_size": TOKENS, "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "max_position_embeddings": MOST}),
+    "Llama": ("LlamaConfig", "LlamaForCausalLM", _LLAMA),
+    "Qwen 3": ("Qwen3Config", "Qwen3ForCausalLM", _LLAMA | {"head_dim": 8}),
+    "Mistral": ("MistralConfig", "MistralForCausalLM", _LLAMA | {"sliding_window": 4}),
+    "Gemma 2": ("Gemma2Config", "Gemma2ForCausalLM", _GEMMA | {"attn_logit_softcapping": 0.5, "query_pre_attn_scalar": 5}),
+    "Gemma 3": ("Gemma3TextConfig", "Gemma3ForCausalLM", _GEMMA | _ONE_OF_EACH),
+    "GPT-NeoX": ("GPTNeoXConfig", "GPTNeoXForCausalLM", _BERT),
+    "OPT": ("OPTConfig", "OPTForCausalLM", _WIDE | {"ffn_dim": 48, "max_position_embeddings": MOST, "word_embed_proj_dim": 32}),
+    "Phi-3": ("Phi3Config", "Phi3ForCausalLM", _LLAMA | {"pad_token_id": 0}),
+    "gpt-oss": ("GptOssConfig", "GptOssForCausalLM", _GEMMA | _ONE_OF_EACH | {"num_local_experts": 2, "num_experts_per_tok": 1}),
+    "ModernBERT": ("ModernBertConfig", "ModernBertForMaskedLM", _BERT | {"local_attention": 4, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2}),
+    "BART": ("BartConfig", "BartForConditionalGeneration", _BOTH),
+    "Marian": ("MarianConfig", "MarianMTModel", _BOTH | {"decoder_start_token_id": 0}),
+    "T5": ("T5Config", "T5ForConditionalGeneration", {"vocab_size": TOKENS, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 0}),
+    "Granite": ("GraniteConfig", "GraniteForCausalLM", _LLAMA | {"attention_multiplier": 0.3}),
+    # These go past the recorder.
+    "Falcon": ("FalconConfig", "FalconForCausalLM", _WIDE),
+    "Bloom": ("BloomConfig", "BloomForCausalLM", {"vocab_size": TOKENS, "hidden_size": 32, "n_layer": 2, "n_head": 4}),
+    "GPT-Neo": ("GPTNeoConfig", "GPTNeoForCausalLM", {"vocab_size": TOKENS, "hidden_size": 32, "num_layers": 2, "num_heads": 4, "attention_types": [[["global", "local"], 1]], "max_position_embeddings": MOST, "intermediate_size": 48}),
+    "GPT-J": ("GPTJConfig", "GPTJForCausalLM", {"vocab_size": TOKENS, "n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 4, "n_positions": MOST}),
+    "MPNet": ("MPNetConfig", "MPNetModel", _BERT),
+    "Mamba": ("MambaConfig", "MambaForCausalLM", {"vocab_size": TOKENS, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 4}),
+    # A decoder without a head.
+    "BART alone": ("BartConfig", "BartModel", _BOTH),
+}  # fmt: skip
+"""The class of the config, that of the model, and what stands in the config."""
+
+
+class TinyModels:
+    """One folder of tiny models, each made when it is asked for and then there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, family: str) -> Path:
+        """The folder of a family's model."""
+        path = self.folder / family
+        if not path.exists():
+            self.save(path, *FAMILIES[family])
+        return path
+
+    def save(self, path: Path, config: str, model: str, knobs: dict[str, Any], seed: int = 0) -> None:
+        """A model in a folder, with a tokenizer beside it."""
+        import transformers
+
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            made = getattr(transformers, model)(getattr(transformers, config)(**knobs))
+            with (
+                torch.no_grad()
+            ):  # as they come, biases are 0, scores are small and weights alike: a test would see little
+                for one in made.parameters():
+                    one.add_(torch.randn(one.shape) * 0.2)
+        made.save_pretrained(path)
+        byte_level(SENTENCES).save_pretrained(path)
+
+
+def byte_level(sentences: tuple[str, ...]) -> Any:
+    """A tokenizer as GPT-2's."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    whole = Tokenizer(models.BPE())
+    whole.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    whole.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    special = ["<pad>", "<s>", "</s>", "<mask>"]
+    trainer = trainers.BpeTrainer(
+        vocab_size=TOKENS, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+    )
+    whole.train_from_iterator(sentences, trainer)
+    return fast(whole, pad_token="<pad>", bos_token="<s>", eos_token="</s>", mask_token="<mask>")
+
+
+def sentence_piece(sentences: tuple[str, ...]) -> Any:
+    """A tokenizer as Llama's and T5's: pieces with their blank before them, and bytes for what it does not know."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    whole = Tokenizer(models.Unigram())
+    whole.pre_tokenizer = pre_tokenizers.Metaspace()
+    special = ["<pad>", "<s>", "</s>", "<unk>"]
+    trainer = trainers.UnigramTrainer(vocab_size=100, special_tokens=special, unk_token="<unk>", show_progress=False)
+    whole.train_from_iterator(sentences, trainer)
+    known = [(piece, -5.0) for piece in sorted(whole.get_vocab(), key=whole.token_to_id)]
+    known += [(f"<0x{byte:02X}>", -20.0) for byte in range(256)]
+    whole.model = models.Unigram(known, unk_id=3, byte_fallback=True)
+    whole.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace()])
+    return fast(whole, pad_token="<pad>", bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+
+
+def word_piece(sentences: tuple[str, ...]) -> Any:
+    """A tokenizer as BERT's."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+    whole = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    whole.normalizer = normalizers.BertNormalizer()
+    whole.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    whole.decoder = decoders.WordPiece()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+    trainer = trainers.WordPieceTrainer(vocab_size=60, special_tokens=special, show_progress=False)
+    whole.train_from_iterator(sentences, trainer)
+    whole.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    return fast(whole, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]")
+
+
+def fast(whole: Any, **special: str) -> Any:
+    """What transformers makes of a tokenizer."""
+    from transformers import PreTrainedTokenizerFast
+
+    return PreTrainedTokenizerFast(tokenizer_object=whole, **special)
+
+
+TOKENIZERS: dict[str, Callable[[tuple[str, ...]], Any]] = {
+    "byte-level": byte_level,
+    "sentence-piece": sentence_piece,
+    "word-piece": word_piece,
+}
