@@ -37,9 +37,10 @@ models: $(VENV)/.run
 	@$(GET_MODELS) $(if $(ALL),all,minilm) $(MODELS)
 
 # The tests of models are about a real one, and fail without it.
+# What is compiled is kept, also where the environment says otherwise: three workers and a dozen servers would compile it anew.
 test: $(VENV)/.dev browser
 	@$(GET_MODELS) minilm $(MODELS) || true
-	$(BIN)/python -m pytest -n $(WORKERS)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS)
 
 check: lint types test
 

@@ -156,8 +156,8 @@ async def own_matrices(server: Server, temperatures: int = 100) -> list[str]:
 LONG = {"text": natural(2048)}
 ATTACKS = (
     Attack("one link with everything at its widest, on every page", widest, 700),
-    Attack("every pair of knobs at their largest, on every page", all_pairs, 1024, {"share": 0.006}),
-    Attack("30 people open one link, 2,048 tokens", partial(crowd, seeds=False, **LONG), 1000, {}),
+    Attack("every pair of knobs at their largest, on every page", all_pairs, 1024, {"share": 0.004}),
+    Attack("30 people open one link, 2,048 tokens", partial(crowd, seeds=False, **LONG), 1000, {"people": 8}),
     Attack("30 people open one link, 200 tokens", partial(crowd, seeds=False, text=natural(200)), 700),
     Attack("30 people, 30 seeds, 2,048 tokens", partial(crowd, **LONG), 1000),
     Attack("30 people, 30 seeds, as wide as may be", partial(crowd, **WIDE), 1000),

@@ -74,7 +74,8 @@ class ByWhatTheyShare(LoadScopeScheduling):
         file = nodeid.partition("::")[0]
         if file.endswith(("test_browser_proxy.py", "test_browser_replicas.py")):
             return "replicas"
-        return nodeid if "test_browser" in file else file
+        shared = file.endswith(("test_browser_kernel.py", "test_browser_png.py"))  # one empty page for all of it
+        return nodeid if "test_browser" in file and not shared else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByWhatTheyShare:
@@ -197,19 +198,22 @@ def replicas(all_replicas: Replicas) -> Replicas:
 
 
 @pytest.fixture
-def visit(browser: Browser, replicas: Replicas) -> Iterator[Callable[..., Visitor]]:
+def visit(browser: Browser, contexts: dict[str, Tabs], replicas: Replicas) -> Iterator[Callable[..., Visitor]]:
     """A new visitor of the replicas; with `strict` the proxy's content policy holds for the tests too."""
     visitors: list[Visitor] = []
 
     def visit(strict: bool = False) -> Visitor:
         # Playwright waits with `eval`, which the policy forbids; where that is the question, `strict` leaves it in force.
-        context = browser.new_context(viewport={"width": 1440, "height": 1000}, bypass_csp=not strict)
-        visitors.append(Visitor(watched(context), replicas.home))
+        place = f"visitor {len(visitors)}, strict: {strict}"  # one context for all that are the first of their test
+        if place not in contexts:
+            options: Any = {"viewport": {"width": 1440, "height": 1000}, "bypass_csp": not strict}
+            contexts[place] = Tabs(watched(browser.new_context(**options)), fresh=True)
+        visitors.append(Visitor(contexts[place], replicas.home))
         return visitors[-1]
 
     yield visit
     for visitor in visitors:
-        visitor.context.close()
+        visitor.leave()
         assert not visitor.complaints
 
 
@@ -226,6 +230,7 @@ def browser() -> Iterator[Browser]:
         )
         unused += ",MediaRouter,HttpsUpgrades,ThirdPartyStoragePartitioning,AvoidUnnecessaryBeforeUnloadCheckSync"
         options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+        options.append("--process-per-site")  # the second tab runs what the first has compiled
         options.append(f"--disable-features={unused}")
         opened = playwright.chromium.launch(executable_path=chromium, args=options)
         yield opened
@@ -270,20 +275,31 @@ def watched(context: BrowserContext) -> BrowserContext:
 class Tabs:
     """A browser context with the same options for many tests, and its tabs that no test has at the moment.
 
-    A tab that has shown a Streamlit page shows the next in half the time: its scripts are compiled.
+    A tab that has shown a Streamlit page shows the next in half the time: its scripts are compiled. A `fresh` one has no
+    cookies, and gets every file from the server.
     """
 
     context: BrowserContext
+    fresh: bool = False
     idle: list[Page] = field(default_factory=list)
 
     def take(self) -> Page:
+        if self.fresh:
+            self.context.clear_cookies()
         if not self.idle:
-            return self.context.new_page()
+            page = self.context.new_page()
+            if self.fresh:
+                session = self.context.new_cdp_session(page)
+                session.send("Network.enable")
+                session.send("Network.setCacheDisabled", {"cacheDisabled": True})
+            return page
         page = self.idle.pop()
         page.bring_to_front()  # a tab behind another draws a frame a second
         return page
 
     def give_back(self, page: Page) -> None:
+        if page.is_closed():
+            return
         page.evaluate("sessionStorage.clear(); localStorage.clear()")  # whether the sidebar is open, among others
         page.goto("about:blank")
         self.idle.append(page)
@@ -302,24 +318,32 @@ def contexts(browser: Browser) -> Iterator[dict[str, Tabs]]:
 def open_page(browser: Browser, contexts: dict[str, Tabs]) -> Iterator[Callable[..., Page]]:
     """Opens a page; at the end nothing was fetched from outside and no error was logged.
 
-    With `fresh` the browser has seen nothing before; other options are those of a browser context.
+    With `fresh` the browser has seen nothing before, and shares nothing with the other pages; other options are those of a
+    browser context.
     """
     complaints: list[str] = []
     leave: list[Callable[[], object]] = []
+    strangers: list[bool] = []
 
     def open_page(address: str, fresh: bool = False, **options: Any) -> Page:
         viewport = options.pop("viewport", {"width": 1440, "height": 1000})
         scheme = options.pop("color_scheme", "light")
+        permissions, touch = options.pop("permissions", ()), options.pop("has_touch", False)
         options = {"bypass_csp": True, **options}  # as in `visit`
-        if fresh:
-            context = watched(browser.new_context(**options))
-            page = context.new_page()
-            leave.append(context.close)
-        else:
-            if (tabs := contexts.get(repr(options))) is None:
-                tabs = contexts[repr(options)] = Tabs(watched(browser.new_context(**options)))
-            page = tabs.take()
-            leave.append(lambda: page.is_closed() or tabs.give_back(page))
+        strangers.extend([fresh] * fresh)
+        place = repr((len(strangers) * fresh, options))  # each fresh page of a test has a context of its own
+        if (tabs := contexts.get(place)) is None:
+            tabs = contexts[place] = Tabs(watched(browser.new_context(**options)), fresh)
+        page = tabs.take()
+        leave.append(partial(tabs.give_back, page))
+        # What a context of its own would have from the start, and which would compile every script anew for it.
+        if permissions:
+            tabs.context.grant_permissions([*permissions])
+            leave.append(tabs.context.clear_permissions)
+        if touch:
+            session = tabs.context.new_cdp_session(page)
+            session.send("Emulation.setTouchEmulationEnabled", {"enabled": True})
+            leave.insert(0, session.detach)
         page.set_viewport_size(viewport)
         page.emulate_media(color_scheme=scheme)
         home = "/".join(address.split("/")[:3])
@@ -372,6 +396,18 @@ def settled(page: Page) -> None:
         )
     except TooLong as error:
         pytest.fail(f"not settled after {PATIENCE / 1000:g} s: {page.evaluate(UNREST)} ({error})")
+
+
+def in_theme(page: Page, scheme: str) -> None:
+    """Makes the page light or dark, as a computer does in the evening, and waits until it is."""
+    page.emulate_media(color_scheme=scheme)
+    page.wait_for_function(
+        """(scheme) => getComputedStyle(document.querySelector('[data-testid=stApp]')).colorScheme === scheme
+            && !document.getAnimations().some((one) => one instanceof CSSTransition)""",
+        arg=scheme,
+    )
+    if page.locator(".figures").count():
+        settled(page)
 
 
 def acted(page: Page, act: Callable[[], Any]) -> None:

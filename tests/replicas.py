@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 from urllib.request import Request, urlopen
 
-from playwright.sync_api import BrowserContext, ConsoleMessage, Page
+from playwright.sync_api import BrowserContext, ConsoleMessage, Error, Page
 
 LOST = ("WebSocket connection", "Failed to load resource", "ERR_")  # what a browser says of a server that is gone
 
@@ -76,20 +76,42 @@ class Replicas:
         raise AssertionError(f"no request like {request} was logged")
 
 
-class Visitor:
-    """A browser of its own, and what it complains of, beyond a server that was killed."""
+class Tabs(Protocol):
+    """Where a visitor's pages come from, and go to."""
 
-    def __init__(self, context: BrowserContext, home: str) -> None:
-        self.context, self.home, self.complaints, self.killed = context, home, list[str](), False
+    context: BrowserContext
+
+    def take(self) -> Page: ...
+
+    def give_back(self, page: Page) -> None: ...
+
+
+class Visitor:
+    """Somebody with a browser that has not been here, and what it complains of, beyond a server that was killed."""
+
+    def __init__(self, tabs: Tabs, home: str) -> None:
+        self.tabs, self.home, self.complaints, self.killed = tabs, home, list[str](), False
+        self.context, self.pages = tabs.context, list[Page]()
 
     def open(self, path: str, route: str = "") -> Page:
+        page = self.tabs.take() if not self.pages else self.context.new_page()
         if route:
             self.context.add_cookies([{"name": "route", "value": route, "url": self.home}])
-        page = self.context.new_page()
+        self.pages.append(page)
         page.on("console", self.heard)
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("pageerror", self.broke)
         page.goto(self.home + path if path.startswith("/") else path)
         return page
+
+    def leave(self) -> None:
+        """Gives the first page to the next visitor, and closes the others."""
+        for i, page in enumerate(self.pages):
+            page.remove_listener("console", self.heard)
+            page.remove_listener("pageerror", self.broke)
+            page.close() if i else self.tabs.give_back(page)
+
+    def broke(self, error: Error) -> None:
+        self.complaints.append(str(error))
 
     def heard(self, message: ConsoleMessage) -> None:
         lost = self.killed and any(word in message.text for word in LOST)

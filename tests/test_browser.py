@@ -24,65 +24,68 @@ def query(page: Page) -> dict[str, str]:
     return {key: values[0] for key, values in parse_qs(urlsplit(page.url).query).items()}
 
 
-def test_the_painted_numbers_are_the_backends(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?{LINK}&head=1")
+def test_the_painted_numbers_are_the_backends_and_the_csv_is_the_shown_step(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}&step=scores&head=1")
     np.testing.assert_array_equal(painted(page, 0), CAUSAL.scores[1].numpy())
     np.testing.assert_array_equal(painted(page, 1), CAUSAL.weights[1].numpy())
     np.testing.assert_array_equal(painted(page, 2), CAUSAL.output.numpy())
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download CSV").click()
+    rows = download.value.path().read_text().splitlines()
+    assert rows[0].split(",") == ["query_pos", *(f"{i} {token}" for i, token in enumerate(TEXT.split()))]
+    np.testing.assert_array_equal(
+        np.array([row.split(",")[1:] for row in rows[1:]], dtype=np.float32), CAUSAL.scores[1].numpy()
+    )
 
 
-def test_the_cat_is_six_by_six_with_both_the_in_place_and_no_leak(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?{LINK}")
+def test_the_cat_is_six_by_six_with_both_the_in_place_its_numbers_in_the_cells_and_no_leak(
+    open_page: Open, server: str
+) -> None:
+    page = open_page(f"{server}/?{LINK}", viewport={"width": 1440, "height": 900})
     ticks = page.locator(".js-plotly-plot").nth(1).locator(".xtick text").all_text_contents()
     assert ticks == TEXT.split()
     weights = painted(page, 1)
     assert weights.shape == (6, 6)
     assert not np.triu(weights, 1).any()
-
-
-def test_the_numbers_printed_in_the_cells_are_the_weights(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?{LINK}")
     printed = page.locator(".js-plotly-plot").nth(1).locator(".heatmap-label").all_text_contents()
     assert [float(text) for text in printed if text] == [round(w, 2) for w in CAUSAL.weights[0].flatten().tolist()][
         : len(printed)
     ]
     assert len(printed) == 36
+    tops = {plot.bounding_box()["y"] for plot in page.locator(".js-plotly-plot").all()}
+    assert len(tops) == 1, "on a wide screen the three maps stand side by side"
 
 
-def test_tags_in_a_text_are_painted_as_text(open_page: Open, server: str) -> None:
+def test_what_stands_in_a_link_is_painted_as_text_and_becomes_no_link_of_ours(open_page: Open, server: str) -> None:
     text = "<b>bold</b> </s> &amp; 2024 $x$"
-    page = open_page(f"{server}/?{urlencode({'text': text})}")
+    bad = {"seed": "http://outside.invalid/", "mask": "www.outside.invalid a@b.invalid"}
+    page = open_page(f"{server}/?{urlencode({'text': text, **bad})}")
     ticks = page.locator(".js-plotly-plot").nth(0).locator(".ytick text").all_text_contents()
     assert tuple(ticks) == TypedText(text).trace().tokens
     expect(page.locator(".stMain b", has_text="bold")).to_have_count(0)
-
-
-def test_an_address_in_a_link_does_not_become_a_link_of_ours(open_page: Open, server: str) -> None:
-    page = open_page(
-        f"{server}/?{urlencode({'seed': 'http://outside.invalid/', 'mask': 'www.outside.invalid a@b.invalid'})}"
-    )
     expect(page.get_by_text("The link asks for seed")).to_be_visible()
     expect(page.locator("a[href*=invalid]")).to_have_count(0)
 
 
-def test_a_click_on_a_cell_explains_that_very_cell(open_page: Open, server: str) -> None:
+def test_a_click_explains_that_very_cell_is_one_step_back_and_picks_the_step_of_its_map(
+    open_page: Open, server: str
+) -> None:
     page = open_page(f"{server}/?{LINK}")
     acted(page, lambda: click_cell(page, 1, row=4, column=2))
     assert cell_of(page) == f"weights · query 4 the → key 2 sat = {CAUSAL.weights[0, 4, 2]:.4g}"
     assert query(page) == {"text": TEXT, "mask": "causal", "q": "4", "k": "2"}
+    acted(page, page.go_back)
+    assert query(page) == {"text": TEXT, "mask": "causal"}
+    assert "query 0 the → key 0 the" in cell_of(page)
+    acted(page, lambda: click_cell(page, 2, row=3, column=50))
+    assert "output · query 3 on → d_model 50" in cell_of(page)
+    assert query(page)["step"] == "output"
 
 
 def test_a_click_on_a_hidden_cell_says_that_it_is_hidden(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}&step=masked_scores")
     acted(page, lambda: click_cell(page, 2, row=1, column=5))
     expect(page.get_by_text("The mask hides key 5 from query 1")).to_be_visible()
-
-
-def test_a_click_on_the_output_map_picks_that_step(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?{LINK}")
-    acted(page, lambda: click_cell(page, 2, row=3, column=50))
-    assert "output · query 3 on → d_model 50" in cell_of(page)
-    assert query(page)["step"] == "output"
 
 
 def test_the_arithmetic_on_the_screen_is_the_explanation(open_page: Open, server: str) -> None:
@@ -106,8 +109,9 @@ def test_the_maths_of_every_step_is_typeset(open_page: Open, server: str) -> Non
         expect(page.locator(".katex-error")).to_have_count(0)
 
 
-def test_the_zoom_survives_a_knob_and_a_click(open_page: Open, server: str) -> None:
+def test_a_figure_is_updated_in_place_and_its_zoom_survives_a_knob_and_a_click(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}")
+    page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].mine = true")
     before = painted(page, 1)
     box = page.locator(".js-plotly-plot").nth(1).locator(".nsewdrag").first.bounding_box()
     assert box
@@ -118,16 +122,10 @@ def test_the_zoom_survives_a_knob_and_a_click(open_page: Open, server: str) -> N
     zoom = page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].layout.xaxis.range")
     assert zoom[1] - zoom[0] < 5
     turned(page, "mask", "none")
+    assert page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].mine")
     acted(page, lambda: click_cell(page, 1, row=2, column=2))
     assert page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].layout.xaxis.range") == zoom
     assert not np.array_equal(painted(page, 1), before)
-
-
-def test_a_figure_is_updated_in_place_not_rebuilt(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?{LINK}")
-    page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].mine = true")
-    turned(page, "mask", "none")
-    assert page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].mine")
 
 
 def test_a_link_opens_the_same_state_in_a_fresh_browser_on_a_fresh_server(open_page: Open, server: str) -> None:
@@ -192,25 +190,6 @@ def test_a_link_left_at_once_for_other_pages_keeps_its_knobs(open_page: Open, se
         expect(page.get_by_label("Text", exact=True)).to_have_value(TEXT)
 
 
-def test_one_act_is_one_step_back(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?{LINK}")
-    acted(page, lambda: click_cell(page, 0, row=4, column=2))
-    acted(page, page.go_back)
-    assert query(page) == {"text": TEXT, "mask": "causal"}
-    assert "query 0 the → key 0 the" in cell_of(page)
-
-
-def test_the_csv_is_the_shown_step(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?{LINK}&step=scores&head=1")
-    with page.expect_download() as download:
-        page.get_by_role("button", name="Download CSV").click()
-    rows = download.value.path().read_text().splitlines()
-    assert rows[0].split(",") == ["query_pos", *(f"{i} {token}" for i, token in enumerate(TEXT.split()))]
-    np.testing.assert_array_equal(
-        np.array([row.split(",")[1:] for row in rows[1:]], dtype=np.float32), CAUSAL.scores[1].numpy()
-    )
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_both_themes_are_readable(open_page: Open, server: str, scheme: str) -> None:
     page = open_page(f"{server}/?{LINK}", color_scheme=scheme)
@@ -233,12 +212,6 @@ def test_on_a_phone_the_maps_stand_one_under_the_other_and_nothing_sticks_out(op
     assert boxes[1]["y"] >= boxes[0]["y"] + boxes[0]["height"]
     assert boxes[0]["y"] < 844
     assert page.evaluate("document.querySelector('.stMain').scrollWidth") <= 390
-
-
-def test_on_a_wide_screen_the_three_maps_stand_side_by_side(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?{LINK}", viewport={"width": 1440, "height": 900})
-    tops = {plot.bounding_box()["y"] for plot in page.locator(".js-plotly-plot").all()}
-    assert len(tops) == 1
 
 
 def test_2048_tokens_and_an_endless_word_are_painted(open_page: Open, server: str) -> None:

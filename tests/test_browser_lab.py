@@ -85,8 +85,19 @@ def test_a_click_on_the_heads_side_by_side_finds_the_head(open_page: Open, serve
     }
 
 
-def test_the_line_says_the_number_and_its_arithmetic(open_page: Open, server: str) -> None:
+def test_a_cell_is_reached_by_typing_and_the_line_says_the_number_and_its_arithmetic(
+    open_page: Open, server: str
+) -> None:
     page = open_page(f"{server}/?{LINK}")
+
+    def type_query() -> None:
+        page.locator(".answer [name=q]").fill("5")
+        page.keyboard.press("Enter")
+
+    acted(page, type_query)
+    expect(page.locator(".answer .number")).to_have_text(explain(TRACE, "weights", q=5).shown)
+    assert query(page)["q"] == "5"
+    assert page.evaluate("document.activeElement.name") == "q"
     acted(page, lambda: click_cell(page, 1, row=4, column=2))
     found = explain(TRACE, "weights", q=4, k=2)
     line = page.locator(".answer")
@@ -99,19 +110,6 @@ def test_the_line_says_the_number_and_its_arithmetic(open_page: Open, server: st
     assert query(page)["step"] == "masked_scores"
     # What was pressed is gone; the focus is on what stands in its place, not on the body.
     assert page.evaluate("document.activeElement.closest('.answer') !== null")
-
-
-def test_a_cell_is_reached_by_typing_its_place(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?{LINK}")
-
-    def type_query() -> None:
-        page.locator(".answer [name=q]").fill("5")
-        page.keyboard.press("Enter")
-
-    acted(page, type_query)
-    expect(page.locator(".answer .number")).to_have_text(explain(TRACE, "weights", q=5).shown)
-    assert query(page)["q"] == "5"
-    assert page.evaluate("document.activeElement.name") == "q"
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 720), (390, 844)])
@@ -189,6 +187,14 @@ def test_back_at_once_shows_what_was_before_also_what_the_page_made_by_itself(op
     settled(page)
     np.testing.assert_array_equal(painted(page, 1), before)
     assert query(page) == {"text": TEXT, "mask": "causal"}
+    page.locator(".hand [name=temperature]").focus()
+    for _ in range(5):  # a held knob is one step back
+        page.keyboard.press("ArrowRight")
+    page.wait_for_function("location.search.includes('temperature')")
+    settled(page)
+    acted(page, page.go_back)
+    assert query(page) == {"text": TEXT, "mask": "causal"}
+    np.testing.assert_array_equal(painted(page, 1), CAUSAL.weights[0].numpy())
 
 
 def test_back_is_not_undone_by_an_answer_that_comes_late(open_page: Open, server: str) -> None:
@@ -206,18 +212,6 @@ def test_back_is_not_undone_by_an_answer_that_comes_late(open_page: Open, server
     page.wait_for_function("window.late && document.querySelector('.hand [name=seed]').value === '0'")
     settled(page)
     assert query(page) == {"text": TEXT, "mask": "causal"}
-
-
-def test_a_held_knob_is_one_step_back(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?{LINK}")
-    page.locator(".hand [name=temperature]").focus()
-    for _ in range(5):
-        page.keyboard.press("ArrowRight")
-    page.wait_for_function("location.search.includes('temperature')")
-    settled(page)
-    acted(page, page.go_back)
-    assert query(page) == {"text": TEXT, "mask": "causal"}
-    np.testing.assert_array_equal(painted(page, 1), CAUSAL.weights[0].numpy())
 
 
 def test_a_mask_has_its_size_beside_it_only_where_it_has_one(open_page: Open, server: str) -> None:
@@ -243,13 +237,6 @@ def test_a_d_model_is_picked_or_typed(open_page: Open, server: str) -> None:
     np.testing.assert_array_equal(
         painted(page, 1), TypedText(TEXT, AttentionConfig(d_model=48)).trace().layers[0].weights[0].numpy()
     )
-
-
-def test_no_knob_is_twice_on_a_page(open_page: Open, server: str) -> None:
-    for path in ("", "heads", "masks"):
-        page = open_page(f"{server}/{path}?{LINK}")
-        for label in ("Temperature", "Mask", "Seed", "d_model"):
-            expect(page.get_by_label(label, exact=True)).to_have_count(1)
 
 
 def test_a_long_text_keeps_its_line_and_strip(open_page: Open, server: str) -> None:

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import numpy as np
 import pytest
-from conftest import ROOT, acted, click_cell, painted, settled
+from conftest import ROOT, acted, click_cell, in_theme, painted, settled
 from playwright.sync_api import BrowserContext, Page, expect
 
 from attention import STEPS
@@ -72,24 +72,22 @@ def test_the_sidebar_opens_and_closes_beside_the_head(open_page: Open, server: s
             assert page.evaluate(COVERED) == [], width
 
 
-def test_on_a_phone_the_other_pages_are_one_tap_away(open_page: Open, server: str) -> None:
-    page = open_page(server, viewport={"width": 320, "height": 700})
-    for name in ("Reference", "Heads", "Lab"):
-        page.locator(".st-key-menu").get_by_role("link", name=name, exact=True).click()
-        expect(page.get_by_role("heading", level=1)).to_have_text("Attention Lab" if name == "Lab" else name)
-
-
-def test_the_menu_says_which_page_is_open(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/heads")
+def test_on_a_phone_the_other_pages_are_one_tap_away_and_the_menu_says_which_is_open(
+    open_page: Open, server: str
+) -> None:
+    page = open_page(f"{server}/heads", viewport={"width": 320, "height": 700})
     menu = page.get_by_role("navigation", name="Pages")
     expect(menu.locator("[aria-current=page]")).to_have_text("Heads")
-    for name in ("Masks", "Lab"):
-        menu.get_by_role("link", name=name, exact=True).click()
+    for name in ("Reference", "Masks", "Heads", "Lab"):
+        page.locator(".st-key-menu").get_by_role("link", name=name, exact=True).click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Attention Lab" if name == "Lab" else name)
         expect(menu.locator("[aria-current=page]")).to_have_text(name)
-        settled(page)
+    settled(page)
 
 
-def test_focus_in_the_menu_does_not_look_like_the_open_page(open_page: Open, server: str) -> None:
+def test_focus_in_the_menu_does_not_look_like_the_open_page_and_its_rows_do_not_overlap(
+    open_page: Open, server: str
+) -> None:
     page = open_page(server)
     looks = "(link) => { const look = getComputedStyle(link), words = getComputedStyle(link.querySelector('p')); return [look.backgroundColor, look.outlineStyle, words.textDecorationLine]; }"
     menu = page.locator(".st-key-menu")
@@ -102,10 +100,6 @@ def test_focus_in_the_menu_does_not_look_like_the_open_page(open_page: Open, ser
     page.emulate_media(forced_colors="active")
     assert menu.locator("[aria-current=page]").evaluate(looks)[2] == "underline"
     page.emulate_media(forced_colors="none")
-
-
-def test_the_rows_of_the_menu_do_not_overlap(open_page: Open, server: str) -> None:
-    page = open_page(server)
     for width in (320, 1280):
         page.set_viewport_size({"width": width, "height": 720})
         boxes = [link.bounding_box() for link in page.locator(".st-key-menu a").all()]
@@ -117,12 +111,11 @@ def test_the_rows_of_the_menu_do_not_overlap(open_page: Open, server: str) -> No
             assert one["x"] + one["width"] <= next_one["x"] + 0.5
 
 
-@pytest.mark.parametrize("button", ["Control", "middle"])
-def test_a_menu_link_opens_a_tab_with_the_whole_state(open_page: Open, server: str, button: str) -> None:
+def test_a_menu_link_opens_a_tab_with_the_whole_state(open_page: Open, server: str) -> None:
     long = " ".join(["moon"] * 200)  # left out of what travels with every run
     page = open_page(f"{server}/heads?{urlencode({'text': long, 'd_model': 32})}")
     context: BrowserContext = page.context
-    for name, path in (("Lab", "/"), ("Masks", "/masks")):
+    for name, path, button in (("Lab", "/", "Control"), ("Masks", "/masks", "middle")):
         link = page.locator(".st-key-menu").get_by_role("link", name=name, exact=True)
         with context.expect_page() as opened:
             link.click(modifiers=["Control"]) if button == "Control" else link.click(button="middle")
@@ -148,13 +141,16 @@ def test_a_card_of_the_reference_opens_its_step_in_a_tab(open_page: Open, server
 STREAMLITS_OWN: list[tuple[str, str, str]] = []
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("name", [*PAGES, "?lock=1", "?embed=true"])
-def test_axe_finds_no_violation_and_headings_step_by_one(open_page: Open, server: str, name: str, theme: str) -> None:
-    page = open_page(f"{server}/{'' if name == 'reference' else name}", color_scheme=theme)
+def test_axe_finds_no_violation_no_knob_is_twice_and_headings_step_by_one(
+    open_page: Open, server: str, name: str
+) -> None:
+    page = open_page(f"{server}/{'' if name == 'reference' else name}")
     if name == "reference":
         reference(page, f"{server}/{name}")
-    assert page.evaluate("getComputedStyle(document.querySelector('.stApp')).colorScheme") == theme
+    if name in ("", "heads", "masks"):
+        for label in ("Temperature", "Mask", "Seed", "d_model"):
+            expect(page.get_by_label(label, exact=True)).to_have_count(1)
     page.wait_for_function(
         "() => [...document.querySelectorAll('.katex-display')].every((one) => one.scrollWidth <= one.clientWidth || one.tabIndex === 0)"
     )
@@ -165,14 +161,16 @@ def test_axe_finds_no_violation_and_headings_step_by_one(open_page: Open, server
     assert all(after <= before + 1 for before, after in pairwise(levels))
     page.evaluate(AXE)
     # A theme is colours: what is not about them is as it is in the other.
-    found = page.evaluate(
-        """(rules) => axe.run(rules).then(({violations}) => violations.flatMap(({id, nodes}) =>
-            nodes.map((node) => [id, node.target.join(' '), node.failureSummary])))""",
-        {} if theme == "light" else {"runOnly": ["color-contrast", "link-in-text-block"]},
-    )
-    assert [
-        one for one in found if not any(one[0] == rule and part in one[1] for rule, part, _ in STREAMLITS_OWN)
-    ] == []
+    for theme, rules in (("light", {}), ("dark", {"runOnly": ["color-contrast", "link-in-text-block"]})):
+        in_theme(page, theme)
+        found = page.evaluate(
+            """(rules) => axe.run(rules).then(({violations}) => violations.flatMap(({id, nodes}) =>
+                nodes.map((node) => [id, node.target.join(' '), node.failureSummary])))""",
+            rules,
+        )
+        assert [
+            one for one in found if not any(one[0] == rule and part in one[1] for rule, part, _ in STREAMLITS_OWN)
+        ] == [], theme
 
 
 def test_a_tick_in_the_grid_of_the_mask_leaves_the_keyboard_in_its_cell(open_page: Open, server: str) -> None:
@@ -203,18 +201,17 @@ def test_a_tick_in_the_grid_of_the_mask_leaves_the_keyboard_in_its_cell(open_pag
     assert hidden() ^ seen[0] == {second}
 
 
-@pytest.mark.parametrize("button", ["Copy link", "Understood"])
-def test_the_focus_does_not_fall_back_to_the_page(open_page: Open, server: str, button: str) -> None:
+def test_the_focus_does_not_fall_back_to_the_page(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?heads=5")  # what the link gets wrong is said
-    control = page.get_by_role("button", name=button)
-    control.focus()
+    copy, understood = (page.get_by_role("button", name=name) for name in ("Copy link", "Understood"))
+    copy.focus()
     page.keyboard.press("Enter")
-    if button == "Copy link":
-        expect(page.locator(".links [role=status]").first).to_contain_text("opied")
-        expect(control).to_be_focused()
-    else:
-        expect(control).to_have_count(0)
-        page.wait_for_function("document.activeElement !== document.body")
+    expect(page.locator(".links [role=status]").first).to_contain_text("opied")
+    expect(copy).to_be_focused()
+    understood.focus()
+    page.keyboard.press("Enter")
+    expect(understood).to_have_count(0)
+    page.wait_for_function("document.activeElement !== document.body")
 
 
 def test_what_copy_link_says_moves_nothing_and_goes(open_page: Open, server: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from conftest import settled
+from conftest import in_theme, settled
 from playwright.sync_api import Page
 from test_browser import Open
 
@@ -50,8 +50,9 @@ def test_nothing_written_on_a_map_is_cut_off_covered_or_faint(
     open_page: Open, server: str, link: tuple[str, dict[str, str]]
 ) -> None:
     path, knobs = link
+    page = open_page(f"{server}/{path}?{urlencode({**knobs, 'lock': '1'})}")
     for scheme in ("light", "dark"):
-        page = open_page(f"{server}/{path}?{urlencode({**knobs, 'lock': '1'})}", color_scheme=scheme)
+        in_theme(page, scheme)
         for width in (320, 390, 768, 1280) if scheme == "light" else (390,):  # a theme is colours, not places
             page.set_viewport_size({"width": width, "height": 900})
             page.wait_for_function(FITTED)
@@ -75,7 +76,7 @@ INKS = """(i) => { const plot = document.querySelectorAll('.js-plotly-plot')[i];
 def test_weights_have_numbers_in_their_cells_where_scores_have_them(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?lock=1")
     shown = set()
-    for width in range(900, 1400, 20):
+    for width in range(900, 1400, 40):
         page.set_viewport_size({"width": width, "height": 900})
         page.wait_for_function(FITTED)
         scores, weights = (len(page.evaluate(INKS, i)) for i in (0, 1))

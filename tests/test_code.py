@@ -253,7 +253,7 @@ KNOBS = st.fixed_dictionaries(
 TEXTS = st.lists(st.sampled_from(["the", "The", "cat", "\n", *NASTY]) | st.text(max_size=4), max_size=8).map(" ".join)
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(KNOBS, TEXTS, TEXTS, st.booleans(), st.booleans())
 def test_any_text_with_any_knobs(knobs: dict[str, Any], text: str, text2: str, lowercase: bool, pad: bool) -> None:
     if knobs["init"] == "identity":

@@ -225,7 +225,7 @@ def test_anything_else_is_refused_in_one_sentence(text: str, sentence: str) -> N
     assert "\n" not in said
 
 
-MANY, SOME = 10_000_000, 1_000_000
+MANY, SOME = 10_000_000, 300_000  # a quadratic pattern takes minutes of either
 HOSTILE = {
     "opening brackets": "[" * MANY,
     "closing brackets": "]" * MANY,
@@ -293,7 +293,7 @@ def test_ten_megabytes_of_nonsense_are_refused_quickly(text: str) -> None:
     started = time.thread_time()
     with pytest.raises(MatrixError) as caught:
         parse(text)
-    assert time.thread_time() - started < 60  # a fraction of a second here; a quadratic pattern takes hours
+    assert time.thread_time() - started < 60  # a fraction of a second here
     assert len(str(caught.value)) < 400
 
 

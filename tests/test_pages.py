@@ -57,10 +57,16 @@ def said(app: AppTest) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_page_opens(page: str) -> None:
+def test_every_page_opens_says_that_weights_are_random_and_what_every_figure_shows(page: str) -> None:
     app = opened(page)
     assert not app.exception
     assert app.title
+    assert any("Random weights" in caption.value for caption in app.caption)
+    for figure in drawn(app):
+        alt = figure["layout"]["meta"]["alt"]
+        assert alt.startswith(("Heatmap of ", "By ", "Line chart of ", "Bar chart of "))
+        assert "query (attends from)" in alt or not alt.startswith("Heatmap")
+        assert alt.startswith(("Heatmap", "By ")) or page not in PICKING
 
 
 # On every page at once what each of them has of its own: markup, scripts, long words; and the smallest map there is.
@@ -103,20 +109,6 @@ def test_the_default_text_has_a_repeated_word_and_the_axis_shows_it_twice() -> N
     ticks = drawn(opened("app.py"))[1]["layout"]["xaxis"]
     assert list(ticks["ticktext"]) == DEFAULT_TEXT.split()
     assert list(ticks["tickvals"]) == list(range(9))
-
-
-def test_every_figure_says_what_it_shows() -> None:
-    for page in PAGES:
-        for figure in drawn(opened(page)):
-            alt = figure["layout"]["meta"]["alt"]
-            assert alt.startswith(("Heatmap of ", "By ", "Line chart of ", "Bar chart of "))
-            assert "query (attends from)" in alt or not alt.startswith("Heatmap")
-            assert alt.startswith(("Heatmap", "By ")) or page not in PICKING
-
-
-def test_random_weights_are_said() -> None:
-    for page in PAGES:
-        assert any("Random weights" in caption.value for caption in opened(page).caption)
 
 
 def test_every_step_can_be_picked_from_the_strip_and_is_explained() -> None:
@@ -451,17 +443,16 @@ def test_the_softmax_page_draws_the_rows_shares_and_says_when_exp_overflows() ->
     assert "Both ways agree" in app.success[0].value
 
 
-@pytest.mark.parametrize(
-    "row", ["cat dog", "1", "", "nan, 1", "inf, 1", "1e999 1", "<b>x</b> $y$, 2", "1 " * 1000, "a" * 10_000, "\x00 1"]
-)
-def test_a_bad_row_of_numbers_is_explained_and_the_rest_of_the_page_stays(row: str) -> None:
+def test_a_bad_row_of_numbers_is_explained_and_the_rest_of_the_page_stays() -> None:
+    bad = ("cat dog", "1", "", "nan, 1", "inf, 1", "1e999 1", "<b>x</b> $y$, 2", "1 " * 1000, "a" * 10_000, "\x00 1")
     app = opened("pages/softmax.py")
-    app.text_input(key="softmax_row").set_value(row).run()
-    assert not app.exception
-    assert len(app.error) == 1
-    assert "2 to 32 numbers" in app.error[0].value
-    assert len(app.error[0].value) < 400
-    assert len(drawn(app)) == 2
+    for row in bad:
+        app.text_input(key="softmax_row").set_value(row).run()
+        assert not app.exception
+        assert len(app.error) == 1
+        assert "2 to 32 numbers" in app.error[0].value
+        assert len(app.error[0].value) < 400
+        assert len(drawn(app)) == 2
 
 
 @pytest.mark.parametrize("factor", ["3", "inf", "nan", "abc", "-1", "1e400", "10001"])

@@ -97,8 +97,17 @@ MAPS = [name for name in FIGURES if name not in ("curve", "shares", "variance", 
 
 
 @cache
+def made(name):
+    return MAKERS[name]()
+
+
+@cache
+def _drawn(name, kind, width, title):
+    return picture(made(name), kind, width, title)
+
+
 def drawn(name, kind, width=16.0, title=True):
-    return picture(MAKERS[name](), kind, width, title)
+    return _drawn(name, kind, width, title)  # once for all ways to ask for it
 
 
 def svg(name, width=16.0, title=True):
