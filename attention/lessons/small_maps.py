@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -13,7 +13,7 @@ from attention.lessons.charts import chart
 from attention.lessons.scaling import DIVISORS
 from attention.pictures import scales
 from attention.pictures.drawing import ground
-from attention.pictures.layout import note
+from attention.pictures.layout import PLAIN, middles, named
 from attention.pictures.mosaic import blank, tiles
 from attention.tokens import label
 
@@ -51,39 +51,23 @@ def scaling_maps(lesson: Scaling) -> go.Figure:
     if not lesson.visible.all():
         figure.add_trace(ground(hover, "0") | {"z": hidden})
     for panel, entropy in zip(panels, lesson.entropy.flatten(), strict=True):
-        corner = {"x": panel.x - 0.5, "y": panel.y - 0.5, "xanchor": "left", "yanchor": "bottom"}
-        figure.add_annotation(**note(f"H {entropy:.2f}", **corner))
+        figure.add_annotation(**named(f"H {entropy:.2f}", panel))
     across, down = panels[:n_divisors], panels[::n_divisors]
-    inits = [init.replace(" ", "<br>") for init in lesson.inits]
-    _name(figure, "x", [(one.x, columns) for one in across], [f"÷ {d}" for d in DIVISORS], lesson.key_tokens, "key")
-    _name(figure, "y", [(one.y, rows) for one in down], inits, lesson.tokens, "query")
-    figure.update_xaxes(side="top", range=[-0.5, weights.shape[1] - 0.5], tickfont_size=13, ticklabelstandoff=18)
-    figure.update_yaxes(range=[weights.shape[0] - 0.5, -0.5], tickfont_size=13)
-    height = 140 + _HEIGHT * n_inits
-    figure.update_layout(height=height, margin={"l": 70, "r": 12, "t": 104, "b": 40}, title_y=1 - 30 / height)
+    x = _axis([(one.x, columns, f"÷ {d}") for one, d in zip(across, DIVISORS, strict=True)], lesson.key_tokens, "key")
+    y = _axis([(one.y, rows, init) for one, init in zip(down, lesson.inits, strict=True)], lesson.tokens, "query")
+    y["ticktext"] = [init.replace(" ", "<br>") for init in lesson.inits]
+    x |= {"range": [-0.5, weights.shape[1] - 0.5], "side": "top", "ticklabelstandoff": 18}
+    y |= {"range": [weights.shape[0] - 0.5, -0.5]}
+    height, margin = 140 + _HEIGHT * n_inits, {"l": 70, "r": 12, "t": 104, "b": 40}
+    figure.update_layout(xaxis=x, yaxis=y, height=height, margin=margin, title_y=1 - 30 / height)
     return figure
 
 
-def _name(
-    figure: go.Figure,
-    axis: str,
-    spans: Sequence[tuple[int, int]],
-    names: Sequence[str],
-    tokens: tuple[str, ...],
-    what: str,
-) -> None:
+def _axis(spans: Sequence[tuple[int, int, str]], tokens: tuple[str, ...], what: str) -> dict[str, Any]:
     """One tick in the middle of each panel, and what the hover says for every place along the axis."""
     aliases = {
-        str(start + at): f"{what} {at} {label(tokens[at], 40)} · {name.replace('<br>', ' ')}"
-        for (start, size), name in zip(spans, names, strict=True)
+        str(start + at): f"{what} {at} {label(tokens[at], 40)} · {name}"
+        for start, size, name in spans
         for at in range(size)
     }
-    middles = [start + (size - 1) / 2 for start, size in spans]
-    figure.update_layout(
-        {
-            f"{axis}axis": {
-                "tickvals": middles, "ticktext": list(names), "labelalias": aliases, "hoverformat": "d",
-                "showgrid": False, "zeroline": False, "showline": False, "ticks": "", "tickangle": 0,
-            }
-        }
-    )  # fmt: skip
+    return {**PLAIN, **middles(spans), "labelalias": aliases, "tickfont": {"size": 13}}

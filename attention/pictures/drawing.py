@@ -110,15 +110,13 @@ def figure_of(
     return {"data": data, "layout": laid | layout}
 
 
+GROUND = {"type": "heatmap", "colorscale": [[0, HIDDEN], [1, HIDDEN]], "showscale": False, "hoverongaps": False}
+"""A heatmap without its cells, for those that the mask hides."""
+
+
 def ground(hover: str, number: str) -> dict[str, Any]:
-    """A heatmap without its cells for those that the mask hides, whose `number` is told when they are pointed at."""
-    return {
-        "type": "heatmap",
-        "colorscale": [[0, HIDDEN], [1, HIDDEN]],
-        "showscale": False,
-        "hoverongaps": False,
-        "hovertemplate": f"{hover}<b>{number}</b>, hidden by the mask<extra></extra>",
-    }
+    """The ground of cells whose `number` is told when they are pointed at."""
+    return {**GROUND, "hovertemplate": f"{hover}<b>{number}</b>, hidden by the mask<extra></extra>"}
 
 
 def hidden_cells(trace: Trace, step: Step, layer: int) -> NDArray[np.bool_] | None:

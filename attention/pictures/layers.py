@@ -18,8 +18,8 @@ from attention.formula.steps import Step, find_step
 from attention.formula.trace import Trace
 from attention.pictures import scales
 from attention.pictures.contract import Meta
-from attention.pictures.drawing import HIDDEN, hidden_cells
-from attention.pictures.layout import AXIS_TITLES, NO_TEMPLATE, Panel, Spec, names_of, note, outline
+from attention.pictures.drawing import GROUND, hidden_cells
+from attention.pictures.layout import AXIS_TITLES, Panel, Spec, framed, middles, named, names_of, outline
 from attention.pictures.mosaic import MOSAIC_CELLS, Paper, matrices
 from attention.printed import shown
 
@@ -91,19 +91,6 @@ def layers_json(
     told += [f"sorted by {by}, the largest first"] * bool(order)
     low, high_end = scales.range_of(found, None if facts.low is None else (facts.low, facts.high or 0.0), colors)
     painted, beside = scales.painted(found, low, high_end, colors, many=True)
-    finite = np.isfinite(paper.numbers)
-    data: list[dict[str, Any]] = [
-        {
-            "type": "heatmap",
-            "z": np.where(finite, paper.numbers, np.nan).astype(paper.numbers.dtype),
-            **painted,
-            "hoverongaps": False,
-            "hoverinfo": "none",  # the page says which head it is, and which of its cells
-        }
-    ]
-    if paper.hidden.any():
-        ground = {"colorscale": [[0, HIDDEN], [1, HIDDEN]], "showscale": False, "hoverongaps": False, "hoverinfo": "none"}  # fmt: skip
-        data.append({"type": "heatmap", "z": np.where(paper.hidden, np.float32(1), np.float32(np.nan)), **ground})
     same = len({(trace.layers[i].tokens, trace.layers[i].key_tokens, shapes[i]) for i in there}) == 1
     axes = found.row_axis, found.column_axis
     names = [names_of(trace.layers[there[0]], axis) if same else {} for axis in axes]
@@ -117,7 +104,10 @@ def layers_json(
         "rows": {"labelalias": names[0]},
         "columns": {"labelalias": names[1]},
     }
-    layout = _laid_out(paper.numbers.shape, f"<b>{found.symbol}</b>  {step}", told, meta)
+    layout = framed(paper.numbers.shape, f"<b>{found.symbol}</b>  {step}", told, meta)
+    layout |= {"margin": {"l": 48, "r": 12, "t": 96, "b": 12}, "uirevision": f"all heads of {layout['uirevision']}"}
+    layout["xaxis"] |= {**middles(()), "side": "top"}
+    layout["yaxis"] |= middles(())
     layout["height"] = round(130 + down * _pixels(across, rows, columns) * high / rows)
     layout["shapes"] = [
         outline(panel.x, panel.y, panel.columns, panel.rows, 3)
@@ -125,13 +115,23 @@ def layers_json(
         if chosen is not None and (panel.layer, panel.head) == (chosen.layer, chosen.head)
     ]
     if order:
-        layout["annotations"] = [_named(panel, 10 if across > 8 else 11) for panel in panels]
+        more = {"borderpad": 0, "font": {"size": 10 if across > 8 else 11}}
+        layout["annotations"] = [named(f"L{panel.layer} H{panel.head}", panel, **more) for panel in panels]
         layout["margin"]["l"] = 12
     else:
-        layout["xaxis"] |= _middles([(column * wide, columns, f"H{column}") for column in range(across)])
-        layout["yaxis"] |= _middles([(at * high, rows, _name(trace.layers[i], i)) for at, i in enumerate(there)])
+        layout["xaxis"] |= middles([(column * wide, columns, f"H{column}") for column in range(across)])
+        layout["yaxis"] |= middles([(at * high, rows, _name(trace.layers[i], i)) for at, i in enumerate(there)])
         layout["margin"]["l"] = 16 + 7 * max(len(text) for text in layout["yaxis"]["ticktext"])
-    return {"data": [*data, *beside], "layout": layout}
+    return {"data": [*_cells(paper, painted), *beside], "layout": layout}
+
+
+def _cells(paper: Paper, painted: dict[str, Any]) -> list[dict[str, Any]]:
+    """The numbers as they are `painted`, and the ground of those that are hidden; the page says which cell of which head one is."""
+    finite = np.isfinite(paper.numbers)
+    numbers = np.where(finite, paper.numbers, np.nan).astype(paper.numbers.dtype)
+    cells = {"type": "heatmap", "z": numbers, **painted, "hoverongaps": False, "hoverinfo": "none"}
+    hidden = np.where(paper.hidden, np.float32(1), np.float32(np.nan))
+    return [cells, {**GROUND, "z": hidden, "hoverinfo": "none"}] if paper.hidden.any() else [cells]
 
 
 def _name(layer: Layer, number: int) -> str:
@@ -139,47 +139,10 @@ def _name(layer: Layer, number: int) -> str:
     return f"L{number}" if layer.name in ("", f"layer {number}") else f"L{number} {escape(layer.name[:LONGEST_NAME])}"
 
 
-def _named(panel: Panel, size: int) -> dict[str, Any]:
-    """The name of a head above its panel."""
-    place = {"x": panel.x - 0.5, "y": panel.y - 0.5, "xanchor": "left", "yanchor": "bottom", "borderpad": 0}
-    return note(f"L{panel.layer} H{panel.head}", **place, font={"size": size})
-
-
 def _pixels(across: int, rows: int, columns: int) -> float:
     """The height of a panel, so that its cells are about squares."""
     least, most = _PANEL
     return min(most, max(least, _WIDE / across * min(2.0, max(0.5, rows / columns))))
-
-
-def _middles(spans: Sequence[tuple[int, int, str]]) -> dict[str, Any]:
-    """A tick in the middle of each panel."""
-    return {
-        "tickvals": [start + (size - 1) / 2 for start, size, _ in spans],
-        "ticktext": [text for _, _, text in spans],
-    }
-
-
-def _laid_out(shape: tuple[int, ...], heading: str, facts: Sequence[str], meta: Meta) -> dict[str, Any]:
-    rows, columns = shape
-    plain: dict[str, Any] = {
-        "showgrid": False, "zeroline": False, "showline": False, "ticks": "", "tickmode": "array", "tickvals": [], "ticktext": [],
-        "tickangle": 0, "ticklabeloverflow": "allow", "hoverformat": "d",
-    }  # fmt: skip
-    return {
-        "title": {
-            "text": heading, "font": {"size": 15}, "x": 0, "xref": "container", "pad": {"l": 6, "b": 46},
-            "y": 1, "yref": "paper", "yanchor": "bottom", "subtitle": {"text": " · ".join(facts), "font": {"size": 11}},
-        },
-        "template": NO_TEMPLATE,
-        "font": {"size": 11},
-        "margin": {"l": 48, "r": 12, "t": 96, "b": 12},
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "uirevision": f"all heads of {meta['step']} {rows} {columns}",
-        "meta": meta,
-        "xaxis": {**plain, "side": "top", "range": [-0.5, columns - 0.5]},
-        "yaxis": {**plain, "range": [rows - 0.5, -0.5]},
-    }  # fmt: skip
 
 
 def _alt(step: Step, facts: Sequence[str], numbers: Facts, colors: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -23,6 +24,12 @@ Spec = dict[str, Any]
 LABELS_UP_TO = 32  # tokens along an axis; beyond, every n-th
 LONGEST_LABEL = 12  # characters
 HEIGHT = 400  # pixels
+
+PLAIN = {
+    "showgrid": False, "zeroline": False, "showline": False, "ticks": "", "tickmode": "array", "tickangle": 0,
+    "ticklabeloverflow": "allow", "hoverformat": "d",
+}  # fmt: skip
+"""An axis without lines; what stands beside it is said for each map."""
 
 AXIS_TITLES = {"query_pos": "query (attends from)", "key_pos": "key (attends to)"}
 
@@ -55,22 +62,20 @@ def laid_out(
     shape: tuple[int, int],
 ) -> dict[str, Any]:
     """The layout of a map of `shape` cells and `axes` (row, column): heading, tokens, room, and what a page must know."""
-    rows, columns = shape
-    plain: dict[str, Any] = {
-        "showgrid": False,
-        "zeroline": False,
-        "showline": False,
-        "ticks": "",
-        "tickmode": "array",
-        "ticklabeloverflow": "allow",
-        "hoverformat": "d",
-    }
     row_axis, column_axis = axes
     spans_x = {(panel.x, panel.columns, panel.block) for panel in panels}
     spans_y = {(panel.y, panel.rows, panel.block) for panel in panels}
     upright = column_axis in AXIS_TITLES and (_upright(layer) or len(spans_x) > 1)
-    x_title = {"text": axis_title(column_axis), "standoff": _room(layer) - 6 if upright else 8}
-    across = _labelled(layer, column_axis, spans_x)
+    laid = framed(shape, heading, facts, meta) | {"height": HEIGHT, "margin": _margin(layer)}
+    laid["xaxis"] |= _labelled(layer, column_axis, spans_x) | {"tickangle": -90 if upright else 0}
+    laid["xaxis"]["title"] = {"text": axis_title(column_axis), "standoff": _room(layer) - 6 if upright else 8}
+    laid["yaxis"] |= _labelled(layer, row_axis, spans_y) | {"title": {"text": axis_title(row_axis)}}
+    return laid
+
+
+def framed(shape: tuple[int, ...], heading: str, facts: Sequence[str], meta: Meta) -> dict[str, Any]:
+    """What the layouts of all maps have: heading, letters, no lines, as many cells as `shape` [row column] says."""
+    rows, columns = shape
     return {
         "title": {
             "text": heading, "font": {"size": 15}, "x": 0, "xref": "container", "pad": {"l": 6, "b": 46},
@@ -78,15 +83,21 @@ def laid_out(
         },
         "template": NO_TEMPLATE,
         "font": {"size": 11},
-        "height": HEIGHT,
-        "margin": _margin(layer),
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "uirevision": f"{meta['step']} {rows} {columns}",  # zoom survives a knob, not another shape
         "meta": meta,
-        "xaxis": {**plain, **across, "title": x_title, "range": [-0.5, columns - 0.5], "tickangle": -90 if upright else 0},
-        "yaxis": {**plain, **_labelled(layer, row_axis, spans_y), "title": {"text": axis_title(row_axis)}, "range": [rows - 0.5, -0.5]},
+        "xaxis": {**PLAIN, "range": [-0.5, columns - 0.5]},
+        "yaxis": {**PLAIN, "range": [rows - 0.5, -0.5]},
     }  # fmt: skip
+
+
+def middles(spans: Sequence[tuple[int, int, str]]) -> dict[str, Any]:
+    """A tick in the middle of each panel along an axis: where it begins, its size, its name."""
+    return {
+        "tickvals": [start + (size - 1) / 2 for start, size, _ in spans],
+        "ticktext": [text for _, _, text in spans],
+    }
 
 
 def outline(x: int, y: int, columns: int, rows: int, width: int) -> dict[str, Any]:
@@ -101,6 +112,11 @@ def outline(x: int, y: int, columns: int, rows: int, width: int) -> dict[str, An
 def note(text: str, **place: Any) -> dict[str, Any]:
     """A few words on a map, as a Plotly annotation."""
     return {"text": text, "showarrow": False, "font": {"size": 11}, **place}
+
+
+def named(text: str, panel: Panel, **more: Any) -> dict[str, Any]:
+    """A few words above a panel, where it begins."""
+    return note(text, x=panel.x - 0.5, y=panel.y - 0.5, xanchor="left", yanchor="bottom", **more)
 
 
 def _labelled(layer: Layer, axis: str, spans: set[tuple[int, int, int]]) -> dict[str, Any]:

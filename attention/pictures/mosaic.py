@@ -18,7 +18,7 @@ from attention.numbers.patterns import CELLS
 from attention.pictures.changed import drawn
 from attention.pictures.contract import Meta
 from attention.pictures.drawing import figure_of, hidden_cells
-from attention.pictures.layout import Panel, Spec, names_of, note, outline
+from attention.pictures.layout import Panel, Spec, named, names_of, outline
 from attention.pictures.pooling import MOST_CELLS, places, pooled
 
 if TYPE_CHECKING:
@@ -74,8 +74,7 @@ def heads_json(
     notes, frames = [], []
     for panel in panels:
         if found.per_head:
-            corner = {"x": panel.x - 0.5, "y": panel.y - 0.5, "xanchor": "left", "yanchor": "bottom"}
-            notes.append(note(f"L{layer} H{panel.head}", **corner))
+            notes.append(named(f"L{layer} H{panel.head}", panel))
         if chosen is not None and panel.head == chosen.head and found.per_head:
             frames.append(outline(panel.x, panel.y, columns, rows, 3))
         if chosen is not None and chosen.step == step:
