@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from attention.formula import kept
-from attention.printed import Arithmetic, Printed, number, quotient
+from attention.printed import Arithmetic, Printed, number, product, quotient
 
 if TYPE_CHECKING:  # torch takes more than a second to import; a page must open before that
     import torch
@@ -23,14 +23,16 @@ class Dropping:
     Attributes:
         share: from 0 to less than 1; the weights that are left are divided by 1 − share.
         seed: of what is drawn.
-        left_out: what is said where somebody takes everything along but this.
+        formula: plain text.
+        given: whether the source brings it along, and no knob turns it.
 
     Source: Srivastava et al. 2014, "Dropout"; on the weights as in `nn.MultiheadAttention`.
     """
 
     share: float = 0.0
     seed: int = 0
-    left_out: ClassVar[str] = "Dropout is left out."
+    formula: ClassVar[str] = "A, a share of it dropped, the rest divided by 1 − dropout"
+    given: ClassVar[bool] = False
 
     def __bool__(self) -> bool:
         return self.share > 0
@@ -54,8 +56,13 @@ class Dropping:
             f"dropped_weights = torch.where(luck >= dropout, {weights} / (1 - dropout), 0)",
         ]
 
-    def arithmetic(self, symbol: str, weight: float, left: float, query: int, key: int, hidden: bool) -> Arithmetic:
-        """How a weight, `symbol` as LaTeX, became what is `left` of it; `hidden` says whether the mask hides the key."""
+    def arithmetic(
+        self, symbol: str, weight: float, left: float, query: int, key: int, hidden: bool, by: float = 1.0
+    ) -> Arithmetic:
+        """How a weight, `symbol` as LaTeX, became what is `left` of it; `hidden` says whether the mask hides the key.
+
+        `by` is what a given matrix has at this place.
+        """
         if weight == 0 and hidden:
             words = f"The mask hides key {key} from query {query}: its weight is 0 before the dropout, and after it."
             return Arithmetic.told(words, "0: hidden by the mask")
@@ -89,6 +96,49 @@ class Dropping:
             return Drawn.of(own, layer.sizes["query_pos"], layer.sizes["key_pos"])
 
         return kept.matrix(layer.number, ("luck", head), self.seed, make)
+
+
+@dataclass(frozen=True)
+class GivenDropping(Dropping):
+    """A matrix that the weights are multiplied by as it was given: 0 drops one; 1, or 1 / (1 − dropout), keeps it."""
+
+    formula: ClassVar[str] = "A, each number times the one that drop has there"
+    given: ClassVar[bool] = True
+
+    def __bool__(self) -> bool:
+        return True
+
+    def weights(self, layer: Layer, before: Tensor, heads: slice, rows: slice) -> Tensor:
+        """The weights of some heads and some queries, times what the layer's `drop` has there: [head query_pos key_pos]."""
+        return before * layer["drop"][heads, rows]
+
+    def python(self, weights: str) -> list[str]:
+        """A line of plain torch that makes `dropped_weights` from a variable of that name, and `drop`."""
+        return [f"dropped_weights = {weights} * drop"]
+
+    def arithmetic(
+        self, symbol: str, weight: float, left: float, query: int, key: int, hidden: bool, by: float = 1.0
+    ) -> Arithmetic:
+        """How a weight, `symbol` as LaTeX, became what is `left` of it, times `by`."""
+        if weight == 0 or by == 1:
+            return super().arithmetic(symbol, weight, left, query, key, hidden) if weight == 0 else _kept(weight)
+        if by == 0:
+            return Arithmetic.told(
+                f"The given matrix drops this cell: query {query} does without key {key}.", "0: dropped"
+            )
+
+        def line(digits: int) -> Printed:
+            return product(weight, by, digits)
+
+        words = f"The weight, times what the given matrix has for query {query} and key {key}."
+        return Arithmetic(rf"{symbol} \cdot \text{{drop}}", [line], [line], words, [weight * by])
+
+
+def _kept(weight: float) -> Arithmetic:
+    def line(digits: int) -> Printed:
+        return number(weight, digits)
+
+    return Arithmetic("", [line], [line], "The given matrix has a 1 here: the weight stays as it is.", [weight])
 
 
 def drop_weights(weights: Weights, share: float, luck: Weights) -> Weights:

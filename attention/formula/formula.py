@@ -62,6 +62,8 @@ class Formula:
             return f"S / ({self.divisor:g} · temperature)"
         if step.name == "scaled_scores":
             return SCORES[self.score].scaled
+        if step.name == "dropped_weights":
+            return self.dropping.formula
         if step.name == "weights" and self.share:
             return SHARES[self.share].formula
         return step.formula
@@ -82,5 +84,5 @@ class Formula:
             cap=config.cap,
             share=self.share and config.share,
             mask=replace(config.hiding, real=real),
-            dropping=config.dropping,
+            dropping=self.dropping if self.dropping.given else config.dropping,
         )

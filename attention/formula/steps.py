@@ -325,6 +325,8 @@ PARAMETERS: tuple[Parameter, ...] = (
     _parameter("sinks",
         "sink", "head", "is one more score in every row of its head, of no key: what it takes of the weights goes nowhere",
         transformers="sinks"),
+    _parameter("drop",
+        "drop", "head query_pos key_pos", "what the weights are multiplied by: 0 drops one, 1 / (1 − dropout) keeps it"),
     _parameter("bias_table",
         "R", "bucket head", "what is added to the scores of keys so far away", transformers="relative_attention_bias.weight"),
 )

@@ -26,6 +26,7 @@ SYMBOLS = {
     "memory": "X₂",
     "scores": "S",
     "bias": "bias",
+    "drop": "drop",
     "b_q": "b_Q",
     "b_k": "b_K",
     "b_v": "b_V",
@@ -35,6 +36,7 @@ SYMBOLS = {
 
 _KEYS = ("w_k", "w_v", "key", "value", "b_k", "b_v")  # of which several heads of queries may share one
 _UNCUT = ("x", "memory", "b_o")
+_MAPS = {"bias": "added to the scores", "drop": "multiplied with the weights"}
 _ROWS = ("b_q", "b_k", "b_v", "b_o")
 _EQUAL = (
     ("x", "columns", "memory", "columns"),
@@ -100,7 +102,7 @@ def tensors(given: Mapping[str, Any], n_heads: int) -> dict[str, Tensor]:
     found = {
         name: _cut(name, given[name], shape, shared if name in _KEYS else count)
         for name, shape in shapes.items()
-        if name != "bias"
+        if name not in _MAPS
     }
     for left, left_axis, right, right_axis in _EQUAL:
         if {left, right} <= found.keys() and _size(found[left], left_axis) != _size(found[right], right_axis):
@@ -108,8 +110,8 @@ def tensors(given: Mapping[str, Any], n_heads: int) -> dict[str, Tensor]:
             raise ShapeError(
                 f"{sides}: {SYMBOLS[left]}'s {left_axis} must be as many as {SYMBOLS[right]}'s {right_axis}."
             )
-    if "bias" in given:
-        found["bias"] = _added(given["bias"], shapes["bias"], count, sizes(found))
+    for name in (name for name in _MAPS if name in given):
+        found[name] = _map(name, given[name], shapes[name], count, sizes(found))
     return found
 
 
@@ -154,16 +156,16 @@ def _cut(name: str, given: Any, shape: Shape, parts: int) -> Tensor:
     return cut[:, 0] if name in _ROWS else cut
 
 
-def _added(given: Any, shape: Shape, parts: int, places: tuple[int, int]) -> Tensor:
-    """What is added to the scores, [head query_pos key_pos]: one for all heads, one for each beside each other, or a stack."""
+def _map(name: str, given: Any, shape: Shape, parts: int, places: tuple[int, int]) -> Tensor:
+    """What every score or weight has one of, [head query_pos key_pos]: one for all heads, one for each beside each other, or a stack."""
     import torch
 
-    whole = torch.tensor(_numbers("bias", given, shape), dtype=torch.float64)
+    whole = torch.tensor(_numbers(name, given, shape), dtype=torch.float64)
     if not shape.stack and parts > 1 and whole.shape[1:] == (places[0], parts * places[1]):
         return _beside(whole[0], parts)
     if whole.shape[1:] != places or len(whole) not in (1, parts):
         raise ShapeError(
-            f"bias is added to the scores, which are {parts} × {places[0]} × {places[1]}; got {shape}: "
+            f"{name} is {_MAPS[name]}, which are {parts} × {places[0]} × {places[1]}; got {shape}: "
             f"give {places[0]} × {places[1]} for all heads, or a stack of {parts}."
         )
     return whole.expand(parts, -1, -1)

@@ -38,8 +38,6 @@ def carried(trace: Trace, layer: int) -> Carried | None:
     if found.weights is None:
         lost.append("It has no softmax; your own matrices always have one, so the steps after the scores are others.")
     formula = found.formula
-    if formula is not None and formula.dropping:
-        lost.append(formula.dropping.left_out)
     d_k = found.sizes.get("d_k", 1) if "scores" not in matrices else 1
     named = found.tokens != tuple(f"x{i}" for i in range(len(found.tokens)))
     knobs = {
@@ -106,7 +104,15 @@ def _matrices(layer: Layer) -> dict[str, Matrix | Stack] | None:
         return None
     there = [name for name in (*names, "w_o", "b_o", "bias") if layer.has(name)]
     many = layer.n_heads > 1
-    return {_FIELDS.get(name, name): _given(layer[name], many) for name in there if name != "b_o" or "w_o" in there}
+    given = {_FIELDS.get(name, name): _given(layer[name], many) for name in there if name != "b_o" or "w_o" in there}
+    return given | ({"drop": _given(_dropped(layer), many)} if layer.has("dropped_weights") else {})
+
+
+def _dropped(layer: Layer) -> Tensor:
+    """What the weights are multiplied by, [head query_pos key_pos]."""
+    assert layer.formula is not None  # which has dropped them
+    ones = layer["weights"].new_ones(layer.shape("weights"))
+    return layer.formula.dropping.weights(layer, ones, slice(None), slice(None))
 
 
 _FIELDS = {"input": "x", "rotated_query": "query", "rotated_key": "key"}

@@ -21,10 +21,10 @@ GIVEN = {
 }
 """What a person's own matrices may be; W_O may be left empty."""
 MORE = {
-    "X and weights": ("memory", "b_q", "b_k", "b_v", "b_o", "bias"),
-    "Q, K and V": ("b_o", "bias"),
-    "X alone": ("memory", "b_o", "bias"),
-    "scores and V": ("b_o", "bias"),
+    "X and weights": ("memory", "b_q", "b_k", "b_v", "b_o", "bias", "drop"),
+    "Q, K and V": ("b_o", "bias", "drop"),
+    "X alone": ("memory", "b_o", "bias", "drop"),
+    "scores and V": ("b_o", "bias", "drop"),
 }
 """What may stand beside them; all of it may be left empty."""
 UPLOADED = "uploaded"
@@ -41,7 +41,7 @@ _MATRICES = {
     "key": "2,2,2;0,2,1;2,4,3;0,1,1",
     "value": "1,1,0;0,1,1;1,2,1;0,0,0",
     "scores": "8,2,10,2;4,0,4,0;12,2,14,2;10,4,14,3",
-    **dict.fromkeys(("memory", "b_q", "b_k", "b_v", "b_o", "bias"), ""),
+    **dict.fromkeys(("memory", "b_q", "b_k", "b_v", "b_o", "bias", "drop"), ""),
 }
 LONGEST_MATRIX = 20_000  # characters; more would make a field slow
 

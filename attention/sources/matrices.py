@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from attention.errors import MatrixError, ShapeError
 from attention.formula.config import AttentionConfig, HeadSizes
 from attention.formula.cost import Cost
+from attention.formula.dropping import Dropping, GivenDropping
 from attention.formula.formula import Formula
 from attention.formula.layer import Layer
 from attention.formula.mask import Mask
@@ -49,6 +50,7 @@ class Matrices:
         memory: X₂ [key_pos d_model], which keys and values are made of instead of X.
         scores: the scores themselves [query_pos key_pos], with `value` and without queries and keys.
         bias: what is added to the scores before the mask, for all heads or as a stack; −∞ hides a key, as a float mask does.
+        drop: what the weights are multiplied by, for all heads or as a stack: a dropout mask of zeros and ones, or scaled.
         divisor: of the scores, instead of √d_k.
         valid: how many first keys are real; what comes after them is padding.
     """
@@ -75,6 +77,7 @@ class Matrices:
     bias: Given = ()
     divisor: float | None = None
     valid: int | None = None
+    drop: Given = ()
 
     @property
     def base(self) -> Matrices:
@@ -122,7 +125,12 @@ class Matrices:
         same = n_keys == n_queries and not self.key_tokens and not self.memory
         key_tokens = tokens if same else self._labels(self.key_tokens, "key_tokens", "keys", "k", n_keys)
         real = None if self.valid is None else tuple(at < self.valid for at in range(n_keys))
-        formula = Formula(mask=Mask(real=real), bias="given" if self.bias else "", own_divisor=self.divisor)
+        formula = Formula(
+            mask=Mask(real=real),
+            bias="given" if self.bias else "",
+            own_divisor=self.divisor,
+            dropping=GivenDropping() if self.drop else Dropping(),
+        )
         layer = Layer(tokens=tokens, key_tokens=key_tokens, recorded=recorded, formula=formula)
         trace = Trace(tokens, (layer,), key_tokens).turned(self.config)
         _check_drawable(trace.layers[0])
@@ -150,7 +158,9 @@ class Matrices:
 
         sizes = HeadSizes(heads, width("w_q", "query", "x"), width("w_v", "value", "x"))
         queries, keys = first("x", "query", "scores").rows, first("memory", "x", "key", "value").rows
-        maps = 3 + (self.config.mask != "none") + (self.config.cap is not None) + 2 * bool(self.bias)
+        maps = (
+            3 + (self.config.mask != "none") + (self.config.cap is not None) + 2 * (bool(self.bias) + bool(self.drop))
+        )
         d_model = max(first("x").columns, first("w_o").columns)
         memory = int(bool(self.memory))
         return Cost(sizes, heads, d_model, queries, keys, heads, memory=memory, maps=maps, itemsize=8)

@@ -87,7 +87,8 @@ def drawn(work: Working) -> Explanation:
     row, column = work.cell.row, work.cell.column
     weight, hidden = work.number_at("weights", row, column), _hides(work)
     symbol, dropping = work.symbol("weights", row, column), work.formula.dropping
-    arithmetic = dropping.arithmetic(symbol, weight, work.value, row, column, hidden)
+    by = work.number_at("drop", row, column) if work.layer.has("drop") else 1.0
+    arithmetic = dropping.arithmetic(symbol, weight, work.value, row, column, hidden, by)
     return work.made(arithmetic, (work.cell_of("weights", row, column),))
 
 
