@@ -1,8 +1,9 @@
 FROM python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b AS build
 # The CPU build: torch from the ordinary index brings several gigabytes of CUDA along. Everything else
-# comes from the ordinary index, which alone has the locked versions; every file by its locked hash.
+# comes from the ordinary index, which alone has the locked versions; every file by its locked hash. What is worth
+# compiling is compiled below (to pip, PIP_NO_COMPILE=1 means to compile).
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
-ENV PIP_PYTHON=/venv/bin/python PIP_NO_CACHE_DIR=1 PIP_NO_COMPILE=1 \
+ENV PIP_PYTHON=/venv/bin/python PIP_NO_CACHE_DIR=1 PIP_COMPILE=0 PYTHONDONTWRITEBYTECODE=1 \
     PIP_REQUIRE_HASHES=1 PIP_NO_DEPS=1 PIP_ONLY_BINARY=:all:
 WORKDIR /lab
 COPY lock/run.txt lock/cpu.txt lock/
