@@ -5,7 +5,8 @@
     ├── TextError        a text that gives no tokens
     ├── MatrixError      a pasted or uploaded matrix that cannot be read, or one that is missing
     ├── NumbersError     a row of numbers that cannot be read
-    ├── FileError        an opened state file that cannot be read
+    ├── FileError        a file that cannot be read
+    │   └── AwaitedError     a file that is not here yet, which is no mistake
     ├── ModelError       a model that is not there, or cannot be loaded or recorded
     ├── ShapeError       tensors whose axes do not fit together
     ├── PictureError     a picture that cannot be made as asked
@@ -43,6 +44,10 @@ class FileError(AttentionError):
 
 class ModelError(AttentionError):
     """A model is not there, is not allowed here, or cannot be loaded or recorded."""
+
+
+class AwaitedError(FileError):
+    """A file that somebody still has to give: nothing is wrong."""
 
 
 class ShapeError(AttentionError):

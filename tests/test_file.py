@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 import struct
 import zipfile
 from pathlib import Path
@@ -438,3 +439,29 @@ def test_matrices_of_one_head_alone_are_what_the_source_matrices_makes_of_them()
     opened = File.of("x.npz", npz(query=query, key=key, value=value)).trace()
     for step, tensor in Matrices(**rows).trace().layers[0]:
         torch.testing.assert_close(opened.layers[0][step.name], tensor, rtol=0, atol=0)
+
+
+def test_the_lines_of_the_readme_save_a_model_that_opens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers import BertConfig, BertModel, BertTokenizer
+
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    (lines,) = [block for block in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "np.savez" in block]
+    words = "the owl asked the moon and the moon blinked".split()
+    assert " ".join(words) in lines
+    vocabulary = {
+        word: at for at, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(words)])
+    }
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8}
+    BertModel(BertConfig(vocab_size=len(vocabulary), **sizes)).save_pretrained(tmp_path / "model")
+    BertTokenizer(vocab=vocabulary).save_pretrained(tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
+    made: dict[str, Any] = {}
+    exec(lines.replace("path/to/your/model", "model"), made)
+    trace = File.open("attention.npz").trace()
+    assert trace.tokens == ("[CLS]", *words, "[SEP]")
+    assert len(trace.layers) == 2
+    for layer, weights in zip(trace.layers, made["weights"], strict=True):
+        np.testing.assert_array_equal(layer["weights"], weights)
+        torch.testing.assert_close(layer["weights"].sum(-1), torch.ones(2, len(words) + 2))
+    assert trace.notes == ()

@@ -70,7 +70,8 @@ def test_a_link_asks_for_its_file_by_name_and_says_where_another_came() -> None:
     name, content = FILES["queries and keys"]
     link_ = {"source": "file", "file": f"{name}:{File.of(name, content).digest}", "layer": "1"}
     app = opened("app.py", source="file")
-    assert "there is none yet: upload it" in said(app).replace("\\", "")
+    assert "upload it, and every page shows it" in said(app)
+    assert not app.error
     app = opened("app.py", **link_)
     assert "The link shows the file “q.npz”" in said(app)
     assert "which is not here: upload it" in said(app).replace("\\", "")

@@ -330,7 +330,8 @@ class Layer:
 
     def formula_of(self, step: Step) -> str:
         """The step's formula as this layer has it: D V where weights are dropped, X₂ W_K across two texts, another score."""
-        if step.name in self.told and not self.factors(step):
+        unmade = self.formula is None and step.after_projections and step.name in self.recorded
+        if unmade or (step.name in self.told and not self.factors(step)):
             return "as recorded"
         formula = self.formula.said(step) if self.formula else step.formula
         for factor, there in self.factors(step):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
-from attention.errors import FileError, MatrixError
+from attention.errors import AwaitedError, MatrixError
 from attention.formula.config import AttentionConfig, divisors
 from attention.formula.knobs import Knob
 from attention.formula.ranges import Choice, Range, in_url
@@ -71,7 +71,7 @@ class Asked(Protocol):
         """The file that a knob names.
 
         Raises:
-            FileError: it is not here.
+            AwaitedError: it is not here.
         """
         ...
 
@@ -191,7 +191,7 @@ class Link:
         """Nothing: a link has the name and the digest of a file, and never the file.
 
         Raises:
-            FileError: always.
+            AwaitedError: always.
         """
         raise not_here(self.knob(knob))
 
@@ -298,13 +298,13 @@ def too_long(name: str, size: str) -> MatrixError:
     )
 
 
-def not_here(file: str) -> FileError:
+def not_here(file: str) -> AwaitedError:
     """What is said where a link names a `file`, as name:digest, or none, and there is no such file."""
     name, _, digest = file.rpartition(":")
     if not name:
-        return FileError(
-            f"Attention from a file needs one that ends in {', '.join(ENDINGS)}; there is none yet: upload it."
+        return AwaitedError(
+            f"A file with attention that somebody saved ({', '.join(ENDINGS)}): upload it, and every page shows it."
         )
-    return FileError(
+    return AwaitedError(
         f"The link shows the file {quoted(name)} (digest {digest[:8]}…), which is not here: upload it, and it opens as the link says."
     )

@@ -6,6 +6,7 @@ import re
 
 import streamlit as st
 
+from attention.errors import AttentionError, AwaitedError
 from pages.ui.knobs.session import session
 
 
@@ -36,6 +37,13 @@ class Notes:
             # Several would push the maps off a laptop's screen.
             folded = self._place.expander(f"{len(texts)} notes on these numbers") if len(texts) > 1 else self._place
             folded.info("  \n".join(plain(text) for text in texts))
+
+    def refused(self, error: AttentionError) -> None:
+        """Says why there is no picture; that a file is still awaited is no mistake."""
+        if isinstance(error, AwaitedError):
+            self.say((str(error),))
+        else:
+            self.error(str(error))
 
     def error(self, text: str, here: bool = False) -> None:
         """Says why there is no picture, at the top of the page or, with `here`, where the page is being drawn."""

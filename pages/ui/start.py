@@ -122,7 +122,7 @@ def start(title: str, intro: str, maps: bool = True) -> Page:
             with nullcontext() if maps or embedded or locked() else st.expander("The source and its knobs"):
                 source = sidebar.source(notes, wide)
         except AttentionError as error:
-            notes.error(str(error))
+            notes.refused(error)
         if not (embedded or locked()):
             state_file.opener()
     trace = _worked_out(source, notes, about)

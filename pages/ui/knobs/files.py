@@ -26,18 +26,18 @@ def file(knobs: Knobs, asked: str, wide: DeltaGenerator) -> File:
     """The file that the address asks for, as name:digest, with the field that takes one: where one looks, as long as it is missing.
 
     Raises:
-        FileError: it is not here.
+        AwaitedError: it is not here.
     """
     there = session().file
     here = there is not None and asked == _named(there)
     if not (here and knobs.locked):
         with nullcontext() if here else wide:
             st.file_uploader(
-                f"{'Another' if here else 'A'} file with attention ({', '.join(ENDINGS)})",
+                "Another file" if here else "A file with attention",
                 key=_KEY,
                 type=[ending.removeprefix(".") for ending in ENDINGS],
                 on_change=_uploaded,
-                help="Weights [head query key] or [layer head query key]; or query, key and value; or scores; or what was exported here.",
+                help="weights [head query key] or [layer head query key]; or query, key and value; or scores; or what was exported here.",
             )
             if problem := session().file_problem:
                 st.error(plain(problem))
