@@ -1,0 +1,68 @@
+"""A file with attention in a real browser: uploaded, painted, taken along, asked for by whoever opens its link."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import acted, cell_of, click_cell, painted, settled, turned
+from playwright.sync_api import Page, expect
+from test_browser import query
+from test_file import QKV, npz
+
+from attention import File
+
+pytestmark = pytest.mark.browser
+
+CONTENT = npz(**QKV, tokens=np.array(["the", "cat", "<b>sat</b>", "the"]))
+SOURCE = File.of("attention.npz", CONTENT)
+
+
+def upload(page: Page, name: str = "attention.npz", content: bytes = CONTENT) -> None:
+    given = {"name": name, "mimeType": "application/octet-stream", "buffer": content}
+    acted(page, lambda: page.locator(".st-key-file_upload input[type=file]").set_input_files([given]))
+
+
+def test_a_file_is_painted_and_its_link_asks_for_it(
+    open_page: Callable[..., Page], server: str, tmp_path: Path
+) -> None:
+    layer = SOURCE.trace().layers[1]
+    page = open_page(f"{server}/?source=file")
+    expect(page.get_by_text("upload it, and every page shows it")).to_be_visible()
+    upload(page)
+    turned(page, "layer", "1")
+    turned(page, "head", "2")
+    for at, step in enumerate(("scores", "weights", "head_output")):
+        np.testing.assert_array_equal(painted(page, at), layer[step][2].numpy().astype(np.float32))
+    acted(page, lambda: click_cell(page, 1, row=3, column=2))
+    said = cell_of(page)
+    assert said.startswith("weights · query 3 the → key 2 <b>sat</b> = ")
+    link = query(page)
+    assert link["file"] == f"attention.npz:{SOURCE.digest}"
+
+    # What cannot be read leaves the picture as it is.
+    upload(page, "broken.npz", CONTENT[:300])
+    expect(page.get_by_text("its list of arrays cannot be read")).to_be_visible()
+    np.testing.assert_array_equal(painted(page, 1), layer["weights"][2].numpy().astype(np.float32))
+
+    # Another page has it too, and what is taken along opens to the same digits.
+    page.get_by_role("link", name="Masks").click()
+    settled(page)
+    assert query(page)["file"] == link["file"]
+    np.testing.assert_array_equal(painted(page, 2), layer["weights"][2].numpy().astype(np.float32))
+    page.get_by_text("Share", exact=True).click()
+    with page.expect_download() as coming:
+        page.get_by_role("button", name="All steps (.safetensors)").click()
+    saved = tmp_path / "saved.safetensors"
+    coming.value.save_as(saved)
+    np.testing.assert_array_equal(File.open(saved).trace().layers[1]["weights"], layer["weights"])
+
+    other = open_page(f"{server}/?{'&'.join(f'{key}={value}' for key, value in link.items())}", fresh=True)
+    expect(other.get_by_text("The link shows the file “attention.npz”")).to_be_visible()
+    expect(other.locator(".js-plotly-plot")).to_have_count(0)
+    upload(other)
+    np.testing.assert_array_equal(painted(other, 1), layer["weights"][2].numpy().astype(np.float32))
+    assert cell_of(other) == said
+    assert query(other) == link
