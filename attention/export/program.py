@@ -85,7 +85,9 @@ def _cell(kind: str, number: int, text: str) -> dict[str, object]:
 def _begun(source: Source, trace: Trace, cell: Cell | None) -> tuple[Snippet, Layer]:
     """How the program of a layer begins, and what of the layer it says."""
     index = 0 if cell is None else cell.layer
-    snippet = source.snippet(trace, index)
+    snippet = (
+        source.snippet(trace, index) if index else source.snippet(trace)
+    )  # a source of one layer need not count them
     return snippet, trace.layer(index).inner.without(*snippet.without)
 
 
@@ -145,7 +147,8 @@ def _program(lines: list[str]) -> str:
     body = "\n".join(lines)
     used = set(_names(symtable.symtable(body, "program", "exec")))
     imports = [line for name, line in _IMPORTS.items() if name in used]
-    return "\n".join([*imports, "", *lines]) + "\n"
+    imports += [line for line in lines if line.startswith("from ")]  # what a source needs beside these
+    return "\n".join([*imports, "", *(line for line in lines if not line.startswith("from "))]) + "\n"
 
 
 def _names(scope: symtable.SymbolTable) -> Iterator[str]:
