@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from attention.formula.shares import SHARES
 from attention.sources.cutting import SYMBOLS, Shape
 from attention.sources.reading.matrix import Matrix, Stack
 
@@ -38,6 +39,10 @@ def carried(trace: Trace, layer: int) -> Carried | None:
     if found.weights is None:
         lost.append("It has no softmax; your own matrices always have one, so the steps after the scores are others.")
     formula = found.formula
+    share = (formula and formula.share) or "softmax"
+    if SHARES[share].parameter:
+        lost.append(f"Its {SHARES[share].parameter} are left out, and the softmax shares out.")
+        share = "softmax"
     d_k = found.sizes.get("d_k", 1) if "scores" not in matrices else 1
     named = found.tokens != tuple(f"x{i}" for i in range(len(found.tokens)))
     knobs = {
@@ -46,7 +51,7 @@ def carried(trace: Trace, layer: int) -> Carried | None:
         "divisor": None if found.divisor in (1, math.sqrt(d_k)) else found.divisor,
         "temperature": found.temperature,
         "cap": formula and formula.cap,
-        "share": (formula and formula.share) or "softmax",
+        "share": share,
         **_mask(found),
     }
     return Carried(matrices, knobs, tuple(lost))

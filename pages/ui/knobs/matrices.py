@@ -9,7 +9,7 @@ from typing import Any, Literal
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from attention import AttentionError
+from attention import PARAMETERS, AttentionError
 from attention.sources.cutting import SYMBOLS, Shape
 from attention.sources.given import fitted, said
 from attention.sources.knobs import LONGEST_MATRIX, MORE
@@ -24,6 +24,7 @@ from pages.ui.knobs.widgets import Knobs
 
 GRID_UP_TO = 64  # rows or columns
 OPTIONAL = {name for names in MORE.values() for name in names}
+_MEANINGS = {one.name: one.meaning for one in PARAMETERS}
 EDITOR = "matrices_editor"  # whether the editor is unfolded
 
 
@@ -56,8 +57,8 @@ def matrices(knobs: Knobs, fields: Sequence[str]) -> dict[str, Matrix | Stack]:
             shown = [name for name in fields if name not in OPTIONAL]
             _tabs(knobs, shown, found, {**problems, **refused})
         more = [name for name in fields if name in OPTIONAL]
-        given = any(found.get(name) or name in {**problems, **refused} for name in more)
-        with st.expander(f"More: {', '.join(SYMBOLS[name] for name in more)}", expanded=given):
+        wrong = any(name in {**problems, **refused} for name in more)  # who opens a link comes to look
+        with st.expander(f"More: {', '.join(SYMBOLS[name] for name in more)}", expanded=wrong):
             _tabs(knobs, more, found, {**problems, **refused})
         problems = {name: error for name, error in {**problems, **refused}.items() if not found.get(name)}
     sizes = {name: str(Shape.of(one)).replace(" × ", "x") for name, one in found.items() if texts.too_long(name)}
@@ -92,6 +93,8 @@ def _one(knobs: Knobs, name: str, matrix: Matrix | Stack, problem: AttentionErro
     symbol = SYMBOLS[name]
     grid, field = st.columns(2)
     with grid:
+        if not matrix and name in _MEANINGS:
+            st.caption(f"Not given. {symbol}: {_MEANINGS[name]}.")
         if problem and not _ask(name):
             knobs.notes.error(str(problem), here=True)
         for note in dict.fromkeys((*texts.notes_of(name), rounding(matrix))):
