@@ -2,6 +2,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,13 +24,14 @@ FLOORS = (
 )
 
 
+@cache
 def parsed(path):
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def imports(path, typing=True):
     """The dotted names a file imports, wherever in it they stand; `from a import b` gives a and a.b. With or without those for types alone."""
-    tree = parsed(path)
+    tree = parsed(path) if typing else parsed.__wrapped__(path)  # one that nobody else has
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING" and not typing:
             node.body = []
