@@ -115,9 +115,9 @@ def test_what_is_let_go_is_the_knob_and_stands_in_the_address(open_page: Open, s
         page.keyboard.press("End")
 
     acted(page, press)
-    page.wait_for_function("location.search.includes('temperature=10')")
-    np.testing.assert_array_equal(painted(page, 1), layer(temperature=10.0).weights[0].numpy())
-    expect(page.locator(".hand output")).to_have_text("10.00")
+    page.wait_for_function("location.search.includes('temperature=100')")
+    np.testing.assert_array_equal(painted(page, 1), layer(temperature=100.0).weights[0].numpy())
+    expect(page.locator(".hand output")).to_have_text("100.0")
 
 
 def test_a_mask_and_a_head_are_chosen_above_the_figures(open_page: Open, server: str) -> None:
