@@ -47,6 +47,12 @@ class _Kept:
             for key in [one for one in self.cache if those(one)]:
                 self.cache.pop(key, None)
 
+    def let_go(self, those: Callable[[Any], bool]) -> None:
+        """Takes out those of what is kept that hold on to something which shall go."""
+        with self.changed:
+            for key in [key for key, one in self.cache.items() if those(one)]:
+                self.cache.pop(key, None)
+
     def make_room(self, needs: int) -> None:
         """Takes out what was asked for longest ago, before what needs so many bytes is made and not after."""
         with self.changed:

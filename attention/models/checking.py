@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,8 @@ from attention.errors import ModelError
 _LARGEST_CONFIG = 2**20  # bytes of config.json
 _MOST_FILES = 1000  # that weights are cut into
 _NUMBER = 4  # bytes; weights are loaded in single precision
+_REPEATED = re.compile(r"layers?$|depth|blocks$|experts|attention_types")  # in a config: how often a part is there
+_FEW = 256  # of a part, which any model may have; more need as many tensors
 
 
 @dataclass(frozen=True)
@@ -49,11 +54,18 @@ def checked(path: Path, name: str, most_mb: int) -> Folder:
                 "save it as safetensors with model.save_pretrained(folder)."
             )
         raise ModelError(f"{name} has a config.json but no *.safetensors: download the weights too.")
-    nbytes = sum(_NUMBER * _numbers(one, name) for one in weights)
+    shapes = [shape for one in weights for shape in _shapes(one, name)]
+    nbytes = _NUMBER * sum(prod(shape) for shape in shapes)
     if nbytes > most_mb * 2**20:
         raise ModelError(
             f"A model may take at most {most_mb:,} MB of memory here; {name} takes {nbytes / 2**20:,.0f} MB: "
             "choose a smaller one, or raise LAB_MAX_MODEL_MB."
+        )
+    most = max([_FEW, len(shapes), *(shape[0] for shape in shapes if shape)])
+    # A config decides what is built before any weight is looked at.
+    if (claimed := max(_repeated(config), default=0)) > most:
+        raise ModelError(
+            f"The config.json of {name} speaks of {claimed:,} parts, of which its weights have not as many: download it again."
         )
     return Folder(path, config, nbytes)
 
@@ -87,15 +99,24 @@ def _config(path: Path, name: str) -> dict[str, Any]:
     return dict(found)
 
 
-def _numbers(file: Path, name: str) -> int:
-    """How many numbers a file of weights has, from its header alone."""
-    from math import prod
+def _repeated(value: Any, key: str = "") -> Iterator[int]:
+    """How often the parts are there that a config repeats."""
+    if isinstance(value, dict):
+        for name, one in value.items():
+            yield from _repeated(one, name)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _repeated(one, key)
+    elif isinstance(value, int | float) and _REPEATED.search(key):
+        yield int(min(value, 2**62)) if value == value else 2**62
 
+
+def _shapes(file: Path, name: str) -> list[list[int]]:
+    """The shapes of a file of weights, from its header alone."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(file, framework="pt") as header:
-            names = list(header.keys())
-            return sum(prod(header.get_slice(key).get_shape()) for key in names)
+            return [header.get_slice(key).get_shape() for key in list(header.keys())]
     except (SafetensorError, OSError) as error:
         raise ModelError(f"{file.name} of {name} is cut off or no safetensors file: download it again.") from error

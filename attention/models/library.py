@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attention.errors import ModelError
+from attention.formula.kept import KEPT
+from attention.formula.trace import Trace
 
 if TYPE_CHECKING:
     from attention.models.loading import Loaded
@@ -77,14 +79,22 @@ class Library:
             with self._changing:
                 if name in self._loaded:
                     return self._loaded[name]
-            loaded = self._load(name)
-            with self._changing:
-                self._loaded[name] = loaded
-                most = self.settings.kept_mb * 2**20
-                while len(self._loaded) > 1 and sum(one.nbytes for one in self._loaded.values()) > most:
-                    self._loaded.popitem(last=False)
-                self._loading.pop(name, None)
+            try:
+                loaded = self._load(name)
+                with self._changing:
+                    self._loaded[name] = loaded
+                    self._make_room()
+            finally:
+                with self._changing:
+                    self._loading.pop(name, None)
             return loaded
+
+    def _make_room(self) -> None:
+        most = self.settings.kept_mb * 2**20
+        while len(self._loaded) > 1 and sum(one.nbytes for one in self._loaded.values()) > most:
+            _, gone = self._loaded.popitem(last=False)
+            # Its traces have views of its projections, which would keep the whole in memory, counted by nobody.
+            KEPT.let_go(partial(_borrows, {one.untyped_storage().data_ptr() for one in gone.model.parameters()}))
 
     def _load(self, name: str) -> Loaded:
         from attention.models.checking import checked
@@ -119,6 +129,12 @@ class Library:
         raise ModelError(
             f"A model is {how}one of those that are here ({there}); there is no {name}: choose another, or put it there."
         )
+
+
+def _borrows(numbers: set[int], kept: Any) -> bool:
+    """Whether something kept is a trace that has numbers of a model, by where these lie."""
+    layers = kept.layers if isinstance(kept, Trace) else ()
+    return any(layer.recorded[name].untyped_storage().data_ptr() in numbers for layer in layers for name in layer.lent)
 
 
 def _download(name: str, revision: str | None) -> Path:

@@ -29,6 +29,7 @@ ATTENTIONS = {
     "cross": "cross_attentions",
 }
 """What transformers calls the weights of each kind of layer."""
+_TIMES, _MORE = 2, 2**26  # how much more than its file a model may take, such as a head that is not saved; and bytes
 _ABSURD = 10**9  # tokens: what tokenizers say that know no limit
 
 
@@ -86,6 +87,7 @@ def load(folder: Folder, name: str, about: str = "") -> Loaded:
     recording.register()
     progress.follow()
     with quiet():
+        _weigh(folder, name)
         tokenizer = _tokenizer(folder, name)
         model = _model(folder, name, recording.IMPLEMENTATION) or _model(folder, name, "eager")
         limit, two = _limit(model, tokenizer), bool(model.config.is_encoder_decoder)
@@ -154,7 +156,13 @@ def run(loaded: Loaded, given: dict[str, Tensor], **more: Any) -> Any:
     with torch.no_grad(), quiet():
         if hasattr(loaded.model.config, "use_cache"):
             more["use_cache"] = False
-        return loaded.model(**given, **more)
+        try:
+            return loaded.model(**given, **more)
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            said = " ".join(str(error).split())[:150]
+            raise ModelError(
+                f"{loaded.name} should read tokens and nothing else, and says “{said}”: choose a model of texts."
+            ) from error
 
 
 @contextmanager
@@ -181,7 +189,10 @@ def _tokenizer(folder: Folder, name: str) -> Any:
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(folder.path, local_files_only=True, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(folder.path, local_files_only=True, trust_remote_code=False)
+        if len(tokenizer) <= len(set(tokenizer.all_special_tokens)):  # made without files, where its kind needs none
+            raise ValueError
+        return tokenizer
     except Exception as error:  # transformers raises whatever a missing or broken file leads to
         raise ModelError(
             f"{name} has no tokenizer that can be read, so no text can be cut into its tokens: add tokenizer.json to the folder."
@@ -204,18 +215,43 @@ def _model(folder: Folder, name: str, implementation: str) -> Any:
     except Exception as error:  # transformers raises whatever a broken file leads to
         if isinstance(error, KeyError | ValueError) and implementation != "eager" and f"{implementation}" in str(error):
             return None
-        said = " ".join(str(error).split())[:150]
-        raise ModelError(
-            f"{name} should load with transformers, which says “{said}”: check that the folder is complete."
-        ) from error
+        raise ModelError(_unfit(name, error)) from error
     return model.eval()
+
+
+def _weigh(folder: Folder, name: str) -> None:
+    """Builds the model without its numbers, to see what it would take: what its file does not have would be made, whatever size.
+
+    Raises:
+        ModelError: much more than its weights, or it cannot be built.
+    """
+    from transformers import AutoConfig
+
+    kind = _class(folder.config)
+    try:
+        config = AutoConfig.from_pretrained(folder.path, local_files_only=True, trust_remote_code=False)
+        with torch.device("meta"):
+            model = kind(config) if hasattr(kind, "forward") else kind.from_config(config)
+    except Exception as error:  # as below
+        raise ModelError(_unfit(name, error)) from error
+    size = sum(one.numel() * one.element_size() for one in (*model.parameters(), *model.buffers()))
+    if size > _TIMES * folder.nbytes + _MORE:
+        raise ModelError(
+            f"The config.json of {name} asks for {size / 2**20:,.0f} MB, its weights are {folder.nbytes / 2**20:,.0f} MB: download it again."
+        )
+
+
+def _unfit(name: str, error: Exception) -> str:
+    said = " ".join(str(error).split())[:150]
+    return f"{name} should load with transformers, which says “{said}”: check that the folder is complete."
 
 
 def _class(config: dict[str, Any]) -> Any:
     """The class of the whole model, with its head, as its config names it; where it names none, of the model alone."""
     import transformers
 
-    named = (config.get("architectures") or [""])[0]
+    all_named = config.get("architectures")
+    named = all_named[0] if isinstance(all_named, list) and all_named else None
     found = getattr(transformers, named, None) if isinstance(named, str) else None
     whole = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
     return found if whole else transformers.AutoModel

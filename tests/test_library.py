@@ -1,0 +1,140 @@
+"""The models in memory: loaded once for all who ask, safe for several at once, and forgotten beyond a bound."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
+from typing import Any, TypeVar
+
+import pytest
+import torch
+from tiny_models import TinyModels
+
+from attention import Model, ModelError, Trace
+from attention.formula.kept import KEPT
+from attention.models import library, loading
+from attention.models.library import LIBRARY, Settings
+
+Made = TypeVar("Made")
+OWL, HARBOR = "the owl asked the moon and the moon blinked", "a quiet harbor watched the copper moon"
+
+
+@pytest.fixture(autouse=True)
+def own_library(tiny: TinyModels) -> Iterator[None]:
+    LIBRARY.hold(Settings(tiny.folder))
+    yield
+    LIBRARY.hold(Settings())
+
+
+def at_once(jobs: list[Callable[[], Made]]) -> list[Made]:
+    """What the jobs give that all begin at the same moment, each in a thread of its own."""
+    gate = threading.Barrier(len(jobs))
+
+    def begin(job: Callable[[], Made]) -> Made:
+        gate.wait(60)
+        return job()
+
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        return list(pool.map(begin, jobs))
+
+
+def same(one: Trace, other: Trace) -> bool:
+    return all(
+        torch.equal(tensor, theirs.recorded[name])
+        for mine, theirs in zip(one.layers, other.layers, strict=True)
+        for name, tensor in mine.recorded.items()
+    )
+
+
+def test_many_threads_record_what_one_records_alone(tiny: TinyModels) -> None:
+    for family in ("Gemma 2", "T5"):
+        tiny(family)
+    sources = [Model(family, text, "the cat") for family in ("Gemma 2", "T5") for text in (OWL, HARBOR)]
+    together = at_once([source.trace for source in sources * 2])  # loads both models at once, too
+    LIBRARY.hold(Settings(tiny.folder))
+    alone = [source.trace() for source in sources]
+    for made, expected in zip(together, alone * 2, strict=True):
+        assert made.tokens == expected.tokens
+        assert same(made, expected)
+
+
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the models that were loaded, in their order."""
+    names: list[str] = []
+
+    def load(folder: Any, name: str, about: str = "") -> loading.Loaded:
+        names.append(name)
+        return original(folder, name, about)
+
+    original = loading.load
+    monkeypatch.setattr(loading, "load", load)
+    return names
+
+
+def test_thirty_who_ask_for_one_model_load_it_once(tiny: TinyModels, loads: list[str]) -> None:
+    tiny("BERT")
+    found = at_once([lambda: LIBRARY.get("BERT")] * 30)
+    assert len({id(one) for one in found}) == 1
+    assert loads == ["BERT"]
+
+
+def test_what_cannot_be_loaded_is_told_to_all_and_leaves_nothing_behind(loads: list[str]) -> None:
+    def ask(name: str) -> str:
+        with pytest.raises(ModelError) as found:
+            LIBRARY.get(name)
+        return str(found.value)
+
+    assert len(set(at_once([lambda: ask("none")] * 8))) == 1
+    for number in range(50):
+        ask(f"none {number}")
+    assert not LIBRARY._loading
+    assert not loads
+
+
+def test_what_was_asked_for_longest_ago_goes_first_and_takes_its_traces_along(
+    tiny: TinyModels, loads: list[str]
+) -> None:
+    sizes = sorted((tiny(family) / "model.safetensors").stat().st_size for family in ("BERT", "GPT-2", "Llama"))
+    LIBRARY.hold(Settings(tiny.folder, kept_mb=sum(sizes[1:]) / 2**20))  # type: ignore[arg-type]  # tiny models need a tiny bound
+    for name in ("BERT", "GPT-2"):
+        KEPT.once(f"trace of {name}", Model(name, OWL).trace)
+    LIBRARY.get("BERT")
+    assert loads == ["BERT", "GPT-2"]
+    LIBRARY.get("Llama")
+    assert KEPT.get("trace of GPT-2") is None
+    assert KEPT.get("trace of BERT") is not None
+    LIBRARY.get("BERT")
+    assert loads == ["BERT", "GPT-2", "Llama"]
+    LIBRARY.get("GPT-2")
+    assert loads == ["BERT", "GPT-2", "Llama", "GPT-2"]
+
+
+def test_what_is_offered_by_name(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny("BERT")
+    monkeypatch.setattr(library, "_cached", lambda: {"some/cached": tiny.folder / "BERT"})
+    LIBRARY.hold(Settings(tiny.folder, paths=False, hub={"some/allowed": "abc"}))
+    assert "BERT" in LIBRARY.names()
+    assert LIBRARY.names()[-1] == "some/allowed"
+    LIBRARY.hold(Settings(tiny.folder))
+    assert LIBRARY.names()[-1] == "some/cached"
+    assert Model("some/cached", OWL).trace().layers
+
+
+def test_twelve_times_twelve_heads_of_a_thousand_tokens_keep_little(tiny: TinyModels) -> None:
+    """Heads of a real width; two layers, of which twelve keep six times as much."""
+    wide = {"n_embd": 768, "n_layer": 2, "n_head": 12, "n_positions": 1024, "n_inner": 1, "vocab_size": 400}
+    tiny.save(tiny.folder / "wide", "GPT2Config", "GPT2LMHeadModel", wide)
+    trace = Model("wide", "the moon " * 511 + "the moon").trace()
+    assert [layer.shape("weights") for layer in trace.layers] == [(12, 1024, 1024)] * 2
+    assert 6 * trace.nbytes < 500 * 2**20
+    before, most = KEPT.cache.maxsize, 2**26
+    KEPT.hold(most)
+    try:
+        for layer, head in product(trace.layers, range(3, 12, 2)):
+            assert float(layer.matrix("weights", head).sum()) == pytest.approx(1024, rel=1e-4)
+            assert KEPT.cache.currsize <= most
+    finally:
+        KEPT.hold(before)

@@ -1,0 +1,228 @@
+"""What may be wrong with a model, and the one sentence that each is answered with."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import huggingface_hub
+import pytest
+from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError
+from tiny_models import MOST, TinyModels
+
+from attention import ConfigError, Model, ModelError, TextError
+from attention.models import library
+from attention.models.library import LIBRARY, Settings
+
+OWL = "the owl asked the moon"
+
+
+@pytest.fixture(autouse=True)
+def own_library() -> Iterator[None]:
+    yield
+    LIBRARY.hold(Settings())
+
+
+@pytest.fixture
+def broken(tiny: TinyModels, tmp_path: Path) -> Callable[..., str]:
+    """A copy of a tiny model with something done to it; its folder as a name."""
+
+    def made(family: str = "GPT-2", without: str = "", **config: Any) -> str:
+        path = tmp_path / family
+        shutil.copytree(tiny(family), path)
+        for file in path.glob(without) if without else ():
+            file.unlink()
+        there = path / "config.json"
+        if config:
+            there.write_text(json.dumps(json.loads(there.read_text()) | config))
+        return str(path)
+
+    return made
+
+
+def refused(name: str, text: str = OWL, text2: str = "") -> str:
+    """The sentence, which ends in what to do and shows nothing of Python."""
+    with pytest.raises((ModelError, TextError)) as found:
+        Model(name, text, text2).trace()
+    said = str(found.value)
+    assert said.endswith(".")
+    assert "Traceback" not in said
+    assert len(said) < 500
+    return said
+
+
+def test_no_such_folder_and_what_is_there_instead(tiny: TinyModels) -> None:
+    tiny("GPT-2")
+    LIBRARY.hold(Settings(tiny.folder))
+    said = refused("no such model")
+    assert "GPT-2" in said
+    assert "there is no no such model: choose another, or put it there" in said
+    LIBRARY.hold(Settings(tiny.folder / "empty"))
+    assert "“make models” brings one" in refused("no such model")
+
+
+@pytest.mark.parametrize(
+    "name", ["../x", "..", ".", "/etc", "~", "a\0b", "x" * 999, "  ", "..\\x", "GPT-2/../GPT-2", "C:\\"]
+)
+def test_a_name_that_is_not_of_the_list_opens_nothing_where_paths_are_not_allowed(tiny: TinyModels, name: str) -> None:
+    tiny("GPT-2")
+    LIBRARY.hold(Settings(tiny.folder, paths=False))
+    assert refused(name).startswith("A model is ")
+    assert Model("GPT-2", OWL).trace().layers
+
+
+def test_a_folder_that_is_no_model(tmp_path: Path) -> None:
+    assert "has no config.json: check the folder" in refused(str(tmp_path))
+
+
+@pytest.mark.parametrize("config", ["", "{", "[]", "{}", '{"model_type": 7}', "[" * 100_000, "\ud800", " " * 2**21])
+def test_a_broken_config(tmp_path: Path, config: str) -> None:
+    (tmp_path / "config.json").write_bytes(config.encode("utf-8", "surrogatepass"))
+    assert "should say a model_type, such as bert; it cannot be read" in refused(str(tmp_path))
+
+
+def test_a_pickle_is_never_opened(broken: Callable[..., str]) -> None:
+    name = broken(without="*.safetensors")
+    assert "no *.safetensors: download the weights too" in refused(name)
+    (Path(name) / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'touch pwned'\ntR.")
+    assert "pytorch_model.bin, a pickle, which can run any code" in refused(name)
+
+
+def test_code_of_its_own_is_never_run(broken: Callable[..., str]) -> None:
+    name = broken(model_type="mine", auto_map={"AutoModel": "modeling_mine.Mine"})
+    (Path(name) / "modeling_mine.py").write_text("raise SystemExit")
+    assert "brings code of its own, which is never run here" in refused(name)
+    assert "is not known to transformers" in refused(broken("BERT", model_type="mine"))
+
+
+def test_a_model_that_is_too_large_is_known_by_its_header(tiny: TinyModels) -> None:
+    name = str(tiny("GPT-2"))
+    LIBRARY.hold(Settings(most_mb=0))
+    assert "A model may take at most 0 MB of memory here" in refused(name)
+
+
+def test_weights_that_are_cut_off(broken: Callable[..., str]) -> None:
+    name = broken()
+    file = Path(name) / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1000])
+    assert "model.safetensors of" in refused(name)
+    file.write_bytes((2**40).to_bytes(8, "little") + b"{}")  # a header of a terabyte
+    assert "is cut off or no safetensors file: download it again" in refused(name)
+
+
+HUGE = 10**9
+
+
+@pytest.mark.parametrize(
+    ("family", "claims"),
+    [
+        ("GPT-2", {"n_layer": HUGE}),
+        ("Llama", {"num_hidden_layers": HUGE}),
+        ("gpt-oss", {"num_local_experts": 10**7}),
+        ("BART", {"decoder_layers": HUGE}),
+        ("GPT-Neo", {"attention_types": [[["global"], HUGE]]}),
+        ("GPT-2", {"n_embd": 4 * 10**6}),
+        ("BERT", {"max_position_embeddings": HUGE}),
+        ("Llama", {"vocab_size": HUGE}),
+        ("Llama", {"hidden_size": HUGE}),
+        ("BERT", {"hidden_size": -1}),
+        ("Llama", {"num_attention_heads": 0}),
+        ("BERT", {"architectures": 7, "num_hidden_layers": "many"}),
+    ],
+)
+def test_a_config_that_claims_more_than_the_weights_are_costs_nothing(
+    broken: Callable[..., str], family: str, claims: Any
+) -> None:
+    said = refused(broken(family, **claims))
+    assert "config.json" in said or "should load with transformers" in said
+
+
+def test_no_tokenizer(broken: Callable[..., str]) -> None:
+    name = broken(without="*token*")
+    assert "has no tokenizer that can be read" in refused(name)
+
+
+def test_a_tokenizer_with_pieces_that_the_model_does_not_know(broken: Callable[..., str]) -> None:
+    name = broken()
+    LIBRARY.get(name).tokenizer.add_tokens(["owl-owl"] * 1 + [f"x{i}" for i in range(200)])
+    assert "should read tokens and nothing else" in refused(name, "x199")
+
+
+def test_no_attention_in_it(tiny: TinyModels) -> None:
+    assert "gives no attention weights: it has none, or does not say them" in refused(str(tiny("Mamba")))
+
+
+def test_a_decoder_that_says_no_words_needs_a_second_text(tiny: TinyModels) -> None:
+    name = str(tiny("BART alone"))
+    assert "has a decoder that says no words: type a second text" in refused(name)
+    assert Model(name, OWL, "the moon").trace().layers
+
+
+@pytest.mark.parametrize(("text", "came"), [("", "nothing"), (" \n\t ", "only blanks")])
+def test_an_empty_text_is_asked_for_before_a_model_is_loaded(text: str, came: str) -> None:
+    assert f"got {came}: type a sentence" in refused("no such model", text)
+
+
+@pytest.mark.parametrize("family", ["BERT", "RoBERTa", "T5"])
+def test_a_text_longer_than_the_limit_is_cut_and_said(tiny: TinyModels, family: str) -> None:
+    limit = {"BERT": MOST, "RoBERTa": MOST}.get(family, 100)  # RoBERTa's positions begin behind its padding
+    trace = Model(
+        str(tiny(family)),
+        "the moon " * 79 + "the moon",
+        "the owl " * 79 + "the owl" if family == "T5" else "",
+        max_tokens=100,
+    ).trace()
+    assert len(trace.tokens) == limit
+    assert f"The text has 160 tokens; read are the first {limit}" in trace.notes[0]
+    if family == "T5":
+        assert len(trace.layers[-1].tokens) == 100
+        assert "The second text has 161 tokens; read are the first 100, as many as are shown here" in trace.notes[1]
+    else:
+        assert "the model's limit" in trace.notes[0]
+
+
+def test_a_second_text_where_none_is_read_is_said_to_do_nothing(tiny: TinyModels) -> None:
+    assert Model(str(tiny("BERT")), OWL, "a cat").trace().notes == (
+        "This model reads one text only: the second text does nothing.",
+    )
+
+
+def test_the_hub_is_asked_only_where_it_is_allowed(monkeypatch: pytest.MonkeyPatch, tiny: TinyModels) -> None:
+    asked: list[tuple[str, str | None]] = []
+
+    def download(name: str, revision: str | None, allow_patterns: list[str]) -> str:
+        asked.append((name, revision))
+        assert not [one for one in allow_patterns if one.endswith((".bin", ".py", "*"))]
+        if name == "some/gated":
+            raise GatedRepoError("no", response=_Answer())  # type: ignore[arg-type]  # all it is asked for
+        if name == "some/offline":
+            raise LocalEntryNotFoundError("no")
+        return str(tiny("GPT-2"))
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    monkeypatch.setattr(library, "_cached", dict)
+    LIBRARY.hold(Settings(paths=False))
+    assert "there is no some/model" in refused("some/model")
+    LIBRARY.hold(Settings(paths=False, hub={"some/model": "abc"}))
+    assert "there is no some/other" in refused("some/other")
+    assert not asked
+    assert Model("some/model", OWL).trace().layers
+    LIBRARY.hold(Settings(paths=False, hub=True))
+    assert "some/gated is only given to those who have agreed to its terms" in refused("some/gated")
+    assert "some/offline could not be fetched from the Hugging Face hub" in refused("some/offline")
+    assert asked == [("some/model", "abc"), ("some/gated", None), ("some/offline", None)]
+
+
+class _Answer:
+    headers = MappingProxyType({})  # type: ignore[var-annotated]
+    request = None
+    status_code = 403
+
+
+def test_steps_that_would_take_too_much_are_refused_before_they_are_made(tiny: TinyModels) -> None:
+    with pytest.raises(ConfigError, match="choose a shorter text, or a smaller model"):
+        Model(str(tiny("GPT-2")), OWL, max_bytes=1000).trace()
