@@ -17,6 +17,8 @@ from pages.ui import head_numbers, show
 from pages.ui.knobs import inputs
 from pages.ui.knobs.session import session
 from pages.ui.knobs.widgets import Knobs, locked
+from pages.ui.server import turns
+from pages.ui.server.limits import METRIC_SECONDS
 from pages.ui.start import start
 from pages.ui.together import together
 
@@ -56,10 +58,13 @@ def open_head(layer: int, head: int) -> None:
     open_cell(Cell(layer, "weights", head, page.cell.row, page.cell.column))
 
 
+if together_layers and (needs := layers.seconds(page.trace, page.cell.step, SCREEN_CELLS)) > METRIC_SECONDS:
+    together_layers = st.button(f"Draw the heads of all layers (about {needs:.0f} s)", key="heads_draw")
 # A sorted picture needs the numbers first; otherwise they wait until it is on its way.
 table = head_numbers.table_of(page, "sorted") if by != head_numbers.UNSORTED else None
 try:
-    figure = mosaic(SCREEN_CELLS)
+    with turns.aside():
+        figure = mosaic(SCREEN_CELLS)
 except AttentionError as error:
     show.problem(str(error))
     st.stop()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import ROOT, acted, cell_of, click_cell, painted, settled
+from conftest import acted, cell_of, click_cell, painted, settled
 from playwright.sync_api import expect
 from test_browser import Open, query
 
@@ -18,7 +18,7 @@ TEXT = DEFAULTS["text"]
 
 
 def test_the_head_that_finds_the_previous_word_is_two_clicks_from_its_arithmetic(open_page: Open, server: str) -> None:
-    trace = Model(str(ROOT / "models" / "all-MiniLM-L6-v2"), TEXT).trace()
+    trace = Model("all-MiniLM-L6-v2", TEXT).trace()
     table = metrics.of(trace)
     order = table.sorted_by("previous")
     assert order[0] == (0, 2)
@@ -61,7 +61,7 @@ def test_the_head_that_finds_the_previous_word_is_two_clicks_from_its_arithmetic
 
 
 def test_an_aggregate_is_a_map_to_click_to_link_and_to_read(open_page: Open, server: str) -> None:
-    trace = Model(str(ROOT / "models" / "all-MiniLM-L6-v2"), TEXT).trace()
+    trace = Model("all-MiniLM-L6-v2", TEXT).trace()
     page = open_page(f"{server}/heads?source=model&aggregate=mean&layer=4&heads_layers=one+layer")
     mean = aggregates.find("mean")
     np.testing.assert_array_equal(painted(page, 0), heatmap.heads_json(trace, "weights", 4)["data"][0]["z"])

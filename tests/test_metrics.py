@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from attention import AttentionConfig, Layer, Trace, TypedText, metrics
+from attention import AttentionConfig, Layer, Model, Trace, TypedText, metrics
 from attention.formula import kept
 from attention.numbers import norms, patterns
 
@@ -215,3 +215,32 @@ def test_every_metric_says_what_it_is_and_lies_in_its_range() -> None:
         high = {"1": 1.0, "keys − 1": 7.0}[metric.high]
         assert (table.column(metric.name) >= 0).all()
         assert (table.column(metric.name) <= high).all()
+
+
+TEXTS = (
+    "The animal didn't cross the street because it was too tired.",
+    "The quick brown fox jumps over the lazy dog and the owl asked the moon.",
+    "It was the best of times, it was the worst of times, it was the age of wisdom.",
+    "The bank raised its rates, so she took her money out of the bank.",
+)
+
+
+def test_the_heads_of_a_real_model_do_what_is_known_of_them() -> None:
+    """All-MiniLM-L6-v2 as it was measured before this program was written; the norm-weighted share is the reason to have it."""
+    tables = [metrics.of(Model("all-MiniLM-L6-v2", text).trace()) for text in TEXTS]
+    values = np.mean([table.values for table in tables], axis=0)
+
+    def mean(name: str, layer: int, head: int) -> float:
+        return float(values[layer, head, metrics.NAMES.index(name)])
+
+    assert mean("previous", 0, 2) == pytest.approx(1, abs=0.001)
+    assert mean("next", 1, 8) == pytest.approx(0.69, abs=0.08)
+    assert mean("first token", 4, 5) == pytest.approx(0.83, abs=0.05)
+    assert mean("norm-weighted first token", 4, 5) == pytest.approx(0.18, abs=0.05)
+    assert mean("entropy", 0, 3) == pytest.approx(0.93, abs=0.05)
+    assert 0.06 < mean("duplicate token", 2, 9) < 0.71
+    for name, share in (("first token", 0.41), ("norm-weighted first token", 0.06)):
+        assert np.mean([table.column(name) for table in tables]) == pytest.approx(share, abs=0.02)
+    for table in tables:
+        assert table.sorted_by("previous")[0] == (0, 2)
+        assert (4, 5) in table.sorted_by("first token")[:3]

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 CELLS = 2**20  # weights that are looked at at once: some copies of them are small, and stay near the processor
 
+CELLS_A_SECOND = 20_000_000  # weights that are made and looked at from every side; measured on one thread
+
 
 @dataclass(frozen=True, eq=False)
 class Pattern:

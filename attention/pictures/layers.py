@@ -20,12 +20,13 @@ from attention.pictures import scales
 from attention.pictures.contract import Meta
 from attention.pictures.drawing import GROUND, hidden_cells
 from attention.pictures.layout import AXIS_TITLES, Panel, Spec, framed, middles, named, names_of, outline
-from attention.pictures.mosaic import MOSAIC_CELLS, Paper, matrices
+from attention.pictures.mosaic import MOSAIC_CELLS, Paper, known, made_one_by_one, small
 from attention.printed import shown
 
 Order = Sequence[tuple[int, int]]
 """Heads as layer and head, the first of them first."""
 
+CELLS_A_SECOND = 40_000_000  # weights that are made and drawn as blocks; measured on one thread
 _WIDE = 900  # pixels that a map mostly has
 LONGEST_NAME = 14  # characters of a layer's name beside its row
 _PANEL = (40, 130)  # pixels, the least and the most of a panel's height
@@ -64,8 +65,7 @@ def layers_json(
         raise MissingError(f"no layer of this source has {step}: choose another step.")
     heads = {i: trace.layers[i].n_heads if found.per_head else 1 for i in there}
     shapes = {i: trace.layers[i].shape(step)[-2:] for i in there}
-    numbers = sum(heads[i] * rows * columns for i, (rows, columns) in shapes.items())
-    block = math.ceil(math.sqrt(max(1.0, numbers / cells)))
+    block = _block(trace, step, cells)
     rows, columns = (-(-max(sides) // block) for sides in zip(*shapes.values(), strict=True))
     across = max(heads.values())
     order = [one for one in order if one[0] in heads and one[1] < heads[one[0]]]
@@ -80,10 +80,12 @@ def layers_json(
         sides = [-(-side // block) for side in shapes[i]]
         panels.append(Panel(head, column * wide, row * high, sides[0], sides[1], block, i))
     paper, facts = Paper(panels), Facts()
+    drawn = {i: small(trace.layers[i], step, block) for i in there}
     covered = {i: hidden_cells(trace, found, i) for i in there}
-    for panel, matrix in zip(panels, (one for i in there for one in matrices(trace.layers[i], step)), strict=True):
-        paper.put(panel, matrix.numpy(), covered[panel.layer])
-        facts = facts.and_(Facts.of(found, matrix))
+    for panel in panels:
+        paper.put(panel, drawn[panel.layer], covered[panel.layer])
+    for one in drawn.values():
+        facts = facts.and_(one.facts)
     size = f"{len(there)} {'layer' if len(there) == 1 else 'layers'}, {len(panels)} heads"
     sized = " × ".join(map(str, shapes[there[0]])) if len(set(shapes.values())) == 1 else "of several sizes"
     told = [trace.layers[there[0]].formula_of(found), size, sized]
@@ -132,6 +134,23 @@ def _cells(paper: Paper, painted: dict[str, Any]) -> list[dict[str, Any]]:
     cells = {"type": "heatmap", "z": numbers, **painted, "hoverongaps": False, "hoverinfo": "none"}
     hidden = np.where(paper.hidden, np.float32(1), np.float32(np.nan))
     return [cells, {**GROUND, "z": hidden, "hoverinfo": "none"}] if paper.hidden.any() else [cells]
+
+
+def seconds(trace: Trace, step: str, cells: int = MOSAIC_CELLS) -> float:
+    """About how long `layers_json` takes on one thread, counted before; what is kept takes none."""
+    block = _block(trace, step, cells)
+    new = (one for one in trace.layers if one.has(step) and made_one_by_one(one, step) and not known(one, step, block))
+    return sum(math.prod(layer.shape(step)) for layer in new) / CELLS_A_SECOND
+
+
+def _block(trace: Trace, step: str, cells: int) -> int:
+    """How many rows and columns one cell stands for, so that there are no more than so many `cells`."""
+    numbers = 0
+    for layer in trace.layers:
+        if layer.has(step):
+            heads = layer.n_heads if find_step(step).per_head else 1
+            numbers += heads * math.prod(layer.shape(step)[-2:])
+    return math.ceil(math.sqrt(max(1.0, numbers / cells)))
 
 
 def _name(layer: Layer, number: int) -> str:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import plotly.graph_objects as go
 
+from attention.formula import kept
 from attention.formula.cell import Cell
 from attention.formula.config import divisors
+from attention.formula.facts import Facts
 from attention.formula.layer import Layer
 from attention.formula.steps import MAP_AXES, find_step
 from attention.formula.trace import Trace
@@ -68,8 +70,9 @@ def heads_json(
     panels = tiles(n_heads, across, rows, columns, (max(1, rows // 8), max(1, columns // 12)), block)
     covered = hidden_cells(trace, found, layer)
     paper = Paper(panels)
-    for panel, matrix in zip(panels, matrices(shown, step), strict=True):
-        paper.put(panel, matrix.numpy(), covered)
+    heads = small(shown, step, block)
+    for panel in panels:
+        paper.put(panel, heads, covered)
 
     notes, frames = [], []
     for panel in panels:
@@ -123,22 +126,71 @@ class Paper:
         self.numbers = blank(panels, np.float16(np.nan))
         self.at, self.hidden = blank(panels, np.uint32(0)), blank(panels, np.bool_(False))
 
-    def put(self, panel: Panel, matrix: NDArray[Any], covered: NDArray[np.bool_] | None) -> None:
-        """Puts a head's matrix, and what of it is `covered`, where its panel lies."""
-        block = panel.block
-        if self.numbers.dtype != np.promote_types(self.numbers.dtype, matrix.dtype):
-            self.numbers = self.numbers.astype(matrix.dtype)  # the first of them
-        self.numbers[panel.place] = pooled(matrix, block, block)
-        if block > 1:
-            self.at[panel.place] = places(matrix, block, block)
+    def put(self, panel: Panel, heads: Small, covered: NDArray[np.bool_] | None) -> None:
+        """Puts the numbers of the panel's head, and what of its matrix is `covered`, where it lies."""
+        if self.numbers.dtype != np.promote_types(self.numbers.dtype, heads.numbers.dtype):
+            self.numbers = self.numbers.astype(heads.numbers.dtype)  # the first of them
+        self.numbers[panel.place] = heads.numbers[panel.head]
+        self.at[panel.place] = heads.at[panel.head]
         if covered is not None:
-            self.hidden[panel.place] = ~pooled(~covered, block, block)
+            self.hidden[panel.place] = ~pooled(~covered, panel.block, panel.block)
+
+
+class Small(NamedTuple):
+    """The heads of a step as they are drawn, and what is said of all their numbers.
+
+    Attributes:
+        numbers: of each block the one that stands out most, [head row column].
+        at: where in its block it stands, [head row column].
+        facts: the ends and the sums of rows of all numbers.
+    """
+
+    numbers: NDArray[Any]
+    at: NDArray[np.uint32]
+    facts: Facts
+
+    @property
+    def nbytes(self) -> int:
+        """The memory of what is drawn, in bytes."""
+        return self.numbers.nbytes + self.at.nbytes
+
+
+def small(layer: Layer, step: str, block: int) -> Small:
+    """The heads of a step in blocks of so many rows and columns; where they are made one by one, this is what is kept of them."""
+    found = find_step(step)
+
+    def make() -> Small:
+        n_heads = layer.n_heads if found.per_head else 1
+        shape = n_heads, *(-(-side // block) for side in layer.shape(step)[-2:])
+        # Their places first: small things that stay would lie between large ones that go, and hold the room of all of them.
+        numbers, at, facts = np.empty(shape), np.zeros(shape, dtype=np.uint32), Facts()
+        kind = numbers.dtype
+        for head, matrix in enumerate(matrices(layer, step)):
+            facts, whole = facts.and_(Facts.of(found, matrix)), matrix.numpy()
+            numbers[head], kind = pooled(whole, block, block), whole.dtype
+            if block > 1:
+                at[head] = places(whole, block, block)
+        return Small(numbers.astype(kind), at, facts)
+
+    if not made_one_by_one(layer, step):
+        return make()
+    return kept.matrix(layer.number, ("small", step, block), layer.formula, make)
+
+
+def known(layer: Layer, step: str, block: int) -> bool:
+    """Whether `small` is kept, and need not be made."""
+    return kept.KEPT.get((layer.number, ("small", step, block), layer.formula)) is not None
+
+
+def made_one_by_one(layer: Layer, step: str) -> bool:
+    """Whether the heads of a step are made when they are looked at, and forgotten."""
+    return not layer.whole and step not in layer.recorded and find_step(step).axes == MAP_AXES
 
 
 def matrices(layer: Layer, step: str) -> Iterator[Tensor]:
     """The matrix of each head of a step, in their order; those that are made head by head are not kept."""
     found = find_step(step)
-    if layer.whole or step in layer.recorded or found.axes != MAP_AXES:
+    if not made_one_by_one(layer, step):
         yield from (layer.matrix(step, head) for head in range(layer.n_heads if found.per_head else 1))
         return
     n_heads, rows, columns = layer.shape(step)

@@ -9,7 +9,7 @@ import streamlit as st
 from attention import metrics
 from attention.formula.knobs import Knob
 from attention.formula.ranges import Choice
-from attention.numbers.metrics import frames
+from attention.numbers.metrics import alike, frames
 from attention.pictures import charts
 from pages.ui import show
 from pages.ui.knobs.widgets import Knobs
@@ -64,6 +64,9 @@ def _alike(page: Page, open_head: Callable[[int, int], None]) -> None:
     """The heads that look most like the chosen one."""
     layer, head = page.cell.layer, page.cell.head
     st.markdown(f"**Heads like L{layer} H{head}**, {frames.HERE}: the smallest Jensen–Shannon distances of their rows")
+    needs = alike.seconds(page.trace, layer, head)
+    if needs > METRIC_SECONDS and not st.button(f"Compare all heads (about {needs:.0f} s)", key="heads_compare"):
+        return
     found = alike_of(page.trace, layer, head)[:MOST_ALIKE]
     if not found:
         st.caption("No other head attends from the same tokens to the same tokens.")

@@ -20,14 +20,12 @@ from attention.formula.trace import Trace
 from attention.numbers.metrics.alike import differences
 from attention.numbers.metrics.metric import METRICS, NAMES, Metric, find
 from attention.numbers.metrics.table import Table
-from attention.numbers.patterns import Pattern, patterns
+from attention.numbers.patterns import CELLS_A_SECOND, Pattern, patterns
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ["METRICS", "NAMES", "Metric", "Table", "differences", "find", "known", "of", "of_layer", "seconds"]
-
-CELLS_A_SECOND = 10_000_000  # weights, and making them; measured on one thread
 
 
 def of(trace: Trace) -> Table:
