@@ -32,11 +32,11 @@ COPY attention attention
 COPY pages pages
 COPY .streamlit .streamlit
 # The scripts that the server serves, so that nothing is written at run time. Bytecode of what may be
-# imported; torch's compiler and the computer algebra never are, and of transformers' 500 models few.
+# imported, which with transformers is torch's compiler and the computer algebra too; of its 500 models few.
 RUN /venv/bin/python -c "from pages.ui.server.served import publish; publish()" \
  && find . -name __pycache__ -prune -exec rm -rf {} + \
  && /venv/bin/python -m compileall -q --invalidation-mode unchecked-hash \
-      -x '/(sympy|networkx|mpmath|torchgen|torch/(_dynamo|_export|_inductor|ao|export|onnx|testing/_internal)|transformers/(cli|pipelines|models/(?!auto|bert/|llama)[^/]+))/' \
+      -x '/(altair|networkx|pygments|sympy/(physics|stats)|torch/(_inductor/\w+|testing/_internal)|transformers/(cli|pipelines|models/(?!auto|bert/|llama)\w+))/' \
       /lab /venv/lib
 
 FROM python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
