@@ -188,7 +188,7 @@ class AttentionConfig:
     @property
     def dropping(self) -> Dropping:
         """Which weights are dropped, as a value."""
-        return Dropping(self.dropout, self.seed)
+        return Dropping(**{field: getattr(self, knob) for field, knob in Dropping.knobs.items()})
 
     @property
     def base(self) -> AttentionConfig:

@@ -25,6 +25,7 @@ class Dropping:
         seed: of what is drawn.
         formula: plain text.
         given: whether the source brings it along, and no knob turns it.
+        knobs: which knob of a layer each field is, by its name.
 
     Source: Srivastava et al. 2014, "Dropout"; on the weights as in `nn.MultiheadAttention`.
     """
@@ -33,6 +34,7 @@ class Dropping:
     seed: int = 0
     formula: ClassVar[str] = "A, a share of it dropped, the rest divided by 1 − dropout"
     given: ClassVar[bool] = False
+    knobs: ClassVar[dict[str, str]] = {"share": "dropout", "seed": "seed"}
 
     def __bool__(self) -> bool:
         return self.share > 0

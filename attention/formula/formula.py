@@ -51,6 +51,11 @@ class Formula:
         """Those of its fields on which a step depends: its own and those of the steps before it."""
         return tuple(getattr(self, name) for one in STEPS[: STEPS.index(step) + 1] for name in one.knobs)
 
+    @property
+    def settings(self) -> dict[str, float]:
+        """Its numbers by the names that exported files have for them."""
+        return {"divisor": self.divisor or 1.0, "temperature": self.temperature, **self.dropping.settings}
+
     def said(self, step: Step) -> str:
         """How it makes a step, plain text."""
         from attention.formula.scores import SCORES

@@ -273,8 +273,7 @@ class Layer:
     @property
     def settings(self) -> dict[str, float]:
         """The numbers of its formula by the names that exported files have for them; as if it did nothing where there is none."""
-        dropping = (self.formula or Formula()).dropping
-        return {"divisor": self.divisor, "temperature": self.temperature, **dropping.settings}
+        return (self.formula or Formula()).settings | {"temperature": self.temperature}
 
     @property
     def hides(self) -> bool:

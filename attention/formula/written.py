@@ -93,7 +93,7 @@ _MAY_BE: dict[str, May] = {
     "bias": _one_of("", *BIASES),
     "share": _one_of("", *SHARES),
     "mask": _each(kind=_one_of(*MASKS), window=_whole, prefix=_whole, cells=_knob("cells"), real=_real),
-    "dropping": _each(share=_knob("dropout"), seed=_knob("seed")),
+    "dropping": _each(**{field: _knob(name) for field, name in Dropping.knobs.items()}),
     "own_divisor": _positive,
 }
 """What each field of a formula may be."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from attention.errors import FileError, MissingError
+from attention.formula.formula import Formula
 from attention.formula.steps import HEAD_AXES, Parameter, Step, declared
 from attention.sources.archive import Archive, Entry, quoted, sized
 
@@ -17,7 +18,7 @@ MOST_LAYERS = 1024
 _EXPORTED = re.compile(r"L(\d{1,4})\.(?:H(\d{1,4})\.)?(\w{1,40})", re.ASCII)
 _FOR_ALL = ("mask", "bias", "bias_table")  # that all layers may have in common
 _OF_ONE = ("w_q", "w_k", "w_v", "b_q", "b_k", "b_v", "w_s", "bias")  # that one head has a part of
-_SETTINGS = ("divisor", "temperature", "dropout", "scaling", "name")
+_SETTINGS = (*Formula().settings, "scaling", "name")
 _BESIDE = ("tokens", "key_tokens", *_SETTINGS, "layers", "random", "notes")
 _BEGINS = ("weights", "scores", "masked_scores", "query")  # one of which there must be
 
