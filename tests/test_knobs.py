@@ -71,6 +71,8 @@ def test_every_knob_of_a_source_says_what_it_cannot_be(source: str, monkeypatch:
     }
     app = opened("app.py", **{**dict.fromkeys(there, "½"), "source": source})
     assert not app.exception
+    if app.error:  # no model is here, and so nothing of which a layer, a step or a cell could be shown
+        there = {key for key in there if KNOBS[key].sources or key == "source"}
     assert set(re.findall(r"asks for (\w+)", said(app).replace("\\", ""))) == there - {"source"}
 
 

@@ -40,7 +40,7 @@ def test_a_locked_link_paints_the_same_numbers() -> None:
 
 
 def test_a_locked_link_says_what_it_cannot_take() -> None:
-    app = opened("app.py", lock="1", temperature="99", seed="inf", heads="7", d_model="64", scaled="perhaps")
+    app = opened("app.py", lock="1", temperature="999", seed="inf", heads="7", d_model="64", scaled="perhaps")
     assert not app.exception
     for key in ("temperature", "seed", "heads", "scaled"):
         assert f"The link asks for {key} " in said(app).replace("\\", "")
