@@ -107,7 +107,7 @@ def test_what_only_the_old_mask_hid_is_seen_at_once_under_another(open_page: Ope
     np.testing.assert_allclose(painted(page, 1), shown.weights[0].numpy(), rtol=0, atol=1e-6)
 
 
-def test_what_is_let_go_is_the_knob_and_stands_in_the_address(open_page: Open, server: str) -> None:
+def test_what_is_let_go_or_chosen_is_the_knob_and_stands_in_the_address(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': TEXT})}")
 
     def press() -> None:
@@ -118,14 +118,11 @@ def test_what_is_let_go_is_the_knob_and_stands_in_the_address(open_page: Open, s
     page.wait_for_function("location.search.includes('temperature=100')")
     np.testing.assert_array_equal(painted(page, 1), layer(temperature=100.0).weights[0].numpy())
     expect(page.locator(".hand output")).to_have_text("100.0")
-
-
-def test_a_mask_and_a_head_are_chosen_above_the_figures(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?{urlencode({'text': TEXT})}")
     turned(page, "mask", "window")
     turned(page, "head", "3")
     page.wait_for_function("location.search.includes('mask=window') && location.search.includes('head=3')")
-    np.testing.assert_array_equal(painted(page, 1), layer(mask="window").weights[3].numpy())
+    hot = layer(mask="window", temperature=100.0).weights[3].numpy()
+    np.testing.assert_array_equal(painted(page, 1), hot)
     np.testing.assert_array_equal(painted(page, 0), layer().scores[3].numpy())
 
 

@@ -273,6 +273,8 @@ def test_the_link_as_projected_is_copied_with_the_knobs_that_are_picked(open_pag
 def test_a_locked_page_stays_locked_and_its_clicks_reach_the_address(open_page: Open, server: str, more: str) -> None:
     page = open_page(f"{server}/?{LINK}&lock=1{more}")
     expect(page.locator(".hand label")).to_have_count(0)
+    expect(page.locator("[data-testid=stSidebar]")).to_be_hidden()
+    expect(page.locator("[data-testid=stSlider]:visible, [data-testid=stSelectbox]:visible")).to_have_count(0)
     acted(page, lambda: click_cell(page, 1, row=4, column=2))
     assert query(page) | {"embed": "true"} == {
         "text": TEXT, "mask": "causal", "lock": "1", "q": "4", "k": "2", "embed": "true"

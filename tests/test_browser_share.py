@@ -41,6 +41,12 @@ def test_one_click_copies_the_address_and_says_so(open_page: Open, server: str) 
     other = open_page(clipboard(page), fresh=True)
     np.testing.assert_array_equal(painted(other, 1), painted(page, 1))
     assert cell_of(other) == cell_of(page)
+    read = page.evaluate_handle("navigator.clipboard")  # and without the clipboard of secure pages
+    read.evaluate("(own) => own.writeText('')")
+    page.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+    copy(page)
+    expect(page.locator(".links [role=status]").first).to_have_text("Link copied.")
+    assert read.evaluate("(own) => own.readText()") == page.url
 
 
 def test_a_long_link_is_copied_with_a_warning_that_offers_the_state_file(open_page: Open, server: str) -> None:
@@ -49,15 +55,6 @@ def test_a_long_link_is_copied_with_a_warning_that_offers_the_state_file(open_pa
     status = page.locator(".links [role=status]").first
     expect(status).to_contain_text("many programs cut links after 2,000: the state file (Share)")
     assert len(clipboard(page)) > 2000
-
-
-def test_copying_works_without_the_clipboard_of_secure_pages(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?{LINK}", **CLIPBOARD)
-    read = page.evaluate_handle("navigator.clipboard")
-    page.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
-    copy(page)
-    expect(page.locator(".links [role=status]").first).to_have_text("Link copied.")
-    assert read.evaluate("(own) => own.readText()") == page.url
 
 
 def test_embedded_there_is_the_figure_with_its_knobs_and_no_menu(open_page: Open, server: str) -> None:
@@ -71,14 +68,6 @@ def test_embedded_there_is_the_figure_with_its_knobs_and_no_menu(open_page: Open
     link = page.get_by_role("link", name="Open in Attention Lab")
     link.hover()
     assert link.get_attribute("href") == f"{server}/?{LINK}"
-
-
-def test_a_locked_link_has_no_knobs_but_still_explains_what_is_clicked(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?{LINK}&lock=1")
-    expect(page.locator("[data-testid=stSidebar]")).to_be_hidden()
-    expect(page.locator("[data-testid=stSlider]:visible, [data-testid=stSelectbox]:visible")).to_have_count(0)
-    acted(page, lambda: click_cell(page, 1, row=4, column=2))
-    assert "query 4 the → key 2 sat" in cell_of(page)
 
 
 def test_the_code_for_a_web_page_and_the_locked_link_are_copied(open_page: Open, server: str) -> None:
@@ -122,10 +111,13 @@ def name_of(page: Page, name: str) -> str:
     return download.value.suggested_filename
 
 
-def test_a_figure_is_saved_as_the_vector_and_the_width_that_were_asked_for(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?{LINK}")
+def test_maps_are_saved_in_the_format_and_width_that_were_asked_for_alone_and_side_by_side(
+    open_page: Open, server: str
+) -> None:
+    page = open_page(f"{server}/?{LINK}&head=2&q=3&k=2")
     acted(page, page.get_by_role("button", name="Save as a picture").click)
-    expect(page.get_by_role("radio", name="A weights")).to_be_checked()
+    expect(page.get_by_role("radio", name="A weights")).to_be_checked()  # the map of the chosen cell
+    assert name_of(page, "SVG") == "weights-L0-H2-q3-k2.svg"
     page.get_by_label("Width in cm").fill("8")
     acted(page, lambda: page.keyboard.press("Enter"))
     svg = ElementTree.fromstring(saved(page, "SVG"))
@@ -136,22 +128,13 @@ def test_a_figure_is_saved_as_the_vector_and_the_width_that_were_asked_for(open_
     assert not list(svg.iter("{http://www.w3.org/2000/svg}image"))
     assert saved(page, "PDF").startswith(b"%PDF")
     assert saved(page, "PNG").startswith(b"\x89PNG")
-
-
-def test_maps_are_saved_side_by_side_under_a_name_that_says_which_with_or_without_the_cross(
-    open_page: Open, server: str
-) -> None:
-    page = open_page(f"{server}/?{LINK}&head=2&q=3&k=2")
-    page.get_by_role("button", name="Save as a picture").click()
-    expect(page.get_by_role("radio", name="A weights")).to_be_checked()  # the map of the chosen cell
-    assert name_of(page, "SVG") == "weights-L0-H2-q3-k2.svg"
     page.get_by_role("radio", name="All side by side").click()
     expect(page.get_by_text("With titles")).to_be_visible()
     settled(page)
     assert name_of(page, "PDF") == "scores-weights-output-L0-H2-q3-k2.pdf"
-    svg = saved(page, "SVG").decode()
-    assert CHOSEN in svg
-    assert all(re.search(rf">{symbol}</text>", svg) for symbol in "SAO")
+    together = saved(page, "SVG").decode()
+    assert CHOSEN in together
+    assert all(re.search(rf">{symbol}</text>", together) for symbol in "SAO")
     assert saved(page, "HTML").count(b'role="figure"') == 3
     acted(page, lambda: page.get_by_text("With the cross").click())
     assert name_of(page, "SVG") == "scores-weights-output-L0-H2.svg"

@@ -108,7 +108,9 @@ def test_a_tensor_pasted_from_a_terminal_is_painted(open_page: Open, server: str
     assert query(page)["query"] == "1,0;0,1"
 
 
-def test_a_number_typed_into_the_grid_is_painted(open_page: Open, server: str) -> None:
+def test_a_number_typed_into_the_grid_is_painted_and_the_editor_stays_unfolded_while_sizes_change(
+    open_page: Open, server: str
+) -> None:
     page = open_page(f"{server}/?source=matrices")
     unfold(page)
     before = painted(page, 0)
@@ -118,11 +120,6 @@ def test_a_number_typed_into_the_grid_is_painted(open_page: Open, server: str) -
     acted(page, lambda: page.keyboard.press("Enter"))
     assert query(page)["x"] == "5,0,0;0,1,0;1,1,0;0,0,1"
     assert painted(page, 0)[0, 0] == 25 * before[0, 0]
-
-
-def test_an_unfolded_editor_stays_unfolded_while_sizes_change(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?source=matrices")
-    unfold(page)
 
     def paste() -> None:
         page.get_by_label("Paste X", exact=True).fill("1,2,3")
