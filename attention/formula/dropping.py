@@ -102,8 +102,13 @@ class Dropping:
 
 @dataclass(frozen=True)
 class GivenDropping(Dropping):
-    """A matrix that the weights are multiplied by as it was given: 0 drops one; 1, or 1 / (1 − dropout), keeps it."""
+    """A matrix that the weights are multiplied by as it was given: 0 drops one; 1, or 1 / (1 − dropout), keeps it.
 
+    Attributes:
+        names: what others call it, in small letters without lines between.
+    """
+
+    names: ClassVar[str] = "drop dropmask dropoutmask"
     formula: ClassVar[str] = "A, each number times the one that drop has there"
     given: ClassVar[bool] = True
 

@@ -50,7 +50,7 @@ class Matrices:
         memory: X₂ [key_pos d_model], which keys and values are made of instead of X.
         scores: the scores themselves [query_pos key_pos], with `value` and without queries and keys.
         bias: what is added to the scores before the mask, for all heads or as a stack; −∞ hides a key, as a float mask does.
-        drop: what the weights are multiplied by, for all heads or as a stack: a dropout mask of zeros and ones, or scaled.
+        drop: what the weights are multiplied by, for all heads or as a stack: a mask of zeros and ones, or scaled.
         divisor: of the scores, instead of √d_k.
         valid: how many first keys are real; what comes after them is padding.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from attention.formula.dropping import GivenDropping
 from attention.sources.knobs import GIVEN, MORE
 from attention.sources.reading.matrix import Matrix, Stack
 from attention.sources.reading.reading import Reading
@@ -24,7 +25,7 @@ _CALLED = {
     "w_o": "wo wout woutput",
     "b_o": "bo bout boutput",
     "bias": "bias",
-    "drop": "drop dropmask dropoutmask",
+    "drop": GivenDropping.names,
 }
 _FIELDS = {name: field for field, names in _CALLED.items() for name in names.split()}
 _OPTIONAL = {name for names in MORE.values() for name in names} | {"w_o"}
