@@ -136,8 +136,9 @@ def test_what_is_drawn_of_all_heads_is_saved_as_a_picture() -> None:
 def test_tables_say_on_this_text_and_how_many_queries_a_number_rests_on() -> None:
     made = trace()
     table = metrics.of(made)
-    shown = frames.frame(made, table, table.sorted_by("self"), counts=True)
-    assert list(shown.columns[:4]) == ["layer", "head", "entropy, on this text", "entropy, queries"]
+    shown = frames.frame(made, table, table.sorted_by("self"), "self", counts=True)
+    first = ["layer", "head", "self, on this text", "self, queries", "entropy, on this text", "entropy, queries"]
+    assert list(shown.columns[:6]) == first
     assert shown["self, on this text"].is_monotonic_decreasing
     assert shown["next, on this text"].isna().all()
     layer, head = table.sorted_by("self")[2]

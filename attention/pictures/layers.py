@@ -27,7 +27,7 @@ Order = Sequence[tuple[int, int]]
 """Heads as layer and head, the first of them first."""
 
 CELLS_A_SECOND = 40_000_000  # weights that are made and drawn as blocks; measured on one thread
-_WIDE = 900  # pixels that a map mostly has
+_WIDE, _HIGH = 900, 1500  # pixels that a map mostly has, and that it takes at most
 LONGEST_NAME = 14  # characters of a layer's name beside its row
 _PANEL = (40, 130)  # pixels, the least and the most of a panel's height
 
@@ -67,8 +67,8 @@ def layers_json(
     shapes = {i: trace.layers[i].shape(step)[-2:] for i in there}
     block = _block(trace, step, cells)
     rows, columns = (-(-max(sides) // block) for sides in zip(*shapes.values(), strict=True))
-    across = max(heads.values())
     order = [one for one in order if one[0] in heads and one[1] < heads[one[0]]]
+    across = max(*heads.values(), math.ceil(math.sqrt(1.2 * len(order))))
     wide = columns + max(1, columns // 10)
     high = rows + max(1, math.ceil(rows * 0.3) if order else rows // 10)
     places = {one: divmod(at, across) for at, one in enumerate(order)} or {
@@ -110,7 +110,7 @@ def layers_json(
     layout |= {"margin": {"l": 48, "r": 12, "t": 96, "b": 12}, "uirevision": f"all heads of {layout['uirevision']}"}
     layout["xaxis"] |= {**middles(()), "side": "top"}
     layout["yaxis"] |= middles(())
-    layout["height"] = round(130 + down * _pixels(across, rows, columns) * high / rows)
+    layout["height"] = round(130 + down * min(_HIGH / down, _pixels(across, rows, columns)) * high / rows)
     layout["shapes"] = [
         outline(panel.x, panel.y, panel.columns, panel.rows, 3)
         for panel in panels

@@ -45,12 +45,12 @@ def numbers(page: Page, table: metrics.Table, knobs: Knobs, by: str, open_head: 
     layer, head = page.cell.layer, page.cell.head
     by = "" if by == UNSORTED else by
     order = table.sorted_by(by) if by else table.heads
-    rows = frames.frame(page.trace, table, order)
+    rows = frames.frame(page.trace, table, order, by)
     helps = {frames.heading(metric): frames.about(metric, table) for metric in metrics.METRICS}
     st.caption("Click a row to open its head in the Lab. None: not defined on this text.")
     show.pick(rows, "heads_table", helps, lambda row: open_head(*order[row]))
     st.caption(frames.said(table, layer, head, by))
-    show.csv_of(lambda: frames.frame(page.trace, table, order, counts=True), "heads-metrics.csv", "heads_csv")
+    show.csv_of(lambda: frames.frame(page.trace, table, order, by, counts=True), "heads-metrics.csv", "heads_csv")
     points, others = st.columns([3, 2])
     with points:
         with st.container(horizontal=True):

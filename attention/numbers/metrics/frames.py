@@ -33,15 +33,20 @@ def about(metric: Metric, table: Table) -> str:
     return f"{metric.words} {metric.formula}; {metric.range}; {where}. {metric.paper}."
 
 
-def frame(trace: Trace, table: Table, order: Sequence[tuple[int, int]], counts: bool = False) -> pd.DataFrame:
-    """A row for each head in this order: its layer, its head, and every metric; with `counts` also the queries each rests on."""
+def frame(
+    trace: Trace, table: Table, order: Sequence[tuple[int, int]], by: str = "", counts: bool = False
+) -> pd.DataFrame:
+    """A row for each head in this order: its layer, its head, and every metric, that which it is sorted `by` before the others.
+
+    With `counts` the number of queries stands beside each.
+    """
     import pandas as pd
 
     layers, heads = [one[0] for one in order], [one[1] for one in order]
     columns: dict[str, Any] = {"layer": layers, "head": heads}
     if any(layer.name not in ("", f"layer {i}") for i, layer in enumerate(trace.layers)):
         columns = {"name": [trace.layers[layer].name for layer in layers], **columns}
-    for at, metric in enumerate(METRICS):
+    for at, metric in sorted(enumerate(METRICS), key=lambda one: one[1].name != by):
         columns[heading(metric)] = table.values[layers, heads, at]
         if counts:
             columns[f"{metric.name}, queries"] = table.counts[layers, heads, at]
