@@ -93,6 +93,10 @@ FIGURES = {
     "scaling": lambda: scaling_maps(measured(TypedText(CAT, AttentionConfig(mask="causal")))),
 }
 MAKERS = {**FIGURES, "12 heads of odd tokens": lambda: heatmap.heads(given(ODD, scores=noise(12, 16, 16)), "scores")}
+# Every sort of shape and text that a figure is made of: a PDF takes ten times as long as an SVG.
+PRINTED = (
+    "weights", "over powers of ten", "odd tokens", "300 tokens", "12 heads", "mask", "way", "curve", "shares", "variance", "scaling"
+)  # fmt: skip
 MAPS = [name for name in FIGURES if name not in ("curve", "shares", "variance", "entropy")]
 
 
@@ -185,7 +189,7 @@ def test_an_svg_is_as_wide_as_asked_and_made_of_shapes_and_text_only(name, width
     assert texts(root)
 
 
-@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("name", PRINTED)
 def test_a_pdf_is_as_wide_as_asked_and_holds_no_image_but_text(name):
     pdf = drawn(name, "pdf")
     [box] = re.findall(rb"/MediaBox \[([^\]]*)\]", pdf)
@@ -214,8 +218,9 @@ def test_the_height_is_the_same_in_all_three(name):
     image = Image.open(io.BytesIO(drawn(name, "png")))
     height = float(svg(name).get("height")[:-2])
     assert image.height / 300 * 72 == pytest.approx(height, abs=0.25)
-    [box] = re.findall(rb"/MediaBox \[([^\]]*)\]", drawn(name, "pdf"))
-    assert float(box.split()[3]) == pytest.approx(height, abs=0.01)
+    if name in PRINTED:
+        [box] = re.findall(rb"/MediaBox \[([^\]]*)\]", drawn(name, "pdf"))
+        assert float(box.split()[3]) == pytest.approx(height, abs=0.01)
 
 
 @pytest.mark.parametrize("kind", KINDS)
