@@ -12,8 +12,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from attention.formula import kept
 from attention.formula.layer import Layer
 from attention.formula.trace import Trace
@@ -33,6 +31,8 @@ def of(trace: Trace) -> Table:
 
     Its weights are made some heads at a time, and forgotten.
     """
+    import numpy as np  # at first use, like torch: the names of metrics need neither
+
     layers = [of_layer(layer) for layer in trace.layers]
     n_heads = tuple(len(values) for values, _, _ in layers)
     shape = (len(layers), max(n_heads, default=0), len(METRICS))
@@ -59,6 +59,8 @@ def seconds(trace: Trace) -> float:
 
 
 def _of_layer(layer: Layer) -> tuple[Any, Any, Any]:
+    import numpy as np
+
     n_heads = layer.n_heads
     sums, counts = np.zeros((n_heads + 1, len(METRICS))), np.zeros((n_heads + 1, len(METRICS)), dtype=np.int64)
     for heads, _, pattern in patterns(layer):

@@ -6,8 +6,6 @@ import math
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from attention.formula import kept
 from attention.formula.layer import Layer
 from attention.formula.trace import Trace
@@ -57,6 +55,7 @@ def _differences(trace: Trace, layer: int, head: int) -> Sequence[tuple[int, int
 
 def _divergences(own: Layer, head: int, other: Layer) -> list[tuple[float, int]]:
     """The mean divergence of every head of another layer from a head, and the number of queries."""
+    import numpy as np
     import torch
 
     def entropy(shares: Tensor) -> Tensor:

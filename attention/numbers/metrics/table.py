@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from attention.numbers.metrics.metric import NAMES, find
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
 
@@ -43,17 +42,23 @@ class Table:
 
     def column(self, name: str) -> NDArray[np.float64]:
         """One metric of `heads`, in their order."""
+        import numpy as np
+
         at = NAMES.index(find(name).name)
         return np.array([self.values[layer, head, at] for layer, head in self.heads])
 
     def sorted_by(self, name: str) -> tuple[tuple[int, int], ...]:
         """All heads, the one with the largest number first; heads for which it is not defined come last."""
+        import numpy as np
+
         numbers = self.column(name)
         order = np.argsort(-np.where(np.isnan(numbers), -math.inf, numbers), kind="stable")
         return tuple(self.heads[i] for i in order)
 
     def rank(self, name: str, layer: int, head: int) -> tuple[int, int] | None:
         """Which place a head has by a metric, from 1, and of how many; None where it is not defined."""
+        import numpy as np
+
         numbers = self.column(name)
         own = numbers[self.heads.index((layer, head))]
         defined = numbers[~np.isnan(numbers)]
