@@ -13,7 +13,7 @@ from urllib.parse import quote, quote_plus
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.hostile_files import files, states, stems
+from benchmarks.hostile_files import files, saved, states, stems
 from pages.ui.knobs.table import DEFAULTS
 
 MARKUP = (
@@ -158,6 +158,9 @@ _inputs = {
         lambda key, named: Hostile("upload", "", "source=matrices", (), ((f"matrices_file_{key}", *named),)),
         st.sampled_from(FIELDS), files,
     ),
+    "file": st.builds(
+        lambda page, named: Hostile("file", page, "source=file", (), (("file_upload", *named),)), st.sampled_from(PAGES[:3]), saved
+    ),
     "state": st.builds(
         lambda page, stem, content: Hostile("state", page, "", (), ((STATE_FILE, f"{stem}.json", content),)),
         st.sampled_from(PAGES), stems, states(KEYS, _values),
@@ -165,7 +168,7 @@ _inputs = {
 }  # fmt: skip
 
 
-def inputs(how_many: int, kinds: tuple[str, ...] = ("url", "text", "knob", "upload", "state")) -> list[Hostile]:
+def inputs(how_many: int, kinds: tuple[str, ...] = ("url", "text", "knob", "upload", "file", "state")) -> list[Hostile]:
     """So many different inputs, as many of each kind; the same in every run."""
     found: list[Hostile] = []
     for number, kind in enumerate(kinds):

@@ -18,6 +18,7 @@ _STEMS = (
     "x.npy", "%2e%2e%2fx", "CON", "💥", ":red[x]",
 )  # fmt: skip
 stems = st.sampled_from(_STEMS)
+MARKUP = "<img src=x onerror=window.pwned=1>![x](http://attacker.invalid/p.png)"
 
 
 class _Runs:
@@ -136,6 +137,67 @@ files = st.one_of(
     _named(_ENDINGS, _other),
     _named(_ENDINGS, st.one_of(_npy, _csv)),
 )
+
+
+def _npz(names: tuple[str, ...], bodies: tuple[bytes, ...]) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, body in zip(names, bodies, strict=False):
+            archive.writestr(f"{name}.npy", body)
+    return made.getvalue()
+
+
+def tensors(header: bytes, body: bytes = b"", length: int | None = None) -> bytes:
+    """A .safetensors file with any header, which may lie about its length."""
+    return struct.pack("<Q", len(header) if length is None else length) + header + body
+
+
+_NAMES = st.sampled_from(
+    ("weights", "query", "key", "value", "scores", "mask", "bias", "tokens", "key_tokens", "divisor", "scaling", "about", "L0.weights", "L0.query", "L0.key",
+     "L0.H1.weights", "L9999.scores", "L0.w_q", "L0.bias_table", "../../pwned", "arr_0", "", "__class__", "x" * 300, MARKUP)
+)  # fmt: skip
+_GOOD = npy("{'descr': '<f8', 'fortran_order': False, 'shape': (1, 2, 2), }\n", struct.pack("<4d", 0.5, 0.5, 1, 0))
+_SAID = (
+    {"layers": [{"number": 0, "name": MARKUP, "formula": {"score": "additive", "rotary": 1e-9, "temperature": 0}}], "notes": [MARKUP] * 99, "random": True},
+    {"layers": [{"number": 0, "formula": {"mask": {"kind": "custom", "cells": "4000x4000.eNpz"}, "share": "sigmoid"}, "tokens": [MARKUP, "\0"]}], "tokens": "ab"},
+    {"layers": {"0": 1}, "notes": {"a": 1}, "tokens": [1, None], "divisor": -1}, {"layers": [[], None, 3]}, {"tokens": ["a" * 10**5] * 2},
+)  # fmt: skip
+_about = st.sampled_from(_SAID).map(lambda said: json.dumps(said).encode())
+_said_npy = _about.map(lambda text: npy(f"{{'descr': '|S{len(text)}', 'fortran_order': False, 'shape': (), }}\n", text))
+_bodies = st.lists(st.one_of(st.just(_GOOD), st.just(_GOOD), _npy, _said_npy), min_size=1, max_size=4).map(tuple)
+_dtype = st.sampled_from(("F64", "F32", "BF16", "F16", "F8_E4M3", "BOOL", "I64", "U64", "X", 3, None))
+_shape = st.sampled_from(([1, 2, 2], [2, 2], [], [0], [-1, 2], [10**9] * 3, [1.5], "x", [True, 2], [1] * 400))
+_place = st.sampled_from(
+    ([0, 32], [0, 16], [0, 8], [0, 4], [0, 0], [32, 0], [-8, 8], [0, 10**18], [0], "x", [2**70, 2**71])
+)
+_tensor = st.fixed_dictionaries({"dtype": _dtype, "shape": _shape, "data_offsets": _place})
+_safetensors = st.builds(
+    lambda header, said, length: tensors(json.dumps({**header, "__metadata__": {"trace": said.decode(), "tokens": "[[[["}}).encode(), b"\0" * 32, length),
+    st.dictionaries(_NAMES, st.one_of(_tensor, _tensor, st.just(3)), max_size=4),
+    _about,
+    st.sampled_from((None, None, None, 10**11, 2**64 - 1, 5)),
+)  # fmt: skip
+_json = st.dictionaries(
+    _NAMES,
+    st.recursive(
+        st.one_of(st.floats(), st.integers(), st.booleans(), st.none(), st.just(MARKUP)),
+        lambda inner: st.lists(inner, max_size=3),
+        max_leaves=12,
+    ),
+    max_size=5,
+).map(lambda said: json.dumps(said).encode())
+_HUGE = (
+    b"PK\x01\x02" * 10**6, bomb(60, "weights.npy"), tensors(b"{" * 2**20), tensors(b'{"a":' * 2**17), b"[" * 10**6, b"[" * 2**17, b'{"weights":' * 2**16,
+    b"[" + b"1," * 2**21 + b"1]", tensors(b"{}", length=10**11), npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1000000, 1000, 1000), }\n"),
+)  # fmt: skip
+# Files of attention, most of which are what their names say, or nearly.
+saved = st.one_of(
+    _named((".npz",), st.builds(_npz, st.lists(_NAMES, min_size=4, max_size=4, unique=True).map(tuple), _bodies)),
+    _named((".safetensors",), _safetensors),
+    _named((".json",), _json),
+    _named((".npy",), _npy),
+    _named((".npz", ".npy", ".safetensors", ".json"), st.one_of(st.sampled_from(_HUGE), st.sampled_from(_BYTES), st.binary(max_size=300))),
+)  # fmt: skip
 
 
 def states(keys: tuple[str, ...], values: st.SearchStrategy[str]) -> st.SearchStrategy[bytes]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -98,17 +99,20 @@ def _wrong(run: Run) -> str:
     return "" if run.figures or run.tables or run.sentences else "neither a picture nor a sentence"
 
 
-async def has_state_files(server: Server) -> bool:
-    """Whether this version opens state files."""
-    async with Session(server.base) as session:
+async def takes(server: Server, query: str, key_or_label: str) -> bool:
+    """Whether this version has an uploader of that name."""
+    async with Session(server.base, query) as session:
         run = await session.open()
-    return any(getattr(element, "label", "").startswith(STATE_FILE) for _, element in run.widgets.values())
+    with suppress(LookupError):
+        return bool(uploader(run, key_or_label))
+    return False
 
 
 async def hostile(server: Server, how_many: int = 1000, painted: int = 60) -> list[str]:
     """Gives the server so many hostile inputs, and Chromium some of them: what must not have happened."""
     verdict, touched = Verdict(), [ROOT / "pwned", Path("/tmp/pwned.csv")]
-    kinds = ("url", "text", "knob", "upload", *(["state"] if await has_state_files(server) else []))
+    newer = {"file": ("source=file", "file_upload"), "state": ("", STATE_FILE)}
+    kinds = ("url", "text", "knob", "upload", *[kind for kind, there in newer.items() if await takes(server, *there)])
     given = inputs(how_many, kinds)
     await judge(server, given, verdict)
     if painted and server.process.poll() is None:

@@ -8,18 +8,22 @@ import math
 import re
 import struct
 import zipfile
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
 from safetensors.torch import save
 from test_code import run
 
 from attention import (
     NOTEBOOKS,
     AttentionConfig,
+    AttentionError,
     Cell,
     ConfigError,
     File,
@@ -39,6 +43,7 @@ from attention.formula.formula import Formula
 from attention.formula.mask import Mask
 from attention.sources.archive import MOST_ARRAYS, MOST_TEXT, json_file
 from benchmarks.hostile_files import bomb, npy
+from benchmarks.hostile_files import saved as saved_files
 
 RANDOM = np.random.default_rng(0)
 QKV = {name: RANDOM.normal(size=(2, 3, 4, 5)) for name in ("query", "key", "value")}  # [layer head pos d]
@@ -121,6 +126,15 @@ def test_an_exported_notebook_opens_again_with_its_notes(name: str) -> None:
     for opened in (File.of("x.npz", arrays.npz(trace)), File.of("x.safetensors", arrays.safetensors(trace))):
         same(opened.trace(), trace)
         assert opened.trace().notes == trace.notes
+
+
+def test_given_matrices_open_again_with_all_that_stood_beside_them() -> None:
+    rows = {"query": ((1.0, 2.0), (0.5, -1.0)), "key": ((1.0, 0.0), (2.0, 1.0)), "value": ((1.0,), (3.0,))}
+    source = Matrices(**rows, bias=((0.0, -math.inf), (1.0, 0.0)), drop=((1.0, 0.0), (2.0, 2.0)), divisor=3.0, valid=2)
+    trace = source.trace()
+    for opened in (File.of("x.npz", arrays.npz(trace)), File.of("x.safetensors", arrays.safetensors(trace, 0))):
+        same(opened.trace(), replace(trace, layers=(replace(trace.layers[0], name=opened.trace().layers[0].name),)))
+        assert opened.trace().layers[0].formula == trace.layers[0].formula
 
 
 def several() -> Trace:
@@ -409,6 +423,17 @@ def test_a_file_that_cannot_be_shown_is_a_sentence(
     assert why in said
     assert len(said) < 400
     assert not list(tmp_path.iterdir()), "nothing ran"
+
+
+@settings(max_examples=150)
+@given(saved_files)
+def test_whatever_is_in_a_file_ends_in_numbers_or_a_sentence(named: tuple[str, bytes]) -> None:
+    with suppress(AttentionError):
+        for layer in File.of(*named, max_bytes=2**24).trace().layers:
+            assert layer.steps
+            for step in layer.steps:
+                assert layer.matrix(step.name).numel()
+                assert layer.facts(step.name)
 
 
 def test_sizes_that_do_not_fit_are_a_sentence() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from attention.errors import ConfigError
 from attention.formula.biases import BIASES
 from attention.formula.config import KNOBS, MASKS
-from attention.formula.dropping import Dropping
+from attention.formula.dropping import Dropping, GivenDropping
 from attention.formula.formula import Formula
 from attention.formula.mask import Mask
 from attention.formula.scores import SCORES
@@ -28,6 +28,7 @@ def written(formula: Formula) -> dict[str, Any]:
     found = asdict(formula)
     if formula.mask is not None and formula.mask.real is not None:
         found["mask"]["real"] = "".join(map(_HIDDEN.__getitem__, formula.mask.real))
+    found["dropping"]["given"] = formula.dropping.given
     return {name: "inf" if one == math.inf else one for name, one in found.items()}
 
 
@@ -48,7 +49,8 @@ def read(said: object) -> Formula:
         real = mask.get("real")
         values["mask"] = Mask(**{**mask, "real": None if real is None else tuple(one == "1" for one in real)})
     if dropping := values.pop("dropping", None):
-        values["dropping"] = Dropping(**dropping)
+        kind = GivenDropping if dropping.get("given") else Dropping
+        values["dropping"] = kind(**{name: one for name, one in dropping.items() if name != "given"})
     return Formula(**values)
 
 
@@ -62,6 +64,10 @@ def _positive(value: Any) -> bool:
 
 def _whole(value: Any) -> bool:
     return type(value) is int and value >= 0
+
+
+def _switch(value: Any) -> bool:
+    return isinstance(value, bool)
 
 
 def _real(value: Any) -> bool:
@@ -93,7 +99,7 @@ _MAY_BE: dict[str, May] = {
     "bias": _one_of("", *BIASES),
     "share": _one_of("", *SHARES),
     "mask": _each(kind=_one_of(*MASKS), window=_whole, prefix=_whole, cells=_knob("cells"), real=_real),
-    "dropping": _each(**{field: _knob(name) for field, name in Dropping.knobs.items()}),
+    "dropping": _each(given=_switch, **{field: _knob(name) for field, name in Dropping.knobs.items()}),
     "own_divisor": _positive,
 }
 """What each field of a formula may be."""

@@ -40,10 +40,10 @@ def formula(
             said = written.read(own["formula"])
             if (
                 stored.head is not None
-            ):  # of what is drawn or made for all heads at once, a file of one has its part recorded
-                said = replace(
-                    said, dropping=Dropping(), bias="given" if said.bias and "bias" in recorded else said.bias
-                )
+            ):  # of what all heads have drawn or made together, a file of one has its part recorded
+                dropping = said.dropping if said.dropping.given else Dropping()
+                bias = "given" if said.bias and "bias" in recorded else said.bias
+                said = replace(said, dropping=dropping, bias=bias)
             return said, ""
         except AttentionError as error:
             return None, f"Its formula is not known here, so the numbers are shown as recorded: {error}"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MOST_LAYERS = 1024
 _EXPORTED = re.compile(r"L(\d{1,4})\.(?:H(\d{1,4})\.)?(\w{1,40})", re.ASCII)
 _FOR_ALL = ("mask", "bias", "bias_table")  # that all layers may have in common
-_OF_ONE = ("w_q", "w_k", "w_v", "b_q", "b_k", "b_v", "w_s", "bias")  # that one head has a part of
+_OF_ONE = ("w_q", "w_k", "w_v", "b_q", "b_k", "b_v", "w_s", "bias", "drop")  # that one head has a part of
 _SETTINGS = (*Formula().settings, "scaling", "name")
 _BESIDE = ("tokens", "key_tokens", *_SETTINGS, "layers", "random", "notes")
 _BEGINS = ("weights", "scores", "masked_scores", "query")  # one of which there must be
@@ -111,7 +111,7 @@ def _exported(name: str, archive: Archive, found: Mapping[str, re.Match[str]]) -
             n_heads = next(
                 (
                     archive.arrays[f"L{number}.{all_}"].shape[0]
-                    for all_ in ("w_q", "bias")
+                    for all_ in ("w_q", "bias", "drop")
                     if f"L{number}.{all_}" in found
                 ),
                 0,

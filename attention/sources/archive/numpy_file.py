@@ -89,6 +89,9 @@ def _archive(name: str, files: dict[str, Read]) -> Archive:
             refused[key] = str(damaged(called, ".npy array as numpy.save writes it", "its header cannot be read"))
             continue
         kind, shape = _kind(header), header.shape
+        if not all(type(size) is int and size >= 0 for size in shape):
+            refused[key] = str(damaged(called, ".npy array as numpy.save writes it", "its header says no shape"))
+            continue
         if header.dtype.kind in "US" and len(shape) <= 1 and prod(shape) * header.dtype.itemsize <= MOST_TEXT:
             said[key] = _texts(called, header, read)
         elif kind is None:

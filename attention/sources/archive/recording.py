@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 NEAR = 0.01  # of a step's largest number; what differs by more was made by another formula
-_HIDING = ("masked_scores", "bias")  # where −∞ hides a key
+_HIDING = ("biased_scores", "masked_scores", "bias")  # where −∞ hides a key
 _PROJECTED = {"query": ("w_q", "b_q"), "key": ("w_k", "b_k"), "value": ("w_v", "b_v")}
 
 
