@@ -108,7 +108,7 @@ def _repeated(value: Any, key: str = "") -> Iterator[int]:
         for one in value:
             yield from _repeated(one, key)
     elif isinstance(value, int | float) and _REPEATED.search(key):
-        yield int(min(value, 2**62)) if value == value else 2**62
+        yield int(min(2**62, value))  # in this order, which no NaN comes through
 
 
 def _shapes(file: Path, name: str) -> list[list[int]]:
