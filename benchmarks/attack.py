@@ -27,6 +27,7 @@ class Attack:
         mb: what the process may weigh at its peak.
         slice: the sizes of the part that the tests run, or None where they run none.
         guard: whether connections to the outside, pickles and processes are refused meanwhile.
+        environment: what else the server is started with.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Attack:
     mb: int = 1024
     slice: Mapping[str, Any] | None = None
     guard: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass

@@ -15,16 +15,22 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from benchmarks import downloads, maxima, uploads, visits
+from benchmarks import downloads, hostile_models, maxima, uploads, visits
 from benchmarks.attack import Attack, Cost, suffer
 from benchmarks.server import ROOT, Server
 
-ATTACKS: tuple[Attack, ...] = (*maxima.ATTACKS, *uploads.ATTACKS, *downloads.ATTACKS, *visits.ATTACKS)
+ATTACKS: tuple[Attack, ...] = (
+    *maxima.ATTACKS,
+    *uploads.ATTACKS,
+    *downloads.ATTACKS,
+    *visits.ATTACKS,
+    *hostile_models.ATTACKS,
+)
 
 
 def judged(attack: Attack, limit: int, of: Path) -> Cost:
     """What the attack costs a server of its own, and whether it may."""
-    with Server(guard=attack.guard, limit=limit, of=of) as server:
+    with Server(guard=attack.guard, limit=limit, of=of, **attack.environment) as server:
         cost = asyncio.run(suffer(server, attack))
     if not cost.ended and cost.peak > attack.mb:
         cost.broken.append(f"rose to {cost.peak:.0f} MB, more than {attack.mb}")

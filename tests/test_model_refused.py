@@ -66,13 +66,18 @@ def test_no_such_folder_and_what_is_there_instead(tiny: TinyModels) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["../x", "..", ".", "/etc", "~", "a\0b", "x" * 999, "  ", "..\\x", "GPT-2/../GPT-2", "C:\\"]
+    "name", ["../x", "..", ".", "/etc", "~", "a\0b", "x" * 999, "é" * 200, "  ", "..\\x", "GPT-2/../GPT-2", "C:\\"]
 )
 def test_a_name_that_is_not_of_the_list_opens_nothing_where_paths_are_not_allowed(tiny: TinyModels, name: str) -> None:
     tiny("GPT-2")
     LIBRARY.hold(Settings(tiny.folder, paths=False))
     assert refused(name).startswith("A model is ")
     assert Model("GPT-2", OWL).trace().layers
+
+
+@pytest.mark.parametrize("name", ["é" * 200, "~nobody-of-that-name", "\ud800"])
+def test_a_name_that_no_folder_can_have(name: str) -> None:
+    assert refused(name).startswith("A model is a")
 
 
 def test_a_folder_that_is_no_model(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from attention.errors import ModelError
 
 _LARGEST_CONFIG = 2**20  # bytes of config.json
+_LARGEST_BESIDE = 2**26  # bytes of a tokenizer's file; a vocabulary of 256,000 pieces takes half of that
 _MOST_FILES = 1000  # that weights are cut into
 _NUMBER = 4  # bytes; weights are loaded in single precision
 _REPEATED = re.compile(r"layers?$|depth|blocks$|experts|attention_types")  # in a config: how often a part is there
@@ -45,7 +46,12 @@ def checked(path: Path, name: str, most_mb: int) -> Folder:
             f"A model is a folder with config.json and *.safetensors; there is no folder {name}: check its name."
         )
     config = _config(path, name)
-    weights = sorted(path.glob("*.safetensors"))[:_MOST_FILES]
+    weights = [one for one in sorted(path.glob("*.safetensors"))[:_MOST_FILES] if one.is_file()]
+    beside = [one for end in ("json", "txt", "model") for one in path.glob(f"*.{end}") if one.is_file()]
+    if large := next((one.name for one in beside if one.stat().st_size > _LARGEST_BESIDE), ""):
+        raise ModelError(
+            f"What lies beside the weights may take at most {_LARGEST_BESIDE / 2**20:,.0f} MB a file; {large} of {name} takes more: download it again."
+        )
     if not weights:
         pickled = next((one.name for one in (*path.glob("*.bin"), *path.glob("*.pt*"), *path.glob("*.ckpt"))), "")
         if pickled:

@@ -100,8 +100,14 @@ class Library:
         from attention.models.checking import checked
         from attention.models.loading import load
 
-        path = self._path(name)
-        return load(checked(path, name, self.settings.most_mb), name, _about(path, name))
+        try:
+            path = self._path(name)
+            folder = checked(path, name, self.settings.most_mb)
+        except (OSError, RuntimeError) as error:  # longer than a name may be, not for this server to read, of no known person
+            raise ModelError(
+                f"A model is a folder that this server may read; it may not read {name[:80]!r}: check its name."
+            ) from error
+        return load(folder, name, _about(path, name))
 
     def _path(self, name: str) -> Path:
         """The folder that is meant by a name.

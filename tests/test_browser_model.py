@@ -1,0 +1,52 @@
+"""A real model in a browser: its words, its numbers, turned by a hand, and the same for whoever gets the link."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from conftest import ROOT, acted, cell_of, click_cell, painted, turned
+from playwright.sync_api import Page, expect
+from test_browser import query
+
+from attention import Model, Trace, WhatIf, explain
+from pages.ui.knobs.table import DEFAULTS
+
+pytestmark = pytest.mark.browser
+
+Open = Callable[..., Page]
+TEXT = DEFAULTS["text"]
+
+
+def traced(temperature: float = 1.0) -> Trace:
+    return Model(str(ROOT / "models" / "all-MiniLM-L6-v2"), TEXT, config=WhatIf(temperature=temperature)).trace()
+
+
+def test_a_real_model_is_read_turned_and_handed_on(open_page: Open, server: str) -> None:
+    own = traced()
+    page = open_page(f"{server}/?source=model")
+    np.testing.assert_allclose(painted(page, 1), own.layers[0].matrix("weights", 0).numpy(), atol=1e-6)
+    ticks = page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].layout.yaxis.ticktext")
+    assert [one.split(" ")[-1] for one in ticks][:3] == list(own.tokens[:3])
+    acted(page, lambda: click_cell(page, 1, row=4, column=3))
+    explained = explain(own, "weights", 0, 0, 4, 3)
+    assert cell_of(page).endswith(f"{own.tokens[4]} → 3 {own.tokens[3]} = {explained.shown}") or cell_of(page).endswith(
+        f"= {explained.shown}"
+    )
+    expect(page.locator(".answer .how")).to_contain_text(explained.short)
+
+    turned(page, "layer", "4")
+    turned(page, "head", "5")
+    np.testing.assert_allclose(painted(page, 1), own.layers[4].matrix("weights", 5).numpy(), atol=1e-6)
+    turned(page, "temperature", "2")
+    what_if = traced(2.0)
+    np.testing.assert_allclose(painted(page, 1), what_if.layers[4].matrix("weights", 5).numpy(), atol=1e-6)
+    expect(page.get_by_text("What if: temperature 2 instead of")).to_be_visible()
+    assert query(page) == {
+        "source": "model", "q": "4", "k": "3", "layer": "4", "head": "5", "temperature": "2.0",
+    }  # fmt: skip
+
+    other = open_page(page.url, fresh=True)
+    np.testing.assert_array_equal(painted(other, 1), painted(page, 1))
+    assert cell_of(other) == cell_of(page)
