@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from urllib.parse import urlsplit
 
 from benchmarks.attack import Attack
+from benchmarks.hostile_files import bomb, npy, tensors
 from benchmarks.server import Server
 from benchmarks.session import Session
 from benchmarks.wire import http, multipart
@@ -14,6 +15,7 @@ from benchmarks.wire import http, multipart
 LARGE = 15 * 2**20  # bytes of one file; the server takes 16 MB
 SMALL = b"1,0\n0,1\n"
 FIELD = "matrices_file_x"
+SAVED = "file_upload"
 MATRICES = "source=matrices"
 TAKEN = 204
 REFUSED = (0, *range(400, 500))  # 0: the connection was closed in the middle of a body that is too long
@@ -113,15 +115,25 @@ async def lying(server: Server) -> list[str]:
 
 
 async def greedy(server: Server) -> list[str]:
-    """Files that are small and become large when they are taken apart: as matrices, and as states."""
+    """Files that are small and become large when they are taken apart: as matrices, as states, and as attention."""
     lines, braces = b"12\n" * (15 * 2**20 // 3), b'{"a":' * (3 * 2**20)
     broken = []
     for key, name, data in (
         (FIELD, "x.csv", lines),
         ("open_state_0", "x.json", braces),
         ("open_state_0", "y.json", lines),
+        (SAVED, "x.json", braces),
+        (SAVED, "x.json", b"[" + b"[0.5]," * (2**18 - 2) + b"[0.5]]"),
+        (SAVED, "x.npz", bomb(60, "weights.npy")),
+        (SAVED, "x.npz", b"PK\x01\x02" * (15 * 2**18)),
+        (SAVED, "x.safetensors", tensors(b'{"a":{},' * (15 * 2**17))),
+        (
+            SAVED,
+            "x.npy",
+            npy("{'descr': '|i1', 'fortran_order': False, 'shape': (15, 1024, 1024), }\n", bytes(15 * 2**20)),
+        ),
     ):
-        async with Session(server.base, MATRICES, timeout=300) as one:
+        async with Session(server.base, "source=file" if key == SAVED else MATRICES, timeout=300) as one:
             await one.open()
             status, run = await one.upload(key, name, data)
             broken += unrefused([status], TAKEN)
@@ -134,5 +146,5 @@ ATTACKS = (
     Attack("12 people upload three files of 15 MB each", too_many, 800),
     Attack("8 uploads that stop in the middle", stalled, 550),
     Attack("uploads that are wrong as requests", lying, 450, {}),
-    Attack("16 MB of lines, of braces, as matrix and as state", greedy, 500, {}),
+    Attack("16 MB of lines, of braces, of arrays, as matrix, as state and as attention", greedy, 600, {}),
 )

@@ -87,8 +87,7 @@ class File:
             FileError: as for `trace`, where the names and sizes in the file say so.
         """
         archive = self._archive()
-        arrays = self._needs(archive, layout(self.name, archive))
-        return len(self.content) + 2 * arrays  # as a whole, and taken apart by layers
+        return len(self.content) + self._needs(archive, layout(self.name, archive))
 
     def trace(self) -> Trace:
         """Every layer of the file; whole numbers and doubles in float64, the others in float32, which holds them all.
@@ -149,14 +148,15 @@ class File:
         Raises:
             FileError: they are too many, or too many of an axis.
         """
-        used = {place.entry: step for one in found.layers for step, place in one.places.items()}
-        needs = sum(archive.arrays[key].nbytes for key in used)
+        places = {place.entry: place for one in found.layers for place in one.places.values()}
+        # What has all layers is there as a whole, and then taken apart.
+        needs = sum(archive.arrays[key].nbytes * (1 + (place.layer is not None)) for key, place in places.items())
         if needs > self.max_bytes:
             raise FileError(
                 f"{quoted(self.name)} would take {needs / 2**20:,.0f} MB in memory; at most {self.max_bytes / 2**20:,.0f} MB are read: "
                 "save fewer layers, heads or tokens."
             )
-        for key, step in used.items():
+        for key, step in {place.entry: step for one in found.layers for step, place in one.places.items()}.items():
             axes, shape = declared(step).axes, archive.arrays[key].shape
             sides = dict(zip(reversed(axes), reversed(shape), strict=False))
             longest = max((sides.get(axis, 0) for axis in _SIDES), default=0)

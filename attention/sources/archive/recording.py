@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 NEAR = 0.01  # of a step's largest number; what differs by more was made by another formula
 _HIDING = ("biased_scores", "masked_scores", "bias")  # where −∞ hides a key
+_SHARES = ("weights", "dropped_weights")
+_LARGEST = sys.float_info.max
 _PROJECTED = {"query": ("w_q", "b_q"), "key": ("w_k", "b_k"), "value": ("w_v", "b_v")}
 
 
@@ -41,13 +44,17 @@ def check(name: str, where: str, tensor: Tensor, tokens: tuple[str, ...], key_to
     """
     if tensor.dtype == torch.bool:
         return
+    low, high = (float(end) for end in tensor.aminmax())  # NaN, where there is one; and no copy of a large tensor
+    least = 0.0 if name in _SHARES else -math.inf if name in _HIDING else -_LARGEST
+    if least <= low and high <= _LARGEST:
+        return
     wrong, why = ~tensor.isfinite(), "finite numbers"
     if name in _HIDING:
         wrong &= tensor != -math.inf
     advice = "replace it with a number, or leave that token out"
     if name == "scores" and bool((tensor == -math.inf).any()):
         advice = "save what is hidden as mask, and the scores before it; or save these as masked_scores, with weights"
-    if not bool(wrong.any()) and declared(name).name in ("weights", "dropped_weights"):
+    if not bool(wrong.any()) and name in _SHARES:
         wrong, why = tensor < 0, "shares of at least 0"
         advice = "save numbers before the softmax as scores"
     if not bool(wrong.any()):
