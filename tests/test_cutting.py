@@ -27,7 +27,11 @@ def rand(*shape: int, seed: int = 0) -> Tensor:
 
 def rows(tensor: Tensor) -> Any:
     """A tensor as nested tuples."""
-    return float(tensor.detach()) if tensor.ndim == 0 else tuple(rows(one) for one in tensor.detach())
+
+    def tuples(value: Any) -> Any:
+        return tuple(map(tuples, value)) if isinstance(value, list) else value
+
+    return tuples(tensor.tolist())
 
 
 X, X2 = rand(5, 6), rand(7, 6, seed=1)
