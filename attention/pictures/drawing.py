@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attention.formula.facts import Facts, ends
+from attention.formula.layer import Layer
 from attention.formula.steps import MAP_AXES, Step
 from attention.formula.trace import Trace
 from attention.pictures import scales
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+LONGEST_NAME = 14  # characters of a layer's name beside its number
 HIDDEN = "#9a9da6"
 ALLOWED = "#2a9d8f"
 
@@ -44,13 +48,7 @@ def figure_of(
     span = trace.layer(layer).ends(step.name) if whole is None else ends(whole)
     low, high = scales.range_of(step, span, colors)
     shape = " × ".join(map(str, (trace.layer(layer).shape(step.name) if whole is None else whole.shape)[-2:]))
-    where = f"L{layer}" + (
-        f" H{panels[0].head}"
-        if len(panels) == 1 and step.per_head
-        else f", {len(panels)} heads"
-        if step.per_head
-        else ""
-    )
+    where = f"{place(trace.layer(layer), layer)}{_heads(trace.layer(layer), step, panels)}"
     formula = trace.layer(layer).formula_of(step)
     facts = [formula, where, shape]
     if panels[0].block > 1:
@@ -155,3 +153,21 @@ def _alt(
         f"Heatmap of {step.name} ({step.symbol} = {formula}), {where}, {shape}: {axis_title(step.row_axis)} by {axis_title(step.column_axis)}, "
         f"{numbers}{sums}{', ' if colors else ''}{colors}."
     )
+
+
+def place(layer: Layer, number: int) -> str:
+    """What a layer is called on a map: "L3", "L7 cross 1"."""
+    return f"L{number}" if layer.name in ("", f"layer {number}") else f"L{number} {escape(layer.name[:LONGEST_NAME])}"
+
+
+def _heads(layer: Layer, step: Step, panels: Sequence[Panel]) -> str:
+    """The heads of a map; of keys and values that several heads of queries share, which these are."""
+    if not step.per_head:
+        return ""
+    if len(panels) > 1:
+        return f", {len(panels)} heads"
+    head, group = panels[0].head, layer.n_heads // layer.sizes.get(step.axes[0], layer.n_heads)
+    if group == 1:
+        return f" H{head}"
+    first = head // group * group
+    return f" key head {head // group}, shared by H{first} to H{first + group - 1}"

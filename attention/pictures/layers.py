@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -13,12 +12,11 @@ import numpy as np
 from attention.errors import MissingError
 from attention.formula.cell import Cell
 from attention.formula.facts import Facts
-from attention.formula.layer import Layer
 from attention.formula.steps import Step, find_step
 from attention.formula.trace import Trace
 from attention.pictures import scales
 from attention.pictures.contract import Meta
-from attention.pictures.drawing import GROUND, hidden_cells
+from attention.pictures.drawing import GROUND, hidden_cells, place
 from attention.pictures.layout import AXIS_TITLES, Panel, Spec, framed, middles, named, names_of, outline
 from attention.pictures.mosaic import MOSAIC_CELLS, Paper, known, made_one_by_one, small
 from attention.printed import shown
@@ -28,7 +26,6 @@ Order = Sequence[tuple[int, int]]
 
 CELLS_A_SECOND = 40_000_000  # weights that are made and drawn as blocks; measured on one thread
 _WIDE, _HIGH = 900, 1500  # pixels that a map mostly has, and that it takes at most
-LONGEST_NAME = 14  # characters of a layer's name beside its row
 _PANEL = (40, 130)  # pixels, the least and the most of a panel's height
 
 
@@ -122,7 +119,7 @@ def layers_json(
         layout["margin"]["l"] = 12
     else:
         layout["xaxis"] |= middles([(column * wide, columns, f"H{column}") for column in range(across)])
-        layout["yaxis"] |= middles([(at * high, rows, _name(trace.layers[i], i)) for at, i in enumerate(there)])
+        layout["yaxis"] |= middles([(at * high, rows, place(trace.layers[i], i)) for at, i in enumerate(there)])
         layout["margin"]["l"] = 16 + 7 * max(len(text) for text in layout["yaxis"]["ticktext"])
     return {"data": [*_cells(paper, painted), *beside], "layout": layout}
 
@@ -151,11 +148,6 @@ def _block(trace: Trace, step: str, cells: int) -> int:
             heads = layer.n_heads if find_step(step).per_head else 1
             numbers += heads * math.prod(layer.shape(step)[-2:])
     return math.ceil(math.sqrt(max(1.0, numbers / cells)))
-
-
-def _name(layer: Layer, number: int) -> str:
-    """What a layer is called beside its row: "L3", "L7 cross 1"."""
-    return f"L{number}" if layer.name in ("", f"layer {number}") else f"L{number} {escape(layer.name[:LONGEST_NAME])}"
 
 
 def _pixels(across: int, rows: int, columns: int) -> float:
