@@ -302,7 +302,7 @@ def _value(kind: str, element: Any) -> Any:
         case "selectbox" if element.set_value:
             return element.raw_value
         case "selectbox":
-            return element.options[element.default] if element.options else None
+            return element.options[element.default] if element.options and element.HasField("default") else None
         case "number_input" if not (element.set_value or element.HasField("default")):
             return None
         case "number_input" | "text_area" | "text_input" | "checkbox":
