@@ -116,7 +116,7 @@ def strip(layer: Layer, chosen: str, view: str, overview: tuple[str, ...]) -> li
         drawn.append({**tab, "view": VIEWS[1]} if overview else tab)
     if overview and norms.has(layer):  # no step of the formula, and last of all
         drawn.append({
-            "name": NORMS.name, "symbol": NORMS.step.symbol, "shape": NORMS.name, "help": f"{NORMS.words} {NORMS.paper}",
+            "name": NORMS.name, "symbol": NORMS.step.symbol, "shape": NORMS.name, "help": NORMS.step.formula,
             "chosen": weighed, "view": VIEWS[2], "step": "weights",
         })  # fmt: skip
     return drawn
