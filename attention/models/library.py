@@ -103,7 +103,10 @@ class Library:
         try:
             path = self._path(name)
             folder = checked(path, name, self.settings.most_mb)
-        except (OSError, RuntimeError) as error:  # longer than a name may be, not for this server to read, of no known person
+        except (
+            OSError,
+            RuntimeError,
+        ) as error:  # longer than a name may be, not for this server to read, of no known person
             raise ModelError(
                 f"A model is a folder that this server may read; it may not read {name[:80]!r}: check its name."
             ) from error

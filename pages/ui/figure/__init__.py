@@ -26,7 +26,7 @@ Figure: TypeAlias = "go.Figure | Spec"
 """What can be drawn: Plotly's object, or its JSON."""
 
 SENT_CELLS = 112 * 112  # three maps of so many cells are 150 kB
-_ROOM = 124_000  # bytes that arrays may take, so that a step stays under 150 kB with names, titles, axes and frames
+_ROOM = 125_000  # bytes that arrays may take, so that a step stays under 150 kB with names, titles, axes and frames
 
 
 @dataclass(frozen=True)

@@ -103,20 +103,21 @@ def strip(layer: Layer, chosen: str, view: str, overview: tuple[str, ...]) -> li
         symbols = " ".join(step.symbol for step in layer.steps if step.name in overview)
         step = next((one for one in (chosen, DEFAULTS["step"]) if one in overview), overview[0])
         drawn.append({
-            "name": "overview", "symbol": symbols, "shape": "overview", "help": f"{', '.join(overview)} side by side.",
+            "name": "overview", "symbol": symbols, "shape": "overview", "help": "side by side",
             "chosen": at_once, "view": VIEWS[0], "step": step,
         })  # fmt: skip
     for step in layer.steps:
         tab: Tab = {
             "name": step.name, "symbol": step.symbol, "shape": "×".join(map(str, layer.shape(step.name))),
-            "sums": tables.row_sums(layer.facts(step.name)) if step.kind == "probability" else "",
             "help": f"{step.symbol} = {layer.formula_of(step)}, [{' '.join(step.axes)}]",
             "chosen": step.name == chosen and not at_once and not weighed,
         }  # fmt: skip
+        if step.kind == "probability":
+            tab["sums"] = tables.row_sums(layer.facts(step.name))
         drawn.append({**tab, "view": VIEWS[1]} if overview else tab)
     if overview and norms.has(layer):  # no step of the formula, and last of all
         drawn.append({
-            "name": NORMS.name, "symbol": NORMS.step.symbol, "shape": NORMS.name, "help": NORMS.step.formula,
+            "name": NORMS.name, "symbol": NORMS.step.symbol, "shape": "lengths", "help": "A ‖f(x)‖",
             "chosen": weighed, "view": VIEWS[2], "step": "weights",
         })  # fmt: skip
     return drawn

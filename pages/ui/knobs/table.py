@@ -29,7 +29,7 @@ KEY = Knob("k", 0, Whole(0), held=True)
 VIEW = Knob("view", VIEWS[0], Choice(VIEWS), held=True)
 COLORS = Knob(
     "colors", "fixed", Choice(scales.COLORS), "Colours",
-    "Of the weights. Fixed: from 0 to 1, so that maps compare. Stretched: to the largest there is. Log: small weights are told apart too.",
+    "Fixed: 0 to 1. Stretched: to the largest. Log: tells small ones apart.",
     held=True, place=80,
 )  # fmt: skip
 
