@@ -21,8 +21,8 @@ VIEWS = ("overview", "factors", "norms")
 """What the Lab shows: scores, weights and output; the chosen step beside what makes it; the weights beside what they bring."""
 
 # Each has a range of its own where there is a trace: there are so many layers, heads, steps, rows and columns.
-LAYER = Knob("layer", 0, Whole(0), "Layer", "Layers count from zero.", held=True, place=40)
-HEAD = Knob("head", 0, Whole(0), "Head", "Heads count from zero.", held=True, place=50)
+LAYER = Knob("layer", 0, Whole(0), "Layer", "From zero.", held=True, place=40)
+HEAD = Knob("head", 0, Whole(0), "Head", "From zero.", held=True, place=50)
 STEP = Knob("step", "weights", Choice(tuple(step.name for step in STEPS)), held=True)
 QUERY = Knob("q", 0, Whole(0), held=True)
 KEY = Knob("k", 0, Whole(0), held=True)
