@@ -270,8 +270,8 @@ def test_a_family_past_the_recorder_shows_its_weights_alone_and_says_so(recorded
     assert "recorded" in explain(one.trace, "weights", 1, 2, 3, 2).words
 
 
-def test_what_a_decoder_says_by_itself_is_what_transformers_generates(recorded: Any) -> None:
-    source = Model("T5", OWL)
+def test_what_a_decoder_says_by_itself_is_what_transformers_generates(tiny: TinyModels) -> None:
+    source = Model(tiny("T5").name, OWL)
     loaded, given = source.loaded_and_given()
     said = loaded.model.generate(given["input_ids"], max_new_tokens=31, do_sample=False, num_beams=1)
     assert torch.equal(given["decoder_input_ids"], said[:, :32])
@@ -280,8 +280,8 @@ def test_what_a_decoder_says_by_itself_is_what_transformers_generates(recorded: 
     assert "what the model itself says" in trace.notes[0]
 
 
-def test_a_hand_turns_a_model_and_leads_back(recorded: Any) -> None:
-    source = Model("Llama", OWL, config=WhatIf(mask="none", temperature=2.0))
+def test_a_hand_turns_a_model_and_leads_back(tiny: TinyModels) -> None:
+    source = Model(tiny("Llama").name, OWL, config=WhatIf(mask="none", temperature=2.0))
     turned, own = source.trace().layers[1], source.base.trace().layers[1]
     expected = torch.softmax(own["scores"] / math.sqrt(8) / 2, dim=-1)
     torch.testing.assert_close(turned["weights"], expected)
