@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from attention import AttentionConfig, Cell, Matrices, Notebook, TypedText
+from attention import AttentionConfig, Cell, Matrices, Notebook, TypedText, WhatIf
 from attention.formula.steps import MAP_AXES
 from attention.pictures import heatmap
 from attention.pictures.mosaic import heads_json
@@ -99,7 +99,8 @@ def test_a_turn_of_temperature_mask_or_scaling_takes_the_scores_there_are():
     ]
     assert len({trace.layers[0].scores.data_ptr() for trace in traces}) == 1
     assert trace_of(TypedText(text, AttentionConfig(seed=1))).layers[0].scores is not traces[0].layers[0].scores
-    assert not isinstance(Notebook("numpy"), Turnable)
+    book = [trace_of(Notebook("numpy", config=WhatIf(temperature=number))) for number in (1.0, 0.5)]
+    assert book[0].layers[0].scores.data_ptr() == book[1].layers[0].scores.data_ptr()
 
 
 def map_of(rows, columns, hidden=False):
