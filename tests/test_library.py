@@ -16,6 +16,7 @@ from attention import Model, ModelError, Trace
 from attention.formula.kept import KEPT
 from attention.models import library, loading
 from attention.models.library import LIBRARY, Settings
+from attention.models.loaded import Loaded
 
 Made = TypeVar("Made")
 OWL, HARBOR = "the owl asked the moon and the moon blinked", "a quiet harbor watched the copper moon"
@@ -65,7 +66,7 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the models that were loaded, in their order."""
     names: list[str] = []
 
-    def load(folder: Any, name: str, about: str = "") -> loading.Loaded:
+    def load(folder: Any, name: str, about: str = "") -> Loaded:
         names.append(name)
         return original(folder, name, about)
 

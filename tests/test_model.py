@@ -19,8 +19,9 @@ from torch import Tensor
 from attention import Cell, Layer, Model, Trace, WhatIf, explain
 from attention.export.program import python
 from attention.formula.mask import Mask
-from attention.models import loading
+from attention.models import running
 from attention.models.library import LIBRARY, Settings
+from attention.models.loaded import Loaded
 
 OWL, CAT = "the owl asked the moon and the moon blinked", "the cat sat"
 CAUSAL, ALL = Mask("causal"), Mask()
@@ -92,7 +93,7 @@ class Recorded:
     def eager(self) -> Any:
         """The model as transformers makes it, and beside it what its every W_O gave."""
         ours = self.source.loaded_and_given()[0].model
-        with loading.quiet():
+        with running.quiet():
             model = type(ours).from_pretrained(self.folder, attn_implementation="eager").eval()
         outputs: dict[str, list[Tensor]] = {"encoder": [], "decoder": [], "cross": [], "layer": []}
         for path, module in model.named_modules():
@@ -101,7 +102,7 @@ class Recorded:
                 module.register_forward_hook(lambda _, __, made, there=there: there.append(made[0]))
         return (
             model,
-            loading.run(loading.Loaded("", model, None, (), False, None, 0), self.given, output_attentions=True),
+            running.run(Loaded("", model, None, (), False, None, 0), self.given, output_attentions=True),
             outputs,
         )
 
@@ -110,7 +111,7 @@ class Recorded:
         which, number = layer.name.split()
         _, found, outputs = self.eager
         made = outputs[which]
-        return found[loading.ATTENTIONS[which]][int(number)][0], made[int(number)] if made else None
+        return found[running.ATTENTIONS[which]][int(number)][0], made[int(number)] if made else None
 
 
 def kind(path: str) -> str:
@@ -150,7 +151,7 @@ def test_what_a_model_makes_is_what_eager_attention_makes_and_what_our_formula_m
     loaded, given = one.source.loaded_and_given()
     _, theirs, _ = one.eager
     last = "logits" if "logits" in theirs else "last_hidden_state"
-    assert torch.equal(loading.run(loaded, given)[last], theirs[last])
+    assert torch.equal(running.run(loaded, given)[last], theirs[last])
     for layer in one.trace.layers:
         weights, output = one.theirs(layer)
         torch.testing.assert_close(layer["weights"], weights, rtol=0, atol=1e-6)
@@ -251,7 +252,7 @@ def test_the_copied_python_of_a_model_gives_the_same_number(
     for at in {1, len(trace.layers) - 3} if family in TWO_TEXTS else {1}:
         step = "weights" if family == "Bloom" else "head_output"
         program = python(source, trace, Cell(at, step, 1, 2, 1))
-        with loading.quiet():
+        with running.quiet():
             exec(compile(program, "<snippet>", "exec"), {})
         said = re.fullmatch(r".*: (\S+) expected (\S+)", capsys.readouterr().out.strip().splitlines()[-1])
         assert said

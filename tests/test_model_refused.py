@@ -17,6 +17,9 @@ from tiny_models import MOST, TinyModels
 from attention import ConfigError, Model, ModelError, TextError
 from attention.models import library
 from attention.models.library import LIBRARY, Settings
+from attention.sources.link import Limits, source_of
+
+LIMITS = Limits(tokens=2048, characters=20_000, d_model=1024, heads=32, trace_mb=128)
 
 OWL = "the owl asked the moon"
 
@@ -71,8 +74,12 @@ def test_no_such_folder_and_what_is_there_instead(tiny: TinyModels) -> None:
 def test_a_name_that_is_not_of_the_list_opens_nothing_where_paths_are_not_allowed(tiny: TinyModels, name: str) -> None:
     tiny("GPT-2")
     LIBRARY.hold(Settings(tiny.folder, paths=False))
-    assert refused(name).startswith("A model is ")
-    assert Model("GPT-2", OWL).trace().layers
+    for settings in (Settings(tiny.folder, paths=False), Settings(tiny.folder, paths=False, hub=True)):
+        LIBRARY.hold(settings)
+        with pytest.raises(ModelError, match=r"^A model is one of those that are here"):
+            source_of({"source": "model", "model": name}, LIMITS)
+    source, _ = source_of({"source": "model", "model": "GPT-2", "text": OWL}, LIMITS)
+    assert source.trace().layers
 
 
 @pytest.mark.parametrize("name", ["é" * 200, "~nobody-of-that-name", "\ud800"])
@@ -217,6 +224,7 @@ def test_the_hub_is_asked_only_where_it_is_allowed(monkeypatch: pytest.MonkeyPat
     assert not asked
     assert Model("some/model", OWL).trace().layers
     LIBRARY.hold(Settings(paths=False, hub=True))
+    LIBRARY.allow("some/gated")
     assert "some/gated is only given to those who have agreed to its terms" in refused("some/gated")
     assert "some/offline could not be fetched from the Hugging Face hub" in refused("some/offline")
     assert asked == [("some/model", "abc"), ("some/gated", None), ("some/offline", None)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import OrderedDict
 from dataclasses import dataclass
 from functools import cache, partial
@@ -15,13 +16,14 @@ from attention.formula.kept import KEPT
 from attention.formula.trace import Trace
 
 if TYPE_CHECKING:
-    from attention.models.loading import Loaded
+    from attention.models.loaded import Loaded
 
 ABOUT = "lab.json"
 """A file in a model's folder, {"about": a line that is shown with it}."""
 
 _HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
 _LONGEST_NAME = 300  # characters
+_ID = re.compile(r"\w[\w.-]{0,95}(/\w[\w.-]{0,95})?", re.ASCII)  # of the hub
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Settings:
 
     Attributes:
         folder: of model folders, all offered by name.
-        paths: whether any folder of this machine may be named, and what the Hugging Face cache of this machine has.
+        paths: whether a visitor may name any folder of this machine, and is offered what its Hugging Face cache has.
         hub: whether any id may be downloaded; or those that may, each with its revision.
         most_mb: of the weights of one model.
         kept_mb: of the weights of all loaded models; what was asked for longest ago goes first.
@@ -63,6 +65,17 @@ class Library:
         cached = _cached() if self.settings.paths else {}
         allowed = self.settings.hub if isinstance(self.settings.hub, dict) else ()
         return tuple(dict.fromkeys([*sorted(one.parent.name for one in found), *allowed, *sorted(cached)]))
+
+    def allow(self, name: str) -> None:
+        """Checks that a visitor may ask for a model of that name; whoever calls `get` from Python may ask for any.
+
+        Raises:
+            ModelError: it is none of the list, and no other may be named.
+        """
+        name = name.strip()
+        anywhere = self.settings.hub is True and bool(_ID.fullmatch(name)) and not Path(name).exists()
+        if not (self.settings.paths or name in self.names() or anywhere):
+            raise self._unknown(name)
 
     def get(self, name: str) -> Loaded:
         """The model of that name, loaded once as long as it is kept.
@@ -116,28 +129,36 @@ class Library:
         """The folder that is meant by a name.
 
         Raises:
-            ModelError: none is, or it is not allowed.
+            ModelError: none is.
         """
         name = name.strip()
-        if not name or len(name) > _LONGEST_NAME or "\0" in name:
+        if _far_too_long(name):
             raise ModelError(f"A model is named by a folder or one of the list; got {name[:40]!r}: choose one.")
         own = self.settings.folder / name
         if "/" not in name and "\\" not in name and name not in (".", "..") and own.is_dir():
             return own
-        cached = _cached() if self.settings.paths else {}
+        cached = _cached()
         if name in cached:
             return cached[name]
         path = Path(name).expanduser()
-        if self.settings.paths and path.is_dir():
+        if path.is_dir():
             return path
         hub = self.settings.hub
         if hub is True or (isinstance(hub, dict) and name in hub):
             return _download(name, hub[name] if isinstance(hub, dict) else None)
+        raise self._unknown(name)
+
+    def _unknown(self, name: str) -> ModelError:
         there = ", ".join(self.names()) or "none; “make models” brings one"
         how = "a folder of this machine, or " if self.settings.paths else ""
-        raise ModelError(
-            f"A model is {how}one of those that are here ({there}); there is no {name}: choose another, or put it there."
+        return ModelError(
+            f"A model is {how}one of those that are here ({there}); there is no {name[:80]}: choose another, or put it there."
         )
+
+
+def _far_too_long(name: str) -> bool:
+    """Whether it is nothing that a folder could be called."""
+    return not name or len(name) > _LONGEST_NAME or "\0" in name
 
 
 def _borrows(numbers: set[int], kept: Any) -> bool:

@@ -7,13 +7,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 from attention.errors import AwaitedError, MatrixError
-from attention.formula.config import AttentionConfig, divisors
+from attention.formula.config import AttentionConfig
 from attention.formula.knobs import Knob
-from attention.formula.ranges import Choice, Range, in_url
+from attention.formula.ranges import Choice, Range
 from attention.formula.what_if import WhatIf
 from attention.sources import Source, knobs
 from attention.sources.archive import ENDINGS, quoted
 from attention.sources.cutting import SYMBOLS
+from attention.sources.divisors import Divisors
 from attention.sources.file import File
 from attention.sources.matrices import Matrices
 from attention.sources.model import Model
@@ -88,8 +89,11 @@ def source(asked: Asked) -> Source:
         return Notebook(name, asked.sequence(Notebook(name).sequences), _what_if(asked, chosen))
     max_bytes = asked.limits.trace_mb * 2**20
     if chosen == "model":
+        from attention.models.library import LIBRARY
+
         name, text, text2 = asked.knob(knobs.MODEL, knobs.models()), asked.knob(knobs.TEXT), asked.knob(knobs.TEXT2)
         words, special = asked.knob(knobs.WORDS), asked.knob(knobs.SPECIAL)
+        LIBRARY.allow(name)
         return Model(name, text, text2, _what_if(asked, chosen), words, special, asked.limits.tokens, max_bytes)
     if chosen == "file":
         return replace(asked.file(knobs.FILE), config=_what_if(asked, chosen))
@@ -124,7 +128,7 @@ def _config(asked: Asked, chosen: str) -> AttentionConfig:
     for one in sorted(known.values(), key=lambda one: (not one.held, one.place)):
         still = fixed.get(one.name, "")
         if one.name == "n_heads":
-            found[one.name] = asked.divisor(one, Divisors.heads(found["d_model"], asked.limits), still)
+            found[one.name] = asked.divisor(one, Divisors.heads(found["d_model"], asked.limits.heads), still)
         elif one.name == "n_kv_heads":
             found[one.name] = asked.divisor(one, Divisors.shared(found["n_heads"]), still)
         else:
@@ -213,68 +217,6 @@ def source_of(texts: Mapping[str, str], limits: Limits) -> tuple[Source, tuple[s
 def on_pages(knob: Knob, limits: Limits) -> Range:
     """What a knob may be under these limits."""
     return knob.on_pages(asdict(limits))
-
-
-@dataclass(frozen=True)
-class Divisors(Choice):
-    """The numbers of heads that divide something.
-
-    Attributes:
-        whole: what they divide; `divided` the same in words, such as "d_model 64".
-        most: how many an operator allows.
-        kind: what there is that number of.
-        optional: whether there may be none, which stands for the whole itself.
-    """
-
-    whole: int = 1
-    most: int = 1
-    kind: str = "heads"
-    divided: str = ""
-    optional: bool = False
-
-    @classmethod
-    def heads(cls, d_model: int, limits: Limits) -> Divisors:
-        """The numbers of heads that a d_model can be cut into."""
-        fit = tuple(n for n in divisors(d_model) if n <= limits.heads)
-        return cls(fit, whole=d_model, most=limits.heads, divided=f"d_model {d_model}")
-
-    @classmethod
-    def shared(cls, n_heads: int) -> Divisors:
-        """The numbers of heads of keys that so many heads of queries can share in equal groups."""
-        words = "1 head of queries" if n_heads == 1 else f"{n_heads} heads of queries"
-        return cls(divisors(n_heads), whole=n_heads, most=n_heads, kind="heads of keys", divided=words, optional=True)
-
-    def takes(self, value: object) -> bool:
-        """Whether it divides."""
-        return super().takes(value) or (self.optional and value is None)
-
-    def read(self, text: str) -> Any:
-        """The number that a link says."""
-        return None if self.optional and not text else super().read(text)
-
-    def nearest(self, value: int | None) -> int | None:
-        """The number itself where it divides, otherwise the next smaller that does."""
-        return None if value is None else max(int(n) for n in self.options if n <= value)
-
-    def refused(self, text: str, default: Any) -> tuple[Any, str]:
-        """The default, and what may be."""
-        too_many = text in map(str, divisors(self.whole))
-        expected = (
-            f"at most {self.most}, {self.expected}" if too_many else f"{self.expected}, which divide {self.divided}"
-        )
-        return default, f"{expected}: {in_url(default) or 'the default'} is used"
-
-    def settled(self, wish: int) -> str:
-        """What became of a number that does not divide."""
-        found = self.nearest(wish)
-        now_there = (
-            f"now there is 1 {self.kind.replace('heads', 'head')}"
-            if found == 1
-            else f"now there are {found} {self.kind}"
-        )
-        return (
-            f"{wish} {self.kind} do not divide {self.divided}: {now_there}. Choose {', '.join(map(str, self.options))}."
-        )
 
 
 def only_one(asked: str | None) -> tuple[str, ...]:

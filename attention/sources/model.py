@@ -16,7 +16,7 @@ from attention.formula.what_if import WhatIf
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attention.models.loading import Loaded, Site
+    from attention.models.loaded import Loaded, Site
     from attention.models.recording import Call
     from attention.sources import Snippet
 
@@ -69,7 +69,7 @@ class Model:
             TextError: the text is empty.
             ConfigError: the steps would take more than `max_bytes`.
         """
-        from attention.models import loading, recording
+        from attention.models import recording, running
 
         loaded = self._loaded()
         notes: list[str] = []
@@ -85,7 +85,7 @@ class Model:
             layers.append(_layer(call, site, *tokens.of(site.name)))
 
         with recording.recording(take):
-            loading.run(loaded, given)
+            running.run(loaded, given)
         assert len(layers) == len(loaded.sites)
         if any(layer.formula is None for layer in layers):
             notes.append("Of some layers the formula is not known here: their weights are as the model made them.")
@@ -135,17 +135,17 @@ class Model:
 
     def _inputs(self, loaded: Loaded, notes: list[str]) -> dict[str, Tensor]:
         """The ids of the tokens, cut where the model or the operator wants no more."""
-        from attention.models import loading
+        from attention.models import running
 
         most = min(self.max_tokens, loaded.limit or self.max_tokens)
-        given, cut = loading.inputs(loaded, self.text, self.text2, most)
+        given, cut = running.inputs(loaded, self.text, self.text2, most)
         whose = "the model's limit" if most == loaded.limit else "as many as are shown here"
         notes += [
             f"The {name} has {length:,} tokens; read are the first {most:,}, {whose}: shorten it to see it whole."
             for name, length in cut
         ]
         if loaded.two_texts and not self.text2.strip():
-            given = loading.continued(loaded, given, min(MOST_GENERATED, most))
+            given = running.continued(loaded, given, min(MOST_GENERATED, most))
             notes.append(
                 "The decoder reads what the model itself says, the likeliest token each time: type a second text for another."
             )
@@ -176,9 +176,9 @@ class Model:
 
     def _weights_alone(self, loaded: Loaded, given: dict[str, Tensor], notes: list[str]) -> Trace:
         """What a family gives whose attention cannot be recorded: its weights."""
-        from attention.models import loading
+        from attention.models import running
 
-        found = loading.weights(loaded, given)
+        found = running.weights(loaded, given)
         if not found:
             raise ModelError(
                 f"{self.name} gives no attention weights: it has none, or does not say them. Choose another model."

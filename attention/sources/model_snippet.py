@@ -50,7 +50,7 @@ def model(source: Model, layer: Layer) -> Snippet:
 
 
 def _weights_alone(kind: type, about: str, ids: str, name: str) -> list[str]:
-    from attention.models.loading import ATTENTIONS
+    from attention.models.running import ATTENTIONS
 
     which, number = name.rsplit(" ", 1)
     return [

@@ -13,7 +13,7 @@ from attention.formula.config import BRING_THEIR_OWN
 from attention.formula.knobs import Knob
 from attention.formula.ranges import Choice, Real, Whole, in_url
 from attention.sources.cutting import SYMBOLS
-from attention.sources.link import Divisors
+from attention.sources.divisors import Divisors
 from pages.ui.knobs.session import session
 from pages.ui.knobs.table import COLORS, HEAD, HELD, KEY, KNOBS, LAYER, LIMITS, QUERY, STEP, VIEW, layer_of, of, offered
 from pages.ui.knobs.texts import too_long, whole_text
@@ -216,7 +216,7 @@ def config_now(before: Config) -> Config:
     if isinstance(before, AttentionConfig) and "d_model" in turned:
         wishes = session().wishes
         heads, shared = wishes.get("heads", (before.n_heads,))[0], wishes.get("kv_heads", (before.n_kv_heads,))[0]
-        turned["n_heads"] = Divisors.heads(turned["d_model"], LIMITS).nearest(heads)
+        turned["n_heads"] = Divisors.heads(turned["d_model"], LIMITS.heads).nearest(heads)
         turned["n_kv_heads"] = Divisors.shared(turned["n_heads"]).nearest(shared)
     return replace(before, **turned)
 

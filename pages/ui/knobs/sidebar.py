@@ -12,6 +12,7 @@ from attention import File, Notebook, Source
 from attention.formula.knobs import Knob
 from attention.formula.ranges import Choice, Range
 from attention.sources import link
+from attention.sources.divisors import Divisors
 from attention.sources.knobs import SEQUENCE, SOURCE
 from attention.sources.reading.matrix import Matrix, Stack
 from pages.ui.knobs import continued, files
@@ -51,7 +52,7 @@ class Sidebar:
         """What the knob will be, as in a link."""
         return peek(knob.key)
 
-    def divisor(self, knob: Knob, within: link.Divisors, fixed: str) -> int | None:
+    def divisor(self, knob: Knob, within: Divisors, fixed: str) -> int | None:
         """A number of heads: what was wished where it divides what it must, otherwise the next smaller that does, and it is said."""
         key, ours = knob.key, self.knobs.session
         there, waits = key in st.session_state, key in ours.asked_for

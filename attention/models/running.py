@@ -1,0 +1,107 @@
+"""A loaded model reads a text: the ids of its tokens, and one forward pass."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attention.errors import ModelError
+from attention.models.loaded import Loaded
+
+ATTENTIONS = {
+    "layer": "attentions",
+    "encoder": "encoder_attentions",
+    "decoder": "decoder_attentions",
+    "cross": "cross_attentions",
+}
+"""What transformers calls the weights of each kind of layer."""
+
+
+def inputs(loaded: Loaded, text: str, text2: str, most: int) -> tuple[dict[str, Tensor], list[tuple[str, int]]]:
+    """What a forward pass takes, the ids of the tokens, `most` of each text; and which texts were cut, with their lengths.
+
+    With an encoder and a decoder the second text begins with the token that starts the decoder.
+    """
+    texts = {"input_ids": text} | ({"decoder_input_ids": text2} if loaded.two_texts else {})
+    made: dict[str, Tensor] = {}
+    cut: list[tuple[str, int]] = []
+    for name, words in texts.items():
+        ids = loaded.tokenizer(words or "a", return_tensors="pt", truncation=False, verbose=False)["input_ids"]
+        first = torch.tensor([[_start(loaded.model)]]) if name == "decoder_input_ids" else ids[:, :0]
+        if not words.strip():
+            ids = ids[:, :0]
+        elif ids.shape[1] + first.shape[1] > most:
+            cut.append(("second text" if made else "text", ids.shape[1] + first.shape[1]))
+            ids = loaded.tokenizer(words, return_tensors="pt", truncation=True, max_length=most - first.shape[1])[
+                "input_ids"
+            ]
+        made[name] = torch.cat([first, ids], dim=1)
+    return made, cut
+
+
+def continued(loaded: Loaded, given: dict[str, Tensor], most: int) -> dict[str, Tensor]:
+    """The ids with what the model itself says as the decoder's text, the likeliest token each time.
+
+    Raises:
+        ModelError: it has no head that says tokens.
+    """
+    if not loaded.model.can_generate():
+        raise ModelError(f"{loaded.name} has a decoder that says no words: type a second text for it to read.")
+    with torch.no_grad(), quiet():
+        said = loaded.model.generate(given["input_ids"], max_new_tokens=max(1, most - 1), do_sample=False, num_beams=1)
+    return given | {"decoder_input_ids": said[:, :most]}
+
+
+def weights(loaded: Loaded, given: dict[str, Tensor]) -> list[tuple[str, Tensor]]:
+    """The attention weights that a model gives when it is asked, by the name of the layer: [head query_pos key_pos].
+
+    Empty where it gives none, or of another shape, such as blocks.
+    """
+    found = run(loaded, given, output_attentions=True)
+    there = []
+    lengths = {ids.shape[1] for ids in given.values()}
+    for kind, name in ATTENTIONS.items():
+        for i, one in enumerate(found.get(name) or ()):
+            if isinstance(one, Tensor) and one.ndim == 4 and {*one.shape[2:]} <= lengths:
+                there.append((f"{kind} {i}", one[0].detach()))
+    return there
+
+
+def run(loaded: Loaded, given: dict[str, Tensor], **more: Any) -> Any:
+    """One forward pass; nothing is learned, nothing is kept for the next token."""
+    with torch.no_grad(), quiet():
+        if hasattr(loaded.model.config, "use_cache"):
+            more["use_cache"] = False
+        try:
+            return loaded.model(**given, **more)
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            said = " ".join(str(error).split())[:150]
+            raise ModelError(
+                f"{loaded.name} should read tokens and nothing else, and says “{said}”: choose a model of texts."
+            ) from error
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without what transformers says to a terminal."""
+    logger = logging.getLogger("transformers")
+    before, logger.disabled = logger.level, False
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(before)
+
+
+def _start(model: Any) -> int:
+    config = model.config
+    found = (getattr(config, name, None) for name in ("decoder_start_token_id", "bos_token_id", "pad_token_id"))
+    return next((one for one in found if one is not None), 0)
