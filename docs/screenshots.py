@@ -10,6 +10,8 @@ from playwright.sync_api import sync_playwright
 
 SHOTS = {
     "lab": ("/?mask=causal&q=4&k=2", 1360, 1094, "light"),
+    "model": ("/?source=model&layer=0&head=2&view=factors&q=4&k=3", 1360, 760, "light"),
+    "all_heads": ("/heads?source=model&layer=0&head=2", 1360, 1000, "dark"),
     "heads": ("/heads?mask=causal&heads=8&head=2&q=4&k=2", 1360, 920, "dark"),
     "masks": ("/masks?mask=causal&q=4&k=2", 1360, 800, "light"),
     "phone": ("/?mask=causal&q=4&k=2", 390, 844, "light"),
