@@ -93,8 +93,8 @@ class Recorded:
     def eager(self) -> Any:
         """The model as transformers makes it, and beside it what its every W_O gave."""
         ours = self.source.loaded_and_given()[0].model
-        with running.quiet():
-            model = type(ours).from_pretrained(self.folder, attn_implementation="eager").eval()
+        running.hush()
+        model = type(ours).from_pretrained(self.folder, attn_implementation="eager").eval()
         outputs: dict[str, list[Tensor]] = {"encoder": [], "decoder": [], "cross": [], "layer": []}
         for path, module in model.named_modules():
             if re.search(W_O, path):
@@ -252,8 +252,8 @@ def test_the_copied_python_of_a_model_gives_the_same_number(
     for at in {1, len(trace.layers) - 3} if family in TWO_TEXTS else {1}:
         step = "weights" if family == "Bloom" else "head_output"
         program = python(source, trace, Cell(at, step, 1, 2, 1))
-        with running.quiet():
-            exec(compile(program, "<snippet>", "exec"), {})
+        running.hush()
+        exec(compile(program, "<snippet>", "exec"), {})
         said = re.fullmatch(r".*: (\S+) expected (\S+)", capsys.readouterr().out.strip().splitlines()[-1])
         assert said
         assert float(said[1]) == pytest.approx(float(said[2]), rel=1e-5)

@@ -6,12 +6,13 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import huggingface_hub
 import pytest
 from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError
+from huggingface_hub.hf_api import RepoSibling
 from tiny_models import MOST, TinyModels
 
 from attention import ConfigError, Model, ModelError, TextError
@@ -216,6 +217,9 @@ def test_the_hub_is_asked_only_where_it_is_allowed(monkeypatch: pytest.MonkeyPat
         return str(tiny("GPT-2"))
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    large = RepoSibling("model.safetensors", size=2**34)
+    weigh = lambda name, revision, files_metadata: SimpleNamespace(siblings=[large] if name == "some/large" else None)  # noqa: E731
+    monkeypatch.setattr(huggingface_hub, "model_info", weigh)
     monkeypatch.setattr(library, "_cached", dict)
     LIBRARY.hold(Settings(paths=False))
     assert "there is no some/model" in refused("some/model")
@@ -227,6 +231,7 @@ def test_the_hub_is_asked_only_where_it_is_allowed(monkeypatch: pytest.MonkeyPat
     LIBRARY.allow("some/gated")
     assert "some/gated is only given to those who have agreed to its terms" in refused("some/gated")
     assert "some/offline could not be fetched from the Hugging Face hub" in refused("some/offline")
+    assert "some/large takes 16,384 MB: choose a smaller one" in refused("some/large")
     assert asked == [("some/model", "abc"), ("some/gated", None), ("some/offline", None)]
 
 

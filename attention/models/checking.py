@@ -63,10 +63,7 @@ def checked(path: Path, name: str, most_mb: int) -> Folder:
     shapes = [shape for one in weights for shape in _shapes(one, name)]
     nbytes = _NUMBER * sum(prod(shape) for shape in shapes)
     if nbytes > most_mb * 2**20:
-        raise ModelError(
-            f"A model may take at most {most_mb:,} MB of memory here; {name} takes {nbytes / 2**20:,.0f} MB: "
-            "choose a smaller one, or raise LAB_MAX_MODEL_MB."
-        )
+        raise too_large(name, nbytes, most_mb)
     most = max([_FEW, len(shapes), *(shape[0] for shape in shapes if shape)])
     # A config decides what is built before any weight is looked at.
     if (claimed := max(_repeated(config), default=0)) > most:
@@ -74,6 +71,14 @@ def checked(path: Path, name: str, most_mb: int) -> Folder:
             f"The config.json of {name} speaks of {claimed:,} parts, of which its weights have not as many: download it again."
         )
     return Folder(path, config, nbytes)
+
+
+def too_large(name: str, nbytes: int, most_mb: int) -> ModelError:
+    """What is said of a model whose weights are more than is allowed."""
+    return ModelError(
+        f"A model may take at most {most_mb:,} MB of memory here; {name} takes {nbytes / 2**20:,.0f} MB: "
+        "choose a smaller one, or raise LAB_MAX_MODEL_MB."
+    )
 
 
 def _config(path: Path, name: str) -> dict[str, Any]:

@@ -145,7 +145,7 @@ class Library:
             return path
         hub = self.settings.hub
         if hub is True or (isinstance(hub, dict) and name in hub):
-            return _download(name, hub[name] if isinstance(hub, dict) else None)
+            return _download(name, hub[name] if isinstance(hub, dict) else None, self.settings.most_mb)
         raise self._unknown(name)
 
     def _unknown(self, name: str) -> ModelError:
@@ -167,12 +167,18 @@ def _borrows(numbers: set[int], kept: Any) -> bool:
     return any(layer.recorded[name].untyped_storage().data_ptr() in numbers for layer in layers for name in layer.lent)
 
 
-def _download(name: str, revision: str | None) -> Path:
-    from huggingface_hub import snapshot_download
+def _download(name: str, revision: str | None, most_mb: int) -> Path:
+    """The folder of a model of the hub, fetched unless its weights are too large already as a file."""
+    from huggingface_hub import model_info, snapshot_download
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError
 
+    from attention.models.checking import too_large
+
     try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=list(_HUB_FILES)))
+        files = model_info(name, revision=revision, files_metadata=True).siblings or ()
+        size = sum(one.size or 0 for one in files if one.rfilename.endswith(".safetensors"))
+        if size <= most_mb * 2**20:
+            return Path(snapshot_download(name, revision=revision, allow_patterns=list(_HUB_FILES)))
     except GatedRepoError as error:
         raise ModelError(
             f"{name} is only given to those who have agreed to its terms: agree on its page, and set HF_TOKEN for this server."
@@ -181,6 +187,7 @@ def _download(name: str, revision: str | None) -> Path:
         raise ModelError(
             f"{name} could not be fetched from the Hugging Face hub: check its name and this server's connection, or put its folder here."
         ) from error
+    raise too_large(name, size, most_mb)
 
 
 @cache

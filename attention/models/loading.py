@@ -11,7 +11,7 @@ from attention.errors import ModelError
 from attention.models import progress, recording
 from attention.models.checking import Folder
 from attention.models.loaded import Loaded
-from attention.models.running import inputs, quiet, weights
+from attention.models.running import hush, inputs, weights
 from attention.models.sites import PROBE, sites
 
 _TIMES, _MORE = 2, 2**26  # how much more than its file a model may take, such as a head that is not saved; and bytes
@@ -26,19 +26,19 @@ def load(folder: Folder, name: str, about: str = "") -> Loaded:
     """
     recording.register()
     progress.follow()
-    with quiet():
-        _weigh(folder, name)
-        tokenizer = _tokenizer(folder, name)
-        model = _model(folder, name, recording.IMPLEMENTATION) or _model(folder, name, "eager")
-        limit, two = _limit(model, tokenizer), bool(model.config.is_encoder_decoder)
-        loaded = Loaded(name, model, tokenizer, (), two, limit, folder.nbytes, about=about)
-        found = sites(loaded)
-        if found:
-            return replace(loaded, sites=found)
-        # Its family goes past the recorder: it is left alone, and asked for its weights.
-        loaded = replace(loaded, model=_model(folder, name, "eager"))
-        probe, _ = inputs(loaded, PROBE, PROBE, 8)
-        return replace(loaded, maps=sum(len(one) for _, one in weights(loaded, probe)))
+    hush()
+    _weigh(folder, name)
+    tokenizer = _tokenizer(folder, name)
+    model = _model(folder, name, recording.IMPLEMENTATION) or _model(folder, name, "eager")
+    limit, two = _limit(model, tokenizer), bool(model.config.is_encoder_decoder)
+    loaded = Loaded(name, model, tokenizer, (), two, limit, folder.nbytes, about=about)
+    found = sites(loaded)
+    if found:
+        return replace(loaded, sites=found)
+    # Its family goes past the recorder: it is left alone, and asked for its weights.
+    loaded = replace(loaded, model=_model(folder, name, "eager"))
+    probe, _ = inputs(loaded, PROBE, PROBE, 8)
+    return replace(loaded, maps=sum(len(one) for _, one in weights(loaded, probe)))
 
 
 def _tokenizer(folder: Folder, name: str) -> Any:

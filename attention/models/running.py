@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -53,7 +50,8 @@ def continued(loaded: Loaded, given: dict[str, Tensor], most: int) -> dict[str, 
     """
     if not loaded.model.can_generate():
         raise ModelError(f"{loaded.name} has a decoder that says no words: type a second text for it to read.")
-    with torch.no_grad(), quiet():
+    hush()
+    with torch.no_grad():
         said = loaded.model.generate(given["input_ids"], max_new_tokens=max(1, most - 1), do_sample=False, num_beams=1)
     return given | {"decoder_input_ids": said[:, :most]}
 
@@ -75,7 +73,8 @@ def weights(loaded: Loaded, given: dict[str, Tensor]) -> list[tuple[str, Tensor]
 
 def run(loaded: Loaded, given: dict[str, Tensor], **more: Any) -> Any:
     """One forward pass; nothing is learned, nothing is kept for the next token."""
-    with torch.no_grad(), quiet():
+    hush()
+    with torch.no_grad():
         if hasattr(loaded.model.config, "use_cache"):
             more["use_cache"] = False
         try:
@@ -87,18 +86,14 @@ def run(loaded: Loaded, given: dict[str, Tensor], **more: Any) -> Any:
             ) from error
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Without what transformers says to a terminal."""
-    logger = logging.getLogger("transformers")
-    before, logger.disabled = logger.level, False
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(before)
+def hush() -> None:
+    """Keeps what transformers warns of out of a terminal; for good, since threads that come and go share what is ignored."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    warnings.filterwarnings(
+        "ignore", module=r"(transformers|torch|attention\.models)\b"
+    )  # the same once more does nothing
 
 
 def _start(model: Any) -> int:
