@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import product
 from typing import Any, TypeVar
 
@@ -59,6 +60,25 @@ def test_many_threads_record_what_one_records_alone(tiny: TinyModels) -> None:
     for made, expected in zip(together, alone * 2, strict=True):
         assert made.tokens == expected.tokens
         assert same(made, expected)
+
+
+def test_two_models_are_never_loaded_at_once(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers patches itself while it loads; what two loads that overlap leave behind would break every load after them."""
+    names, original, inside, met = ("Gemma 2", "T5", "BERT", "BART"), loading.load, [], []
+    for name in names:
+        tiny(name)
+
+    def load(folder: Any, name: str, about: str = "") -> Loaded:
+        inside.append(name)
+        met.append(len(inside))
+        try:
+            return original(folder, name, about)
+        finally:
+            inside.remove(name)
+
+    monkeypatch.setattr(loading, "load", load)
+    at_once([partial(LIBRARY.get, name) for name in names])
+    assert met == [1] * len(names)
 
 
 @pytest.fixture

@@ -22,6 +22,8 @@ ABOUT = "lab.json"
 """A file in a model's folder, {"about": a line that is shown with it}."""
 
 _HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
+# transformers 5.23 patches torch.nn.init and its own classes while it loads: two at once would leave the patches for good.
+_LOADING = Lock()
 _LONGEST_NAME = 300  # characters
 _ID = re.compile(r"\w[\w.-]{0,95}(/\w[\w.-]{0,95})?", re.ASCII)  # of the hub
 
@@ -88,7 +90,7 @@ class Library:
                 self._loaded.move_to_end(name)
                 return self._loaded[name]
             lock = self._loading.setdefault(name, Lock())
-        with lock:  # others who ask for it wait; who asks for another model does not
+        with lock:  # others who ask for it wait, and who asks for another that is there does not
             with self._changing:
                 if name in self._loaded:
                     return self._loaded[name]
@@ -123,7 +125,8 @@ class Library:
             raise ModelError(
                 f"A model is a folder that this server may read; it may not read {name[:80]!r}: check its name."
             ) from error
-        return load(folder, name, _about(path, name))
+        with _LOADING:
+            return load(folder, name, _about(path, name))
 
     def _path(self, name: str) -> Path:
         """The folder that is meant by a name.
