@@ -26,12 +26,16 @@ GET_MODELS = $(BIN)/python .ci/get_models.py
 
 .PHONY: run models test check lint types format browser bench lock audit plotly clean
 
-# Streamlit warns of a folder that the Lab fills when the first page is opened. Who runs the Lab here may open what is here.
+# Who runs the Lab here may open any model that is here, so only this machine reaches it; with ADDRESS=0.0.0.0 others do, and may not.
+ADDRESS ?= localhost
+PATHS = $(if $(filter localhost 127.0.0.1 ::1,$(ADDRESS)),yes,no)
+
+# Streamlit warns of a folder that the Lab fills when the first page is opened.
 # Without a model, or with models of one's own, it runs as well.
 run: $(VENV)/.run
 	@mkdir -p static
 	@[ -n "$$LAB_MODELS" ] || $(GET_MODELS) minilm $(MODELS) || true
-	LAB_MODEL_PATHS=$${LAB_MODEL_PATHS-yes} $(BIN)/streamlit run app.py
+	LAB_MODEL_PATHS=$${LAB_MODEL_PATHS-$(PATHS)} $(BIN)/streamlit run app.py --server.address=$(ADDRESS)
 
 models: $(VENV)/.run
 	@$(GET_MODELS) $(if $(ALL),all,minilm) $(MODELS)

@@ -41,7 +41,7 @@ def test_a_real_model_is_read_turned_and_handed_on(open_page: Open, server: str)
     warm = float(query(page)["temperature"])
     assert warm > 1
     np.testing.assert_allclose(painted(page, 1), traced(warm).layers[4].matrix("weights", 5).numpy(), atol=1e-6)
-    expect(page.get_by_text(f"What if: temperature {warm:g} instead of")).to_be_visible()
+    expect(page.get_by_text(f"What if, this head only: temperature {warm:g} instead of")).to_be_visible()
     there = {"source": "model", "q": "4", "k": "3", "layer": "4", "head": "5"}
     assert there.items() <= query(page).items()
 

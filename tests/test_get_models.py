@@ -114,8 +114,9 @@ def test_the_lab_runs_without_a_model(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     env = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "LAB_"))}
     for more, said in (
-        ({}, ["no model", "yes run app.py"]),
-        ({"LAB_MODELS": "/mine", "LAB_MODEL_PATHS": "no"}, ["no run app.py"]),
+        ({}, ["no model", "yes run app.py --server.address=localhost"]),
+        ({"LAB_MODELS": "/mine", "LAB_MODEL_PATHS": "no"}, ["no run app.py --server.address=localhost"]),
+        ({"ADDRESS": "0.0.0.0"}, ["no model", "no run app.py --server.address=0.0.0.0"]),
     ):
         command = ["make", "--silent", f"VENV={tmp_path}", "run"]
         run = subprocess.run(command, cwd=ROOT, env=env | more, capture_output=True, text=True, check=False)

@@ -8,7 +8,7 @@ from conftest import around, turn
 from test_code import check
 from test_pages import drawn, opened
 
-from attention import NOTEBOOKS, ConfigError, Layer, Notebook, Trace, WhatIf
+from attention import NOTEBOOKS, ConfigError, Layer, Notebook, Trace, WhatIf, find_step
 from attention.formula import masks, what_if
 from attention.formula.formula import Formula
 from attention.formula.mask import Mask
@@ -28,8 +28,11 @@ def test_a_turned_notebook_is_its_base_turned_and_leads_back(name: str) -> None:
     published, turned = Notebook(name).trace().layers[0], source.trace().layers[0]
     assert (published.own, published.turned(WhatIf())) == (None, published)
     back = turned.turned(WhatIf())
-    assert (
-        [step.name for step in turned.steps] == [step.name for step in published.steps] == [s.name for s in back.steps]
+    names = [step.name for step in published.steps]
+    added = ["scaled_scores"] if "temperature" in what_if.turns(published) else []
+    assert [step.name for step in back.steps] == names
+    assert {step.name for step in turned.steps} == {*names, *added}, (
+        "what divides by nothing divides by the temperature"
     )
     for step, tensor in published:
         assert torch.equal(back[step.name], tensor)
@@ -92,12 +95,19 @@ def test_what_was_recorded_after_the_scores_stays_as_recorded() -> None:
     assert Trace(("a",), (alone,)).turned(TURNED).notes == ()
 
 
-def test_what_divides_by_nothing_goes_on_doing_so() -> None:
+def test_what_divides_by_nothing_divides_by_the_temperature_alone() -> None:
     own = Layer(tokens=("a", "b", "c"), recorded=layer().recorded, formula=Formula(divisor=None))
-    assert what_if.turns(own) == ("mask", "window", "prefix", "cells")
-    turned = own.turned(WhatIf(temperature=0, scaled=False, mask="causal"))
-    assert turned.formula == Formula(divisor=None, mask=Mask("causal"))
-    assert not turned.has("scaled_scores")
+    assert what_if.turns(own) == ("mask", "window", "prefix", "cells", "temperature")
+    hidden = own.turned(WhatIf(scaled=False, mask="causal"))
+    assert hidden.formula == Formula(divisor=None, mask=Mask("causal"))
+    assert not hidden.has("scaled_scores")
+    warm = own.turned(WhatIf(temperature=0.5))
+    assert torch.equal(warm["scaled_scores"], own["scores"] * 2)
+    assert warm.formula_of(find_step("scaled_scores")) == "S / temperature"
+    assert what_if.said(warm, "the model's", "this head only") == (
+        "What if, this head only: temperature 0.5 instead of the model's own."
+    )
+    assert warm.turned(WhatIf()).formula == own.formula, "and leads back"
 
 
 @pytest.mark.parametrize(

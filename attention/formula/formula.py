@@ -63,10 +63,9 @@ class Formula:
 
         if step.name == "scores":
             return SCORES[self.score].formula
-        if step.name == "scaled_scores" and self.own_divisor and self.divisor == self.own_divisor:
-            return f"S / ({self.divisor:g} · temperature)"
         if step.name == "scaled_scores":
-            return SCORES[self.score].scaled
+            own = self.divisor == self.own_divisor and f"S / ({self.divisor:g} · temperature)"
+            return "S / temperature" if self.divisor == 1 else own or SCORES[self.score].scaled
         if step.name == "dropped_weights":
             return self.dropping.formula
         if step.name == "weights" and self.share:

@@ -66,13 +66,15 @@ class WhatIf:
         )
 
     def of(self, formula: Formula) -> dict[str, Any]:
-        """The fields of a source's formula that become others; padding stays padding, and what is divided by nothing stays so."""
+        """The fields of a source's formula that become others; padding stays padding."""
         changed: dict[str, Any] = {}
         if self.mask != OWN:
             changed["mask"] = replace(self.hiding, real=None if formula.mask is None else formula.mask.real)
         if formula.divisor is not None:
             changed["temperature"] = float(formula.temperature * self.temperature)
             changed["divisor"] = formula.divisor if self.scaled else 1.0
+        elif self.temperature != 1:  # what divides by nothing (T5, OPT) divides by the temperature alone
+            changed |= {"temperature": float(self.temperature), "divisor": 1.0}
         return changed
 
 
@@ -86,7 +88,9 @@ def turns(layer: Layer) -> tuple[str, ...]:
     formula = layer.own or layer.formula
     if formula is None or not layer.has("scores") or any(name in layer.recorded for name in _AFTER):
         return ()
-    divided = ("temperature", *(["scaled"] if formula.divisor != 1 else [])) if formula.divisor else ()
+    if not (formula.divisor or formula.share):
+        return ()
+    divided = ("temperature", *(["scaled"] if formula.divisor not in (None, 1) else []))
     hides = ("mask", "window", "prefix", "cells") if formula.share else ()
     return tuple(one.name for one in fields(WhatIf) if one.name in (*divided, *hides))
 
@@ -109,19 +113,22 @@ def changed(layer: Layer) -> tuple[str, ...]:
     found = []
     if now.temperature != own.temperature:
         found.append(f"temperature {now.temperature / own.temperature if own.temperature else 0:g}")
-    if now.divisor != own.divisor:
+    if own.divisor is not None and now.divisor != own.divisor:
         found.append(f"scores not divided by {own.divisor:.4g}")
     if now.mask != own.mask and now.mask and (now.mask.hides or own_mask(layer) != "none"):
         found.append(_mask(now.mask))
     return tuple(found)
 
 
-def said(layer: Layer, whose: str) -> str:
-    """What was turned of a layer, in one line, and `whose` numbers it has where nothing was; empty where nothing can be."""
+def said(layer: Layer, whose: str, where: str = "") -> str:
+    """What was turned of a layer, in one line, and `whose` numbers it has where nothing was; empty where nothing can be.
+
+    `where` it was turned, such as in this head only, is said where the source has more than that.
+    """
     *first, last = changed(layer) or ("",)
     if last:
         turned = f"{', '.join(first)} and {last}" if first else last
-        return f"What if: {turned} instead of {whose} own."
+        return f"What if{where and f', {where}'}: {turned} instead of {whose} own."
     return f"{whose[0].upper()}{whose[1:]} own numbers." if turns(layer) else ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -221,10 +222,11 @@ def _layer(call: Call, site: Site, tokens: tuple[str, ...], keys: tuple[str, ...
         "sinks": call.sinks,
         "mask": call.mask if not isinstance(call.mask, Mask | None) else None,
     }
-    divisor = None if call.scaling == 1 else 1 / call.scaling
+    divisor, root = None if call.scaling == 1 else 1 / call.scaling, math.sqrt(call.query.shape[-1])
+    usual = divisor is not None and math.isclose(divisor, root)
     formula = Formula(
-        divisor=divisor,
-        own_divisor=divisor,
+        divisor=root if usual else divisor,
+        own_divisor=None if usual else divisor,
         cap=call.cap,
         bias="given" if call.bias is not None else "",
         share="sinks" if call.sinks is not None else "softmax",

@@ -10,7 +10,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 from streamlit.errors import StreamlitAPIException, StreamlitPageNotFoundError
 
-from attention import AttentionError, Cell, Layer, Source, Trace
+from attention import AttentionError, Cell, Layer, Source, Trace, find_step
 from attention.models import progress
 from attention.pictures.live import live
 from attention.sources import Turnable
@@ -63,10 +63,12 @@ class Page:
         itself while a control is turned. A page that has no use for all controls names the `only` ones.
         """
         layer, cell = self.layer, self.cell
+        # Nothing after a head that a hand turns is worked out again. One head is in sight, or many of them.
+        alone = "this head only" if line and find_step(cell.step).per_head else "each head by itself"
         return figure.Around(
             live=live(layer, cell.head) if follow else None,
             controls=controls.row(layer, self.trace.layers, cell, only),
-            own=controls.own(layer),
+            own=controls.own(layer, alone if len(self.trace.layers) > 1 else ""),
             strip=controls.strip(layer, cell.step, inputs.now("view"), overview) if steps else None,
             line=controls.line(self.trace, cell) if line else None,
             defaults=controls.defaults(),

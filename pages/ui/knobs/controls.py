@@ -59,9 +59,12 @@ def _names(within: Choice, layer: Layer | None) -> dict[str, str]:
     return {what_if.OWN: f"{what_if.OWN} ({what_if.own_mask(layer)})"}
 
 
-def own(layer: Layer) -> Own | None:
-    """What is said beside the maps of a source that brings its own formula, and the knobs that lead back to it where one is turned."""
-    said = what_if.said(layer, f"the {standing('source')}'s") if its_own() else ""
+def own(layer: Layer, where: str = "") -> Own | None:
+    """What is said beside the maps of a source that brings its own formula, and the knobs that lead back to it where one is turned.
+
+    `where` it is turned is said of a source with more than that.
+    """
+    said = what_if.said(layer, f"the {standing('source')}'s", where) if its_own() else ""
     if not said:
         return None
     return {"said": said, "back": {one.key: one.default for one in held_of_source() if what_if.changed(layer)}}
