@@ -22,6 +22,7 @@ from attention.errors import (
 from attention.formula.cell import Cell
 from attention.formula.config import AttentionConfig
 from attention.formula.layer import Layer
+from attention.formula.prediction import Prediction
 from attention.formula.steps import AXES, PARAMETERS, STEPS, Axis, Parameter, Step, find_step
 from attention.formula.trace import Trace
 from attention.formula.what_if import WhatIf
@@ -58,6 +59,7 @@ __all__ = [
     "NumbersError",
     "Parameter",
     "PictureError",
+    "Prediction",
     "ShapeError",
     "Source",
     "Step",

@@ -9,7 +9,10 @@ from attention.errors import MissingError
 from attention.formula.layer import Layer
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from attention.formula.config import AttentionConfig
+    from attention.formula.prediction import Prediction
     from attention.formula.what_if import WhatIf
 
 
@@ -23,6 +26,10 @@ class Trace:
         key_tokens: the tokens attended to, by key_pos; differ from `tokens` in cross-attention.
         random: whether the weights are random, so that a page must say so.
         notes: sentences a page must show with this trace, such as that a text was cut.
+        predictions: what a model says at each position that was asked for.
+        unpredicted: why there are none, in a sentence, where a model gives none.
+        vectors: what such a model makes of each token in the end, [query_pos d_model].
+        generated: how many of the last tokens a model has said itself.
 
     Raises:
         ShapeError: there are not as many tokens as rows, or not as many key tokens as columns.
@@ -33,6 +40,10 @@ class Trace:
     key_tokens: tuple[str, ...] = ()
     random: bool = False
     notes: tuple[str, ...] = ()
+    predictions: tuple[Prediction, ...] = ()
+    unpredicted: str = ""
+    vectors: Tensor | None = None
+    generated: int = 0
 
     def __post_init__(self) -> None:
         if not self.key_tokens:
@@ -45,8 +56,9 @@ class Trace:
 
     @property
     def nbytes(self) -> int:
-        """The memory of what is recorded in all its layers, in bytes."""
-        return sum(layer.nbytes for layer in self.layers)
+        """The memory of what is recorded in all its layers, and of its predictions, in bytes."""
+        said = sum(one.nbytes for one in self.predictions) + (0 if self.vectors is None else self.vectors.nbytes)
+        return sum(layer.nbytes for layer in self.layers) + said
 
     def labels_of(self, axis: str) -> tuple[str, ...] | None:
         """The tokens along an axis in the first layer, or None for an axis that is only numbered (d_model, head, …)."""

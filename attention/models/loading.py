@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from attention.errors import ModelError
-from attention.models import progress, recording
+from attention.models import predicting, progress, recording
 from attention.models.checking import Folder
 from attention.models.loaded import Loaded
-from attention.models.running import hush, inputs, weights
+from attention.models.running import hush, inputs, run, weights
 from attention.models.sites import PROBE, sites
 
 _TIMES, _MORE = 2, 2**26  # how much more than its file a model may take, such as a head that is not saved; and bytes
@@ -34,11 +34,14 @@ def load(folder: Folder, name: str, about: str = "") -> Loaded:
     loaded = Loaded(name, model, tokenizer, (), two, limit, folder.nbytes, about=about)
     found = sites(loaded)
     if found:
+        predicting.watch(model)
         return replace(loaded, sites=found)
     # Its family goes past the recorder: it is left alone, and asked for its weights.
     loaded = replace(loaded, model=_model(folder, name, "eager"))
+    predicting.watch(loaded.model)
     probe, _ = inputs(loaded, PROBE, PROBE, 8)
-    return replace(loaded, maps=sum(len(one) for _, one in weights(loaded, probe)))
+    asked = run(loaded, probe, output_attentions=True)
+    return replace(loaded, maps=sum(len(one) for _, one in weights(asked, probe)))
 
 
 def _tokenizer(folder: Folder, name: str) -> Any:

@@ -56,12 +56,11 @@ def continued(loaded: Loaded, given: dict[str, Tensor], most: int) -> dict[str, 
     return given | {"decoder_input_ids": said[:, :most]}
 
 
-def weights(loaded: Loaded, given: dict[str, Tensor]) -> list[tuple[str, Tensor]]:
-    """The attention weights that a model gives when it is asked, by the name of the layer: [head query_pos key_pos].
+def weights(found: Any, given: dict[str, Tensor]) -> list[tuple[str, Tensor]]:
+    """The attention weights that a forward pass gave which was asked for them, by the name of the layer: [head query_pos key_pos].
 
     Empty where it gives none, or of another shape, such as blocks.
     """
-    found = run(loaded, given, output_attentions=True)
     there = []
     lengths = {ids.shape[1] for ids in given.values()}
     for kind, name in ATTENTIONS.items():

@@ -51,6 +51,7 @@ class Model:
         special: what becomes of special tokens such as [CLS], one of `attention.formula.merging.SPECIAL`.
         max_tokens: longer texts are cut there, or at the model's own limit, and the trace's notes say so.
         max_bytes: of all steps of all layers together; more is refused before it is worked out.
+        predict: the positions at which it is asked what it says; none: at the end of the text, or at each mask in it.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Model:
     special: str = "show"
     max_tokens: int = 2048
     max_bytes: int = 2**33
+    predict: tuple[int, ...] = ()
 
     def trace(self) -> Trace:
         """One layer for each place of the model that attends: those of the encoder, of the decoder, then across.
@@ -70,14 +72,15 @@ class Model:
             TextError: the text is empty.
             ConfigError: the steps would take more than `max_bytes`.
         """
-        from attention.models import recording, running
+        from attention.models import predicting, recording, running
 
         loaded = self._loaded()
         notes: list[str] = []
         given = self._inputs(loaded, notes)
         _ = self._cost(loaded, given)
+        at = predicting.positions(loaded, given, self.predict)
         if not loaded.sites:
-            return self._weights_alone(loaded, given, notes)
+            return self._weights_alone(loaded, given, at, notes)
         tokens = _Tokens(loaded, given)
         layers: list[Layer] = []
 
@@ -85,14 +88,14 @@ class Model:
             site = loaded.sites[len(layers)]
             layers.append(_layer(call, site, *tokens.of(site.name)))
 
-        with recording.recording(take):
-            running.run(loaded, given)
+        with recording.recording(take), predicting.asked(at):
+            found = running.run(loaded, given)
         assert len(layers) == len(loaded.sites)
         if any(layer.formula is None for layer in layers):
             notes.append("Of some layers the formula is not known here: their weights are as the model made them.")
         order = ("layer", "encoder", "decoder", "cross")
         layers.sort(key=lambda layer: order.index(layer.name.split()[0]))
-        return self._seen(loaded, layers, notes)
+        return replace(self._seen(loaded, layers, notes), **_said(loaded, given, found, at))
 
     def _seen(self, loaded: Loaded, layers: list[Layer], notes: list[str]) -> Trace:
         """The layers as they are asked for: in pieces or words, with or without special tokens, turned by a hand or not."""
@@ -162,11 +165,14 @@ class Model:
         Raises:
             ConfigError: they are more than `max_bytes`.
         """
+        from attention.models import predicting
+
         longest = max(ids.shape[-1] for ids in given.values())
         kept = sum(site.width for site in loaded.sites) * longest
         making = _MAPS * max((site.n_heads for site in loaded.sites), default=loaded.maps) * longest * longest
         if not loaded.sites:
             kept = loaded.maps * longest * longest
+        kept += predicting.numbers(loaded, given, self.predict)
         nbytes = (kept + making) * _NUMBER
         if nbytes > self.max_bytes:
             raise ConfigError(
@@ -175,12 +181,14 @@ class Model:
             )
         return nbytes
 
-    def _weights_alone(self, loaded: Loaded, given: dict[str, Tensor], notes: list[str]) -> Trace:
+    def _weights_alone(self, loaded: Loaded, given: dict[str, Tensor], at: tuple[int, ...], notes: list[str]) -> Trace:
         """What a family gives whose attention cannot be recorded: its weights."""
-        from attention.models import running
+        from attention.models import predicting, running
 
-        found = running.weights(loaded, given)
-        if not found:
+        with predicting.asked(at):
+            found = running.run(loaded, given, output_attentions=True)
+        there = running.weights(found, given)
+        if not there:
             raise ModelError(
                 f"{self.name} gives no attention weights: it has none, or does not say them. Choose another model."
             )
@@ -188,8 +196,20 @@ class Model:
             "This family does not let its attention be recorded: these are its weights; the scores before the softmax, Q, K and V are not known."
         )
         tokens = _Tokens(loaded, given)
-        layers = [Layer(name, *tokens.of(name), recorded={"weights": weights}) for name, weights in found]
-        return self._seen(loaded, layers, notes)
+        layers = [Layer(name, *tokens.of(name), recorded={"weights": weights}) for name, weights in there]
+        return replace(self._seen(loaded, layers, notes), **_said(loaded, given, found, at))
+
+
+def _said(loaded: Loaded, given: dict[str, Tensor], found: Any, at: tuple[int, ...]) -> dict[str, Any]:
+    """What a model says at these positions, or why it says nothing, and its vectors then: fields of a trace."""
+    from attention.models import predicting
+
+    said = predicting.predictions(loaded, given, found, at)
+    return {
+        "predictions": said,
+        "unpredicted": predicting.why_not(loaded, at),
+        "vectors": None if predicting.vocabulary(loaded) else predicting.vectors(found),
+    }
 
 
 class _Tokens:

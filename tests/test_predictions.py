@@ -1,0 +1,112 @@
+"""What a model says: transformers' own logits in every family, ranks and distances worked out by hand, and text that grows."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from tiny_models import FAMILIES
+
+from attention import ConfigError, Model, Prediction, TextError, Trace
+from attention.models import predicting
+from attention.numbers import predictions
+
+TEXT = "the owl asked the <mask> and the moon"
+MASKED, SILENT = ("BERT", "ModernBERT"), ("RoBERTa", "DistilBERT", "MPNet", "BART alone")
+SPEAKING = [family for family in FAMILIES if family not in (*SILENT, "Mamba")]
+TWO_TEXTS = ("BART", "Marian", "T5", "BART alone")
+
+
+def source(tiny, family, **more):
+    return Model(str(tiny(family)), TEXT, "the cat" if family in TWO_TEXTS else "", **more)
+
+
+@pytest.mark.parametrize("family", SPEAKING)
+def test_what_a_model_says_are_the_logits_that_transformers_has(tiny, family):
+    model = source(tiny, family)
+    loaded, given = model.loaded_and_given()
+    with torch.no_grad():
+        whole = loaded.model(**given).logits[0]
+    ids = [*given.values()][-1][0].tolist()
+    default = [ids.index(3)] if family in MASKED else [len(ids) - 1]
+    for predict, at in (((), default), ((1, 0), [1, 0])):
+        trace = source(tiny, family, predict=predict).trace()
+        assert [one.position for one in trace.predictions] == at
+        assert trace.unpredicted == ""
+        assert trace.vectors is None
+        for one, place in zip(trace.predictions, at, strict=True):
+            torch.testing.assert_close(one.row, whole[place], atol=1e-5, rtol=1e-5)
+            best = whole[place].softmax(-1).topk(10)
+            assert one.probabilities == pytest.approx(best.values.tolist(), rel=1e-4)
+            assert sorted(one.ids) == sorted(best.indices.tolist())
+            assert len(one.tokens) == 10
+            assert one.logits == pytest.approx(whole[place][list(one.ids)].tolist(), abs=1e-5)
+            assert one.log_probabilities == pytest.approx([math.log(p) for p in one.probabilities])
+            assert one.fills == (family in MASKED)
+
+
+@pytest.mark.parametrize("family", SILENT)
+def test_a_model_without_a_head_says_so_and_gives_its_vectors(tiny, family):
+    model = source(tiny, family)
+    trace = model.trace()
+    loaded, given = model.loaded_and_given()
+    with torch.no_grad():
+        assert torch.equal(trace.vectors, loaded.model(**given).last_hidden_state[0])
+    assert trace.predictions == ()
+    assert "no language-model head" in trace.unpredicted
+    assert predictions.moved(trace, trace)["cosine"].tolist() == pytest.approx([1.0] * len(trace.vectors))
+
+
+def test_a_masked_model_asks_for_a_mask_and_a_position_must_be_there(tiny):
+    assert "write <mask> in the text" in Model(str(tiny("BERT")), "the owl").trace().unpredicted
+    for predict in ((99,), (-1,), (0,) * (predicting.MOST + 1)):
+        with pytest.raises(ConfigError, match=r"[Pp]redictions? "):
+            source(tiny, "GPT-2", predict=predict).trace()
+
+
+def test_the_logits_that_are_kept_are_counted_before_they_are_made(tiny):
+    one, five = (source(tiny, "GPT-2", predict=(0,) * n).needs for n in (1, 5))
+    kept = source(tiny, "GPT-2").trace()
+    assert five - one == 4 * kept.predictions[0].nbytes == 4 * 3 * 4 * 400
+    with pytest.raises(ConfigError, match="choose a shorter text"):
+        source(tiny, "GPT-2", max_bytes=one - 1).trace()
+
+
+def said(*logits):
+    row = torch.tensor(logits)
+    order = row.argsort(descending=True).tolist()
+    return Prediction(4, "·the", row, tuple(order), tuple("abcd"[one] for one in order))
+
+
+def test_ranks_distances_and_differences_are_as_by_hand():
+    before, after = said(math.log(4), math.log(2), math.log(1), math.log(1)), said(0.0, math.log(2), math.log(4), 0.0)
+    rows = predictions.likeliest(after, before)
+    assert [(one.token, one.rank, one.before.rank, one.moved) for one in rows] == [
+        ("c", 1, 3, "↑ 2"), ("b", 2, 2, ""), ("a", 3, 1, "↓ 2"), ("d", 3, 3, ""),
+    ]  # fmt: skip
+    assert [one.probability for one in rows] == pytest.approx([1 / 2, 1 / 4, 1 / 8, 1 / 8])
+    # Σ p log(p / q) = 1/2 log 4 + 1/4 log 1 + 1/8 log 1/4 + 1/8 log 1
+    assert predictions.divergence(before, after) == pytest.approx(3 / 8 * math.log(4))
+    assert predictions.difference(before, 0, 1) == pytest.approx(math.log(2))
+    assert predictions.summed_up(after, before, (0, "a"), (1, "b")) == (
+        "a: 0.5 → 0.125; now c leads.",
+        "Logit of a less that of b: 0.6931 → −0.6931 (logit difference).",
+        "KL from the unchanged model: 0.5199 nats.",
+    )
+    assert predictions.summed_up(before, before)[0] == "The prediction is the same to rounding."
+    turned = (
+        Trace(("x",), (), vectors=torch.tensor([[0.0, 2.0]])),
+        Trace(("x",), (), vectors=torch.tensor([[1.0, 1.0]])),
+    )
+    assert predictions.cosines(*turned).tolist() == pytest.approx([math.sqrt(1 / 2)])
+
+
+def test_a_target_is_one_token_with_its_blank_where_there_is_such_a_token(tiny):
+    loaded, _ = source(tiny, "GPT-2").loaded_and_given()
+    ids = {text: predicting.token(loaded, text) for text in ("moon", "·moon", " moon", "</s>")}
+    assert {one[1] for one in (ids["moon"], ids["·moon"], ids[" moon"])} == {"·moon"}
+    assert ids["</s>"] == (2, "</s>")
+    for bad in ("", "moon blinked"):
+        with pytest.raises(TextError, match="one token of the model"):
+            predicting.token(loaded, bad)
