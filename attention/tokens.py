@@ -45,17 +45,24 @@ def tokenize(text: str, lowercase: bool = True) -> tuple[str, ...]:
     return tuple(_TOKEN.findall(text.lower() if lowercase else text))
 
 
+class Generated(str):
+    """A token that a model has said itself: the same text, which a picture marks."""
+
+
 def label(token: str, longest: int = 0, escape: bool = True) -> str:
     """A token as a picture shows it: nothing in it is invisible, nothing is read as HTML.
 
     A space is ·, a newline ⏎, a tab ⇥, an empty token ∅, any other character that would not be
-    seen its code point, a mark with no letter of its own sits on ◌. With `longest`, a token of more characters ends in an ellipsis.
+    seen its code point, a mark with no letter of its own sits on ◌; ▸ stands before what a model has said itself. With `longest`,
+    a token of more characters ends in an ellipsis.
     """
     shown = "".join(map(_visible, token)) or "∅"
     if unicodedata.category(shown[0]) == "Mn":
         shown = "◌" + shown  # a mark with no letter to sit on
     elif token.strip() and not any(map(_has_ink, token)):
         shown = " ".join(f"U+{ord(character):04X}" for character in token)
+    if isinstance(token, Generated):
+        shown = "▸" + shown
     if longest and len(shown) > longest:
         shown = shown[: longest - 1] + "…"
     return html.escape(shown, quote=False) if escape else shown

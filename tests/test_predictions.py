@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from tiny_models import FAMILIES
 
 from attention import ConfigError, Model, Prediction, TextError, Trace
-from attention.models import predicting
+from attention.formula.kept import KEPT
+from attention.models import generating, predicting
 from attention.numbers import predictions
+from attention.tokens import Generated
 
 TEXT = "the owl asked the <mask> and the moon"
 MASKED, SILENT = ("BERT", "ModernBERT"), ("RoBERTa", "DistilBERT", "MPNet", "BART alone")
@@ -110,3 +113,47 @@ def test_a_target_is_one_token_with_its_blank_where_there_is_such_a_token(tiny):
     for bad in ("", "moon blinked"):
         with pytest.raises(TextError, match="one token of the model"):
             predicting.token(loaded, bad)
+
+
+@pytest.mark.parametrize("family", ["GPT-2", "Llama", "Gemma 3", "T5", "Marian", "Falcon"])
+def test_a_model_goes_on_as_transformers_own_generate(tiny, family):
+    loaded, given = source(tiny, family).loaded_and_given()
+    with torch.no_grad():
+        theirs = loaded.model.generate(**given, max_new_tokens=6, do_sample=False, num_beams=1)
+    model = source(tiny, family, generate=6)
+    trace, (_, grown) = model.trace(), model.loaded_and_given()
+    assert torch.equal([*grown.values()][-1], theirs)
+    before, ids = len([*given.values()][-1][0]), theirs[0].tolist()
+    assert trace.generated == len(ids) - before > 0
+    last = [layer for layer in trace.layers if not layer.name.startswith("encoder")][-1]
+    assert [isinstance(one, Generated) for one in last.tokens] == [at >= before for at in range(len(ids))]
+    # Each was said where its prediction is read: the likeliest there, in the row before it.
+    assert [one.position for one in trace.predictions] == list(range(before - 1, len(ids)))
+    if family != "Marian":  # which may not say everything
+        assert [one.ids[0] for one in trace.predictions[:-1]] == ids[before:]
+
+
+def test_what_is_drawn_is_of_its_seed_alone_and_fewer_tokens_are_the_beginning_of_more(tiny):
+    def ids(**more):
+        KEPT.hold(2**28)
+        return source(tiny, "GPT-2", generate_temperature=1.5, **more).loaded_and_given()[1]["input_ids"][0].tolist()
+
+    torch.manual_seed(1)
+    first, state = ids(generate=8), torch.get_rng_state()
+    torch.manual_seed(2)
+    assert ids(generate=8) == first != ids(generate=8, generate_seed=1)
+    assert first[: len(ids(generate=3))] == ids(generate=3)
+    assert not torch.equal(state, torch.get_rng_state())  # of the other seed still: nobody drew from it
+    # The shares of what is drawn are those of the softmax.
+    logits, drawn = torch.tensor([[0.0, 1.0, 2.0]]), generating._Drawn(2.0, 0)
+    counts = torch.bincount(torch.tensor([int(drawn(logits, logits).argmax()) for _ in range(4000)]), minlength=3)
+    torch.testing.assert_close(counts / 4000, (logits[0] / 2).softmax(-1), atol=0.03, rtol=0)
+
+
+def test_generating_is_bounded_and_says_where_there_is_no_more(tiny):
+    trace = source(tiny, "BERT", generate=4).trace()
+    assert trace.generated == 0
+    assert any(note.startswith("4 tokens were to be generated; 0 are") for note in trace.notes)
+    loaded, _ = source(tiny, "GPT-2").loaded_and_given()
+    with pytest.raises(ConfigError, match="choose fewer, or a shorter text"):
+        generating.check(replace(loaded, nbytes=2**32), 60, 32, anew=True)

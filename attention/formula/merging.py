@@ -13,6 +13,7 @@ from attention.formula import kept
 from attention.formula.facts import Facts
 from attention.formula.layer import Layer
 from attention.formula.steps import Step, find_step
+from attention.tokens import Generated
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,7 +56,7 @@ class Groups:
                 spans.append([at, at + 1])
         if not spans:
             raise TextError("All tokens are special, and hidden: type a text, or show special tokens.")
-        names = (_word(tokens[a:b]) for a, b in spans)
+        names = (_marked(_word(tokens[a:b]), tokens[a:b]) for a, b in spans)
         return cls(tuple(names), tuple((a, b) for a, b in spans))
 
 
@@ -186,6 +187,11 @@ def _word(pieces: Sequence[str]) -> str:
     """The pieces as one word; bytes that are characters together become these."""
     word = "".join(piece.removeprefix("##") if i else piece for i, piece in enumerate(pieces))
     return word if len(pieces) == 1 else _BYTES.sub(lambda found: _characters(found[0]), word)
+
+
+def _marked(word: str, pieces: Sequence[str]) -> str:
+    """The word, marked as said by a model where one of its pieces is."""
+    return Generated(word) if any(isinstance(one, Generated) for one in pieces) else word
 
 
 def _characters(written: str) -> str:

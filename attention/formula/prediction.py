@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 LIKELIEST = 10
 """How many tokens of a prediction are named."""
+MOST_GENERATED = 32
+"""Tokens that a model says itself at most."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -193,6 +194,32 @@ class Text(Range):
     def refused(self, text: str, default: Any) -> tuple[Any, str]:
         """The beginning of the text, and the words for it."""
         return self.nearest(text), f"{self.expected}: the first {self.longest:,} are used"
+
+
+@dataclass(frozen=True)
+class Places(Text):
+    """Positions, as a text with dots between them: 5.12; empty is none."""
+
+    @property
+    def expected(self) -> str:
+        return "positions with dots between them, such as 5.12"
+
+    def takes(self, value: object) -> bool:
+        """Whether they are whole numbers."""
+        return super().takes(value) and re.fullmatch(r"(\d{1,5}(\.\d{1,5})*)?", str(value), re.ASCII) is not None
+
+    def nearest(self, value: Any) -> Any:
+        """None, where they cannot be read."""
+        return value if self.takes(value) else ""
+
+    def refused(self, text: str, default: Any) -> tuple[Any, str]:
+        """The default, and the words for it."""
+        return default, f"{self.expected}: the usual one is used"
+
+    @staticmethod
+    def of(text: str) -> tuple[int, ...]:
+        """The positions themselves."""
+        return tuple(int(one) for one in text.split(".") if one)
 
 
 @dataclass(frozen=True)

@@ -42,20 +42,6 @@ def inputs(loaded: Loaded, text: str, text2: str, most: int) -> tuple[dict[str, 
     return made, cut
 
 
-def continued(loaded: Loaded, given: dict[str, Tensor], most: int) -> dict[str, Tensor]:
-    """The ids with what the model itself says as the decoder's text, the likeliest token each time.
-
-    Raises:
-        ModelError: it has no head that says tokens.
-    """
-    if not loaded.model.can_generate():
-        raise ModelError(f"{loaded.name} has a decoder that says no words: type a second text for it to read.")
-    hush()
-    with torch.no_grad():
-        said = loaded.model.generate(given["input_ids"], max_new_tokens=max(1, most - 1), do_sample=False, num_beams=1)
-    return given | {"decoder_input_ids": said[:, :most]}
-
-
 def weights(found: Any, given: dict[str, Tensor]) -> list[tuple[str, Tensor]]:
     """The attention weights that a forward pass gave which was asked for them, by the name of the layer: [head query_pos key_pos].
 

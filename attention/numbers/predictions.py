@@ -93,7 +93,8 @@ def cosines(before: Trace, after: Trace) -> Tensor | None:
     if before.vectors is None or after.vectors is None or before.vectors.shape != after.vectors.shape:
         return None
     one, other = before.vectors.double(), after.vectors.double()
-    return (one * other).sum(-1) / (one.norm(dim=-1) * other.norm(dim=-1)).clamp_min(1e-300)
+    found: Tensor = (one * other).sum(-1) / (one.norm(dim=-1) * other.norm(dim=-1)).clamp_min(1e-300)
+    return found
 
 
 def summed_up(

@@ -12,7 +12,7 @@ import numpy as np
 
 from attention.formula.layer import Layer
 from attention.pictures.contract import Meta
-from attention.tokens import label
+from attention.tokens import Generated, label
 
 CHOSEN = "#ff3ec9"  # in neither scale
 
@@ -121,17 +121,24 @@ def named(text: str, panel: Panel, **more: Any) -> dict[str, Any]:
 
 def _labelled(layer: Layer, axis: str, spans: set[tuple[int, int, int]]) -> dict[str, Any]:
     """Ticks on whole numbers with tokens as their texts, and what the hover says for every place, drawn tick or not."""
-    return _ticks(layer.labels_of(axis), tuple(sorted(spans)))
+    return _ticks(layer.labels_of(axis), tuple(sorted(spans)), _said(layer, axis))
 
 
 def names_of(layer: Layer, axis: str) -> dict[str, str]:
     """What the hover says for every position of an axis."""
-    names: dict[str, str] = _ticks(layer.labels_of(axis), ((0, layer.sizes[axis], 1),))["labelalias"]
+    names: dict[str, str] = _ticks(layer.labels_of(axis), ((0, layer.sizes[axis], 1),), _said(layer, axis))[
+        "labelalias"
+    ]
     return names
 
 
+def _said(layer: Layer, axis: str) -> int:
+    return sum(isinstance(token, Generated) for token in layer.labels_of(axis) or ())
+
+
 @lru_cache(maxsize=16)
-def _ticks(tokens: tuple[str, ...] | None, spans: tuple[tuple[int, int, int], ...]) -> dict[str, Any]:
+def _ticks(tokens: tuple[str, ...] | None, spans: tuple[tuple[int, int, int], ...], _: int = 0) -> dict[str, Any]:
+    # Of the same tokens a model may have said some itself: how many decides which is meant.
     ticks: dict[int, str] = {}
     names: dict[str, str] = {}
     for start, size, block in spans:

@@ -8,7 +8,8 @@ from functools import cache
 from attention.formula import config, what_if
 from attention.formula.knobs import Knob
 from attention.formula.merging import SPECIAL as SPECIALS
-from attention.formula.ranges import Choice, Named, Real, Switch, Text, Whole
+from attention.formula.prediction import MOST_GENERATED
+from attention.formula.ranges import Choice, Named, Places, Real, Switch, Text, Whole
 from attention.sources.cutting import SYMBOLS
 from attention.sources.notebooks import NOTEBOOKS, Notebook
 
@@ -78,6 +79,16 @@ TEXT2 = Knob(
     "Cross-attention: queries come from the first text, keys and values from this one. Empty: the first text attends to itself. "
     "Of a model with an encoder and a decoder, what the decoder reads; empty: what it says by itself.",
     (*_TYPED, *_MODEL), fold="A second text")
+GENERATE = Knob(
+    "generate", 0, Whole(0, MOST_GENERATED), "Tokens to generate",
+    "The model goes on by itself after the text, token by token; ▸ marks what it has said. 0: it only reads.", _MODEL, fold="Let it write")
+GENERATE_TEMPERATURE = Knob(
+    "generate_temperature", 0.0, Real(0, 5, means=("always the likeliest token", "nearly at random")), "Temperature of the draw",
+    "0: the likeliest token each time (greedy). Otherwise tokens are drawn, from the softmax of the logits divided by it.", _MODEL, fold="Let it write")
+GENERATE_SEED = Knob(
+    "generate_seed", 0, Whole(0, 2**31 - 1), "Seed of the draw", "Another seed, another text; the same seed, the same text.", _MODEL, fold="Let it write")
+PREDICT = Knob(
+    "predict", "", Places(200), help="The positions at which a model is asked what it says.", sources=_MODEL, held=True)
 LOWERCASE = Knob(
     "lowercase", True, Switch(), "Ignore upper case", "On: “The” and “the” are one word, with one embedding.",
     _TYPED, fold="More knobs", place=110)
@@ -114,6 +125,10 @@ KNOBS = (
     SEQUENCE,
     TEXT,
     TEXT2,
+    GENERATE,
+    GENERATE_TEMPERATURE,
+    GENERATE_SEED,
+    PREDICT,
     LOWERCASE,
     PAD,
     *config.KNOBS,

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from attention.errors import AwaitedError, MatrixError
 from attention.formula.config import AttentionConfig
 from attention.formula.knobs import Knob
-from attention.formula.ranges import Choice, Range
+from attention.formula.ranges import Choice, Places, Range
 from attention.formula.what_if import WhatIf
 from attention.sources import Source, knobs
 from attention.sources.archive import ENDINGS, quoted
@@ -94,7 +94,11 @@ def source(asked: Asked) -> Source:
         name, text, text2 = asked.knob(knobs.MODEL, knobs.models()), asked.knob(knobs.TEXT), asked.knob(knobs.TEXT2)
         words, special = asked.knob(knobs.WORDS), asked.knob(knobs.SPECIAL)
         LIBRARY.allow(name)
-        return Model(name, text, text2, _what_if(asked, chosen), words, special, asked.limits.tokens, max_bytes)
+        return Model(
+            name, text, text2, _what_if(asked, chosen), words, special, asked.limits.tokens, max_bytes,
+            generate=asked.knob(knobs.GENERATE), generate_temperature=asked.knob(knobs.GENERATE_TEMPERATURE),
+            generate_seed=asked.knob(knobs.GENERATE_SEED), predict=Places.of(asked.knob(knobs.PREDICT)),
+        )  # fmt: skip
     if chosen == "file":
         return replace(asked.file(knobs.FILE), config=_what_if(asked, chosen))
     if chosen == "matrices":

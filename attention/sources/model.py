@@ -11,8 +11,10 @@ from attention.formula.formula import Formula
 from attention.formula.layer import Layer
 from attention.formula.mask import Mask
 from attention.formula.merging import merged
+from attention.formula.prediction import MOST_GENERATED
 from attention.formula.trace import Trace
 from attention.formula.what_if import WhatIf
+from attention.tokens import Generated
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from attention.models.recording import Call
     from attention.sources import Snippet
 
-MOST_GENERATED = 32  # tokens that a model with an encoder and a decoder says by itself
 WHOLE_BYTES = 2**24  # of the maps of all heads of a layer; beyond, they are made head by head
 _TOLD = {
     "input": "What this layer's attention was given: what the layers before it, and a normalisation, made of the tokens.",
@@ -51,7 +52,11 @@ class Model:
         special: what becomes of special tokens such as [CLS], one of `attention.formula.merging.SPECIAL`.
         max_tokens: longer texts are cut there, or at the model's own limit, and the trace's notes say so.
         max_bytes: of all steps of all layers together; more is refused before it is worked out.
-        predict: the positions at which it is asked what it says; none: at the end of the text, or at each mask in it.
+        generate: how many tokens it says itself after the text, at most `MOST_GENERATED`.
+        generate_temperature: 0: the likeliest token each time; otherwise drawn, from the softmax of the logits divided by it.
+        generate_seed: of what is drawn; of the same seed fewer tokens are the beginning of more.
+        predict: the positions at which it is asked what it says; none: at the end of the text, where each token was said, or at each
+            mask.
     """
 
     name: str
@@ -62,6 +67,9 @@ class Model:
     special: str = "show"
     max_tokens: int = 2048
     max_bytes: int = 2**33
+    generate: int = 0
+    generate_temperature: float = 0.0
+    generate_seed: int = 0
     predict: tuple[int, ...] = ()
 
     def trace(self) -> Trace:
@@ -70,18 +78,20 @@ class Model:
         Raises:
             ModelError: there is no such model, or it cannot be loaded or recorded.
             TextError: the text is empty.
-            ConfigError: the steps would take more than `max_bytes`.
+            ConfigError: the steps would take more than `max_bytes`, or a text of its own too long.
         """
         from attention.models import predicting, recording, running
 
         loaded = self._loaded()
         notes: list[str] = []
-        given = self._inputs(loaded, notes)
-        _ = self._cost(loaded, given)
-        at = predicting.positions(loaded, given, self.predict)
+        before = self._inputs(loaded, notes)
+        _ = self._cost(loaded, before)
+        given = self._grown(loaded, before, notes)
+        said = len(predicting.read_text(given)) - len(predicting.read_text(before))
+        at = predicting.positions(loaded, given, self.predict, said if self.generate else 0)
         if not loaded.sites:
-            return self._weights_alone(loaded, given, at, notes)
-        tokens = _Tokens(loaded, given)
+            return self._weights_alone(loaded, given, at, said, notes)
+        tokens = _Tokens(loaded, given, said)
         layers: list[Layer] = []
 
         def take(call: Call) -> None:
@@ -95,7 +105,7 @@ class Model:
             notes.append("Of some layers the formula is not known here: their weights are as the model made them.")
         order = ("layer", "encoder", "decoder", "cross")
         layers.sort(key=lambda layer: order.index(layer.name.split()[0]))
-        return replace(self._seen(loaded, layers, notes), **_said(loaded, given, found, at))
+        return replace(self._seen(loaded, layers, notes), **_said(loaded, given, found, at), generated=said)
 
     def _seen(self, loaded: Loaded, layers: list[Layer], notes: list[str]) -> Trace:
         """The layers as they are asked for: in pieces or words, with or without special tokens, turned by a hand or not."""
@@ -127,7 +137,7 @@ class Model:
             ModelError: as for `trace`.
         """
         loaded = self._loaded()
-        return loaded, self._inputs(loaded, [])
+        return loaded, self._grown(loaded, self._inputs(loaded, []), [])
 
     def _loaded(self) -> Loaded:
         from attention.models.library import LIBRARY
@@ -148,16 +158,40 @@ class Model:
             f"The {name} has {length:,} tokens; read are the first {most:,}, {whose}: shorten it to see it whole."
             for name, length in cut
         ]
-        if loaded.two_texts and not self.text2.strip():
-            given = running.continued(loaded, given, min(MOST_GENERATED, most))
-            notes.append(
-                "The decoder reads what the model itself says, the likeliest token each time: type a second text for another."
-            )
-        elif self.text2.strip() and not loaded.two_texts:
+        if self.text2.strip() and not loaded.two_texts:
             notes.append("This model reads one text only: the second text does nothing.")
         if loaded.about:
             notes.append(loaded.about)
         return given
+
+    def _to_say(self, loaded: Loaded, given: dict[str, Tensor]) -> int:
+        """How many tokens the model says itself: as many as are asked for, and fit."""
+        from attention.models import predicting
+
+        by_itself = loaded.two_texts and not self.text2.strip()
+        wanted = self.generate or (MOST_GENERATED - 1 if by_itself else 0)
+        if not by_itself and (not predicting.vocabulary(loaded) or predicting.fills(loaded)):
+            return 0
+        room = min(self.max_tokens, loaded.limit or self.max_tokens) - len(predicting.read_text(given))
+        return max(0, min(wanted, room, MOST_GENERATED))
+
+    def _grown(self, loaded: Loaded, given: dict[str, Tensor], notes: list[str]) -> dict[str, Tensor]:
+        """The ids with what the model says itself after them."""
+        from attention.models import generating
+
+        more = self._to_say(loaded, given)
+        if self.generate > more:
+            notes.append(
+                f"{self.generate} tokens were to be generated; {more} are: the model says no more, or the text is long."
+            )
+        if not more:
+            return given
+        how = "the likeliest token each time"
+        if self.generate_temperature:
+            how = f"drawn with temperature {self.generate_temperature:g} and seed {self.generate_seed}"
+        if loaded.two_texts and not self.text2.strip():
+            notes.append(f"The decoder reads what the model itself says, {how}: type a second text for another.")
+        return generating.continued(loaded, given, more, self.generate_temperature, self.generate_seed)
 
     def _cost(self, loaded: Loaded, given: dict[str, Tensor]) -> int:
         """The bytes of all that is recorded, and of what the largest layer takes while it is made.
@@ -165,14 +199,16 @@ class Model:
         Raises:
             ConfigError: they are more than `max_bytes`.
         """
-        from attention.models import predicting
+        from attention.models import generating, predicting
 
-        longest = max(ids.shape[-1] for ids in given.values())
+        more = self._to_say(loaded, given)
+        generating.check(loaded, len(predicting.read_text(given)), more, anew=False)
+        longest = max(*(ids.shape[-1] for ids in given.values()), len(predicting.read_text(given)) + more)
         kept = sum(site.width for site in loaded.sites) * longest
         making = _MAPS * max((site.n_heads for site in loaded.sites), default=loaded.maps) * longest * longest
         if not loaded.sites:
             kept = loaded.maps * longest * longest
-        kept += predicting.numbers(loaded, given, self.predict)
+        kept += predicting.numbers(loaded, given, self.predict, more)
         nbytes = (kept + making) * _NUMBER
         if nbytes > self.max_bytes:
             raise ConfigError(
@@ -181,7 +217,9 @@ class Model:
             )
         return nbytes
 
-    def _weights_alone(self, loaded: Loaded, given: dict[str, Tensor], at: tuple[int, ...], notes: list[str]) -> Trace:
+    def _weights_alone(
+        self, loaded: Loaded, given: dict[str, Tensor], at: tuple[int, ...], generated: int, notes: list[str]
+    ) -> Trace:
         """What a family gives whose attention cannot be recorded: its weights."""
         from attention.models import predicting, running
 
@@ -195,9 +233,9 @@ class Model:
         notes.append(
             "This family does not let its attention be recorded: these are its weights; the scores before the softmax, Q, K and V are not known."
         )
-        tokens = _Tokens(loaded, given)
+        tokens = _Tokens(loaded, given, generated)
         layers = [Layer(name, *tokens.of(name), recorded={"weights": weights}) for name, weights in there]
-        return replace(self._seen(loaded, layers, notes), **_said(loaded, given, found, at))
+        return replace(self._seen(loaded, layers, notes), **_said(loaded, given, found, at), generated=generated)
 
 
 def _said(loaded: Loaded, given: dict[str, Tensor], found: Any, at: tuple[int, ...]) -> dict[str, Any]:
@@ -215,10 +253,12 @@ def _said(loaded: Loaded, given: dict[str, Tensor], found: Any, at: tuple[int, .
 class _Tokens:
     """The tokens of each text, as a person reads them."""
 
-    def __init__(self, loaded: Loaded, given: dict[str, Tensor]) -> None:
+    def __init__(self, loaded: Loaded, given: dict[str, Tensor], generated: int) -> None:
         from attention.models.pieces import readable
 
         self.read = [readable(loaded.tokenizer, ids[0].tolist()) for ids in given.values()]
+        theirs = len(self.read[-1]) - generated
+        self.read[-1] = (*self.read[-1][:theirs], *map(Generated, self.read[-1][theirs:]))
 
     def of(self, site: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Those that attend in a place of the model, and those attended to."""

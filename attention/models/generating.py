@@ -1,0 +1,97 @@
+"""Text that a model says itself, token by token: the likeliest each time, or drawn by a seed of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attention.errors import ConfigError, ModelError
+from attention.formula.kept import KEPT
+from attention.models.loaded import Loaded
+from attention.models.running import hush
+
+_MOST_WORK = 2**40  # numbers of the model times tokens that go through it: some twenty seconds of two cores
+_NUMBER = 4  # bytes
+
+
+def check(loaded: Loaded, length: int, more: int, anew: bool) -> None:
+    """Counts the work before it is done.
+
+    Args:
+        loaded: the model.
+        length: tokens that are there.
+        more: that it is to say.
+        anew: whether the whole text goes through it again for each of them, as in a model that is changed.
+
+    Raises:
+        ConfigError: it is too much.
+    """
+    tokens = (length + more) * (more if anew else 1)
+    if more and loaded.nbytes / _NUMBER * tokens > _MOST_WORK:
+        raise ConfigError(
+            f"Generating takes some seconds at most here; {more} tokens after {length:,}"
+            f"{', each with the changed model run anew,' if anew else ''} would take longer: choose fewer, or a shorter text."
+        )
+
+
+def continued(
+    loaded: Loaded,
+    given: Mapping[str, Tensor],
+    more: int,
+    temperature: float = 0,
+    seed: int = 0,
+    acting: AbstractContextManager[None] | None = None,
+    changes: str = "",
+) -> dict[str, Tensor]:
+    """The ids with up to `more` that the model says itself after them; it may say before that the text has ended.
+
+    Args:
+        loaded: a model that says what comes next.
+        given: what it reads.
+        more: at most so many tokens.
+        temperature: 0: the likeliest token each time, as transformers' own `generate`; otherwise drawn from the softmax of
+            the logits divided by it.
+        seed: of what is drawn.
+        acting: what changes the model meanwhile, and those `changes` as text; the whole text then goes through it for each token,
+            since a change may reach back.
+
+    Raises:
+        ModelError: it has no head that says tokens.
+    """
+    if not loaded.model.can_generate():
+        raise ModelError(f"{loaded.name} has a decoder that says no words: type a second text for it to read.")
+    name = [*given][-1]
+    ids = {key: tuple(one[0].tolist()) for key, one in given.items()}
+    key = ("generated", id(loaded), loaded.name, tuple(ids.items()), more, temperature, seed, changes)
+
+    def say() -> Tensor:
+        hush()
+        asked: dict[str, Any] = {"logits_processor": [_Drawn(temperature, seed)]} if temperature else {}
+        with torch.no_grad(), acting or nullcontext():
+            said: Tensor = loaded.model.generate(
+                **given, attention_mask=torch.ones_like(given["input_ids"]), max_new_tokens=more, do_sample=False,
+                num_beams=1, use_cache=acting is None, **asked,
+            )  # fmt: skip
+        return said
+
+    return {**given, name: KEPT.once(key, say)}
+
+
+class _Drawn:
+    """Makes the likeliest token one that is drawn from the softmax: noise of a Gumbel distribution is added to the logits.
+
+    Source: Gumbel 1954; Maddison et al. 2014, "A* Sampling", section 2. The noise has a generator of its own, so that nobody
+    else's numbers change it, and each token has its own, so that fewer tokens are the beginning of more.
+    """
+
+    def __init__(self, temperature: float, seed: int) -> None:
+        self.temperature = temperature
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def __call__(self, _: Tensor, scores: Tensor) -> Tensor:
+        shares = torch.rand(scores.shape, generator=self.generator, dtype=torch.float64).clamp(1e-300, 1 - 2**-53)
+        return scores.double() / self.temperature - (-shares.log()).log()
