@@ -34,6 +34,7 @@ from attention.sources.file import File
 from attention.sources.matrices import Matrices
 from attention.sources.model import Model
 from attention.sources.notebooks import NOTEBOOKS, Notebook
+from attention.sources.trained import Trained
 from attention.sources.typed_text import TypedText
 
 __all__ = [
@@ -65,6 +66,7 @@ __all__ = [
     "Step",
     "TextError",
     "Trace",
+    "Trained",
     "TypedText",
     "WhatIf",
     "explain",

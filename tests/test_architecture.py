@@ -17,7 +17,7 @@ PAGES = [ROOT / "app.py", *sorted((ROOT / "pages").rglob("*.py"))]
 FLOORS = (
     {"errors", "tokens", "printed"},
     {"formula"},  # what attention is
-    {"numbers", "models"},  # what one reads off a trace, and real models
+    {"numbers", "models", "training"},  # what one reads off a trace, real models, and tiny ones that learn
     {"sources", "pictures"},  # where a trace comes from, and what one sees of it
     {"export", "lessons"},  # what one takes along, and what single pages teach
     {"__init__"},

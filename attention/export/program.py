@@ -147,7 +147,9 @@ def _program(lines: list[str]) -> str:
     body = "\n".join(lines)
     used = set(_names(symtable.symtable(body, "program", "exec")))
     imports = [line for name, line in _IMPORTS.items() if name in used]
-    imports += [line for line in lines if line.startswith("from ")]  # what a source needs beside these
+    # What a source needs beside these; what is from the future comes first of all.
+    imports += [line for line in lines if line.startswith("from ")]
+    imports.sort(key=lambda line: not line.startswith("from __future__"))
     return "\n".join([*imports, "", *(line for line in lines if not line.startswith("from "))]) + "\n"
 
 

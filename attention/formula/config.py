@@ -25,7 +25,7 @@ WIDEST = 4096  # columns of Q, K or V in all heads together, where d_model has f
 
 _DRAWN = ("typed text",)  # the source that draws its weights at random
 _MADE = ("typed text", "matrices")  # those whose numbers are worked out here
-BRING_THEIR_OWN = ("notebook", "model", "file")
+BRING_THEIR_OWN = ("notebook", "model", "file", "trained")
 """The sources that bring their own formula: of these a hand turns what `attention.formula.what_if.WhatIf` has."""
 _ANY = (*_MADE, *BRING_THEIR_OWN)
 _MORE = "More knobs"
@@ -116,7 +116,7 @@ class AttentionConfig:
         _DRAWN, fold=_MORE, place=10)
     seed: int = knob(
         0, Whole(0, 2**32 - 1), "Seed", "Another seed draws other random weights; the same seed always the same ones.",
-        _DRAWN, held=True, place=70)
+        (*_DRAWN, "trained"), held=True, place=70)
     prefix: int = knob(
         1, Whole(0, limit="tokens"), "first", "How many first keys every query sees.",
         _ANY, after=True, held=True, place=22, when=("mask", ("prefix",)))

@@ -9,11 +9,14 @@ from attention.formula import config, what_if
 from attention.formula.knobs import Knob
 from attention.formula.merging import SPECIAL as SPECIALS
 from attention.formula.prediction import MOST_GENERATED
-from attention.formula.ranges import Choice, Named, Places, Real, Switch, Text, Whole
+from attention.formula.ranges import Choice, Named, Places, Range, Real, Switch, Text, Whole
 from attention.sources.cutting import SYMBOLS
 from attention.sources.notebooks import NOTEBOOKS, Notebook
+from attention.training.plan import MOST_STEPS
+from attention.training.tasks import CONTROLS, LONGEST_OWN, TASKS
+from attention.training.tasks.task import Task
 
-SOURCES = ("typed text", "model", "notebook", "matrices", "file")
+SOURCES = ("typed text", "model", "notebook", "matrices", "file", "trained")
 GIVEN = {
     "X and weights": ("x", "w_q", "w_k", "w_v", "w_o"),
     "Q, K and V": ("query", "key", "value", "w_o"),
@@ -51,6 +54,7 @@ _PASTE = (
     "pandas or R print, LaTeX, a Markdown table, or a whole cell of a notebook."
 )
 _TYPED, _MODEL, _PUBLISHED, _GIVEN, _SAVED = (("typed text",), ("model",), ("notebook",), ("matrices",), ("file",))
+_LEARNED = ("trained",)
 
 # fmt: off
 SOURCE = Knob("source", "typed text", Choice(SOURCES), "Source", "Where the numbers come from.", place=0)
@@ -113,6 +117,23 @@ VALID = Knob(
 LABELS = Knob("labels", "", Text(2000), "Names of the tokens", "Separated by blanks. Empty: x0, x1, …", _GIVEN)
 MATRICES = tuple(
     Knob(name, text, Text(LONGEST_MATRIX, lines=4), f"Paste {SYMBOLS[name]}", _PASTE, _GIVEN) for name, text in _MATRICES.items())
+TASK = Knob(
+    "task", "reverse", Choice(tuple(TASKS), tuple(one.title for one in TASKS.values())), "Task",
+    "What a tiny model learns, in a second or a few. The page Training shows it while it learns.", _LEARNED)
+OWN_TEXT = Knob(
+    "own", "", Text(LONGEST_OWN), "Your own", "What the trained model reads, as its task takes it. Empty: an example.", _LEARNED)
+CONTROL = Knob("control", "", Choice(("", *CONTROLS)), "Control", "The same model but for one thing.", _LEARNED, fold="More knobs")
+LEARNING_STEPS = Knob(
+    "steps", None, Whole(1, MOST_STEPS, optional=True), "Steps", "How many batches it learns from.", _LEARNED, fold="More knobs",
+    empty="as many as it needs")
+SLIDERS = {
+    "length": Knob("length", None, Whole(1, 64, optional=True), "Length", sources=_LEARNED, fold="More knobs"),
+    "back": Knob("back", None, Whole(1, 64, optional=True), "k", sources=_LEARNED, fold="More knobs"),
+}
+AT = Knob(
+    "at", None, Whole(0, MOST_STEPS, optional=True), "At step", "The model as it was after so many steps. Empty: the last.",
+    _LEARNED, empty="the last")
+SEED = next(one for one in config.KNOBS if one.key == "seed")
 FILE = Knob("file", "", Text(300), help="The file that is shown, as name:digest.", sources=_SAVED, held=True)
 # fmt: on
 
@@ -139,6 +160,12 @@ KNOBS = (
     DIVISOR,
     VALID,
     FILE,
+    TASK,
+    OWN_TEXT,
+    AT,
+    CONTROL,
+    LEARNING_STEPS,
+    *SLIDERS.values(),
 )
 """Every knob that makes a source another one."""
 
@@ -156,3 +183,21 @@ def models() -> Named:
 
     assert isinstance(MODEL.range, Named)
     return replace(MODEL.range, there=LIBRARY.names())
+
+
+def controls_of(task: Task) -> Choice:
+    """The controls of a task."""
+    return Choice(("", *task.controls), ("none", *task.controls))
+
+
+def slider_of(task: Task, key: str) -> tuple[Knob, Range, str]:
+    """A slider as a task has it: the knob, what it may be, and what it stands at where the task has none of that name."""
+    own = next((one for one in task.sliders if one.key == key), None)
+    if own is None:
+        return SLIDERS[key], SLIDERS[key].range, "not in this task"
+    assert isinstance(own.range, Whole)
+    return (
+        replace(SLIDERS[key], label=own.label, help=own.help, empty=str(own.default)),
+        replace(own.range, optional=True),
+        "",
+    )

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from attention.errors import AwaitedError, MatrixError
 from attention.formula.config import AttentionConfig
 from attention.formula.knobs import Knob
-from attention.formula.ranges import Choice, Places, Range
+from attention.formula.ranges import Choice, Places, Range, Whole
 from attention.formula.what_if import WhatIf
 from attention.sources import Source, knobs
 from attention.sources.archive import ENDINGS, quoted
@@ -21,7 +21,9 @@ from attention.sources.model import Model
 from attention.sources.notebooks import Notebook
 from attention.sources.reading.matrix import Matrix, Stack, of_heads
 from attention.sources.reading.text import parse
+from attention.sources.trained import Trained
 from attention.sources.typed_text import TypedText
+from attention.training.tasks import TASKS
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,8 @@ def source(asked: Asked) -> Source:
             generate=asked.knob(knobs.GENERATE), generate_temperature=asked.knob(knobs.GENERATE_TEMPERATURE),
             generate_seed=asked.knob(knobs.GENERATE_SEED), predict=Places.of(asked.knob(knobs.PREDICT)),
         )  # fmt: skip
+    if chosen == "trained":
+        return _trained(asked, chosen)
     if chosen == "file":
         return replace(asked.file(knobs.FILE), config=_what_if(asked, chosen))
     if chosen == "matrices":
@@ -121,6 +125,18 @@ def source(asked: Asked) -> Source:
     layer = _config(asked, chosen)
     text2, lowercase, pad = (asked.knob(one) for one in (knobs.TEXT2, knobs.LOWERCASE, knobs.PAD))
     return TypedText(text, layer, text2, lowercase, asked.limits.tokens, sequence, pad, max_bytes)
+
+
+def _trained(asked: Asked, chosen: str) -> Trained:
+    """A tiny model; which controls and sliders there are, and how far `at` may be, depends on its task and its steps."""
+    task = TASKS[asked.knob(knobs.TASK)]
+    text, seed = asked.knob(knobs.OWN_TEXT), asked.knob(knobs.SEED)
+    steps = asked.knob(knobs.LEARNING_STEPS)
+    at = asked.knob(knobs.AT, Whole(0, steps or task.steps, optional=True))
+    control = asked.knob(knobs.CONTROL, knobs.controls_of(task))
+    turned = {key: asked.knob(*knobs.slider_of(task, key)) for key in knobs.SLIDERS}
+    there = {key: value for key, value in turned.items() if key in {one.key for one in task.sliders}}
+    return Trained(task.name, seed, steps, at, text, _what_if(asked, chosen), control, **there)
 
 
 def _config(asked: Asked, chosen: str) -> AttentionConfig:

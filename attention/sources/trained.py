@@ -1,0 +1,169 @@
+"""Source "trained": a tiny model that learned one task, at any step of its training."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from attention.errors import ConfigError
+from attention.formula.formula import Formula
+from attention.formula.layer import Layer
+from attention.formula.mask import Mask
+from attention.formula.trace import Trace
+from attention.formula.what_if import WhatIf
+from attention.training.plan import Plan
+from attention.training.tasks import SLIDER_KEYS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from torch import Tensor
+
+    from attention.sources import Snippet
+    from attention.training.learning import Snapshot
+    from attention.training.tasks.task import Example
+
+_TOLD = {
+    "input": "The rows of the tokens after a layer norm, which stands before every attention and is no part of it.",
+    "memory": "The rows that the model has learned for what is attended to.",
+}
+_KEYS = (
+    "What the encoder made of each character, after a layer norm, times W_K; the values come from the bare characters."
+)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A tiny model that learned one task, as it was at any step.
+
+    It is trained where it is first looked at, in a second or a few, once for all who ask. The same values give the same digits
+    on machines of one type; on another the last digits may differ, and after some steps more of them.
+
+    Attributes:
+        task: one of `attention.training.TASKS`: reverse, copy, lookup, sort, induction, dates.
+        seed: of the initial parameters and of all batches.
+        steps: how many batches it learns from; None: as many as the task needs.
+        at: the step at which it is shown; None: the last.
+        text: what it reads, as its task takes it; empty: an example.
+        config: what a hand has turned of its formula, in every layer that is looked at; nothing in the model itself changes.
+        control: one of the task's controls, the same model but for one thing; empty: none.
+        length: how many letters, entries or positions there are; None: as many as the task says.
+        back: how many places back a copied letter stands; None: as the task says.
+    """
+
+    task: str
+    seed: int = 0
+    steps: int | None = None
+    at: int | None = None
+    text: str = ""
+    config: WhatIf = WhatIf()
+    control: str = ""
+    length: int | None = None
+    back: int | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """What is trained.
+
+        Raises:
+            ConfigError: there is no such task or control, or a number is out of range.
+        """
+        turned = tuple((key, value) for key in SLIDER_KEYS if (value := getattr(self, key)) is not None)
+        return Plan(self.task, self.seed, self.steps or 0, self.control, turned)
+
+    @property
+    def example(self) -> Example:
+        """What it reads.
+
+        Raises:
+            TextError: the task does not take this text.
+        """
+        return self.plan.example(self.text)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The model at the step `at`, trained here if nobody has done it yet.
+
+        Raises:
+            ConfigError: there is no such step, or the training was not finished.
+        """
+        from attention.training.films import film_of
+
+        plan = self.plan
+        at = plan.steps if self.at is None else self.at
+        if not 0 <= at <= plan.steps:
+            raise ConfigError(f"at counts the steps from 0 to {plan.steps}; got {at!r}: choose one of these.")
+        found = film_of(plan, at).wait()
+        return next(one for one in found if one.step == at)
+
+    def trace(self) -> Trace:
+        """One layer for each layer of attention, in the order in which they run.
+
+        Raises:
+            ConfigError: as for `plan` and `snapshot`.
+            TextError: as for `example`.
+        """
+        example, snapshot = self.example, self.snapshot
+        return shown(self.plan, snapshot, example).turned(self.config)
+
+    @property
+    def base(self) -> Trained:
+        """The model as it is: its trace, turned, is this one's."""
+        return replace(self, config=WhatIf())
+
+    @property
+    def needs(self) -> int:
+        """The bytes that its steps take while they are made, counted before."""
+        return 2**20
+
+    def snippet(self, trace: Trace, layer: int = 0) -> Snippet:
+        """How the Python begins that makes the trace again: it trains the model again."""
+        from attention.sources import trained_snippet
+
+        return trained_snippet.trained(self, trace.layer(layer))
+
+
+def shown(plan: Plan, snapshot: Snapshot, example: Example) -> Trace:
+    """The trace of a model, at one step, that reads an example."""
+    import torch
+
+    from attention.training.network import forward
+
+    design, p = plan.design, snapshot.parameters
+    batch = plan.task.posed(example.ids, design)
+    with torch.no_grad():
+        _, kept = forward(p, design, batch)
+    layers = []
+    for name in design.names:
+        encoder = name.startswith("encoder")
+        queries = example.memory if encoder else example.tokens
+        keys = example.memory or queries
+        layers.append(_layer(name, p, design.heads_of(name), kept[name], queries, keys, design.causal))
+    return Trace(layers[0].tokens, tuple(layers), layers[0].key_tokens, notes=example.notes)
+
+
+def _layer(
+    name: str, p: Mapping[str, Tensor], heads: int, kept: dict[str, Any], queries: tuple[str, ...], keys: tuple[str, ...], causal: bool
+) -> Layer:  # fmt: skip
+    from attention.formula.attend import project
+    from attention.training.network import bias_of, cut
+
+    projections = {w: cut(p[f"{name} {w}"], heads) for w in ("w_q", "w_k", "w_v")}
+    x = kept["input"][0]
+    from_keys, from_values = kept["keys"], kept["values"]
+    recorded = {"input": x, **projections, "w_o": p[f"{name} w_o"].view(heads, -1, p[f"{name} w_o"].shape[-1])}
+    recorded |= {"query": project(x, projections["w_q"]), "key": project(from_keys[0], projections["w_k"])}
+    recorded["value"] = project(from_values[0], projections["w_v"])
+    told = dict(_TOLD)
+    if from_values is not kept["input"]:
+        recorded["memory"] = from_values[0]
+    if from_keys is not from_values:
+        told["key"] = _KEYS
+    if f"{name} distances" in p:
+        recorded["bias"] = bias_of(p, name, len(queries), len(keys))
+    divisor = math.sqrt(projections["w_q"].shape[-1])
+    mask = Mask("causal") if causal else Mask()
+    formula = Formula(divisor=divisor, own_divisor=divisor, bias="given" if "bias" in recorded else "", mask=mask)
+    return Layer(name, queries, keys, recorded, formula, told=told)

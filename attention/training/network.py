@@ -1,0 +1,141 @@
+"""The tiny transformers as plain functions of their parameters. The copied Python has these very lines, so they are ASCII."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from attention.formula.seeds import generator
+from attention.training.design import Design
+
+SHARPER = 10.0  # a bias moves by about the learning rate in a step; without this it is not sharp after 200 of them
+
+
+class Batch(NamedTuple):
+    """Sequences to learn from: ids [sequence query_pos], answers (-1: not asked), gold [sequence query_pos key_pos], and what is attended to."""
+
+    tokens: Tensor
+    answers: Tensor
+    gold: Tensor
+    memory: tuple[Tensor, ...] = ()
+    real: Tensor | None = None  # [sequence key_pos], False where a memory is filled up
+
+
+def shapes(design: Design) -> dict[str, tuple[int, ...]]:
+    """The shapes of all parameters by their names, in the order in which they are drawn."""
+    width = design.width
+    found: dict[str, tuple[int, ...]] = {"token": (design.tokens, width)}
+    if design.positions == "learned":
+        found["position"] = (design.length, width)
+    for i, kinds in enumerate(design.memory):
+        found[f"memory {i}"] = (kinds, width)
+    norms = [*design.names, *(["keys"] if design.encoder else []), *(["mlp"] if design.mlp else []), "end"]
+    for name in norms:
+        found |= {f"{name} scale": (width,), f"{name} shift": (width,)}
+    for name in design.names:
+        found |= {f"{name} {matrix}": (width, width) for matrix in ("w_q", "w_k", "w_v", "w_o")}
+    for name in design.relative:
+        found[f"{name} distances"] = (design.heads_of(name), 2 * design.length - 1)
+    if design.mlp:
+        found |= {"mlp in": (width, 4 * width), "mlp out": (4 * width, width)}
+    return found | {"answer": (width, design.answers)}
+
+
+def initial(design: Design, seed: int) -> Tensor:
+    """All parameters in one row, as torch begins: rows of tokens normal, projections uniform in +-1/sqrt(rows). Each has a generator of its own."""
+    drawn = []
+    for name, shape in shapes(design).items():
+        own = generator(seed, "initial", name)
+        if name in ("token", "position") or name.startswith("memory"):
+            drawn.append(torch.randn(shape, generator=own))
+        elif name.endswith(("scale", "shift", "distances")):
+            drawn.append(torch.full(shape, float(name.endswith("scale"))))
+        else:
+            drawn.append((torch.rand(shape, generator=own) * 2 - 1) / math.sqrt(shape[0]))
+    return torch.cat([one.flatten() for one in drawn])
+
+
+def named(row: Tensor, design: Design) -> dict[str, Tensor]:
+    """The parameters by their names, as views of the one row."""
+    known = shapes(design)
+    parts = torch.split(row, [math.prod(shape) for shape in known.values()])
+    return {name: part.view(shape) for (name, shape), part in zip(known.items(), parts, strict=True)}
+
+
+def norm(p: Mapping[str, Tensor], name: str, x: Tensor) -> Tensor:
+    """Layer norm."""
+    return torch.nn.functional.layer_norm(x, x.shape[-1:], p[f"{name} scale"], p[f"{name} shift"])
+
+
+def bias_of(p: Mapping[str, Tensor], name: str, n_queries: int, n_keys: int) -> Tensor:
+    """What a layer adds to its scores for each distance, [head query_pos key_pos]."""
+    table = p[f"{name} distances"]
+    apart = torch.arange(n_keys) - torch.arange(n_queries)[:, None]
+    return SHARPER * table[:, apart + table.shape[1] // 2]
+
+
+def cut(rows: Tensor, heads: int) -> Tensor:
+    """Rows cut into heads: [... pos d_model] as [... head pos d_k]."""
+    return rows.view(*rows.shape[:-1], heads, -1).transpose(-3, -2)
+
+
+def attend(
+    p: Mapping[str, Tensor], name: str, heads: int, x: Tensor, keys: Tensor, values: Tensor,
+    seen: Tensor | None, silent: Collection[tuple[str, int]],
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """One layer of attention: its output, and its weights [sequence head query_pos key_pos]."""
+    sides = ((x, "w_q"), (keys, "w_k"), (values, "w_v"))
+    query, key, value = (cut(rows @ p[f"{name} {w}"], heads) for rows, w in sides)
+    scores = query @ key.mT / math.sqrt(query.shape[-1])
+    if f"{name} distances" in p:
+        scores = scores + bias_of(p, name, *scores.shape[-2:])
+    if seen is not None:
+        scores = scores.masked_fill(~seen, -math.inf)
+    weights = torch.softmax(scores, dim=-1)
+    output = weights @ value
+    if silent:
+        output = output * torch.tensor([(name, head) not in silent for head in range(heads)])[:, None, None]
+    return output.transpose(1, 2).flatten(2) @ p[f"{name} w_o"], weights
+
+
+def forward(
+    p: Mapping[str, Tensor], design: Design, batch: Batch, silent: Collection[tuple[str, int]] = ()
+) -> tuple[Tensor, dict[str, dict[str, Any]]]:
+    """The logits [sequence query_pos answer], and by layer what entered its attention and its weights. Heads that are `silent` give zeros."""
+    kept: dict[str, dict[str, Any]] = {}
+    x, seen = p["token"][batch.tokens], None
+    if design.positions == "learned":
+        x = x + p["position"][: x.shape[1]]
+    if design.causal:
+        seen = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril()
+    bare = keys = (
+        torch.stack([p[f"memory {i}"][ids] for i, ids in enumerate(batch.memory)]).sum(0) if batch.memory else x
+    )
+    if batch.real is not None:
+        seen = batch.real[:, None, None, :]
+    if design.encoder:
+        name = design.names[0]
+        entered = norm(p, name, bare)
+        added, weights = attend(p, name, design.encoder, entered, entered, entered, seen, silent)
+        kept[name] = {"input": entered, "keys": entered, "values": entered, "weights": weights}
+        keys = norm(p, "keys", bare + added)
+    for name in design.names[1 if design.encoder else 0 :]:
+        entered = norm(p, name, x)
+        sides = (entered, entered)
+        if batch.memory:
+            sides = (keys, keys if design.encoded_values else bare)
+        added, weights = attend(p, name, design.heads, entered, *sides, seen, silent)
+        kept[name] = {"input": entered, "keys": sides[0], "values": sides[1], "weights": weights}
+        x = x + added
+    if design.mlp:
+        x = x + torch.relu(norm(p, "mlp", x) @ p["mlp in"]) @ p["mlp out"]
+    return norm(p, "end", x) @ p["answer"], kept
+
+
+def loss_of(logits: Tensor, batch: Batch) -> Tensor:
+    """Mean cross-entropy in nats of what is asked."""
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch.answers.flatten(), ignore_index=-1)
