@@ -21,6 +21,7 @@ from attention.errors import (
 )
 from attention.formula.cell import Cell
 from attention.formula.config import AttentionConfig
+from attention.formula.intervention import Intervention
 from attention.formula.layer import Layer
 from attention.formula.prediction import Prediction
 from attention.formula.steps import AXES, PARAMETERS, STEPS, Axis, Parameter, Step, find_step
@@ -50,6 +51,7 @@ __all__ = [
     "Explanation",
     "File",
     "FileError",
+    "Intervention",
     "Layer",
     "Matrices",
     "MatrixError",

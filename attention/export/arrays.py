@@ -118,6 +118,7 @@ def _about(trace: Trace, layers: Collection[int] | None) -> dict[str, Any]:
     for i, layer in _chosen(trace, layers):
         own = (layer.tokens, layer.key_tokens) != (trace.tokens, trace.key_tokens)
         texts = {"tokens": layer.tokens, "key_tokens": layer.key_tokens} if own else {}
-        said = None if layer.formula is None else written(layer.formula)
+        changed = layer.formula is None or layer.formula.changed  # inside its model: then the numbers alone say it
+        said = None if changed or layer.formula is None else written(layer.formula)
         found.append({"number": i, "name": layer.name, "formula": said, **texts})
     return {"random": trace.random, "notes": trace.notes, "layers": found}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from attention.formula.by_hand import ByHand
 from attention.formula.dropping import Dropping
 from attention.formula.mask import Mask
 from attention.formula.steps import STEPS, Step
@@ -30,6 +31,8 @@ class Formula:
         mask: which keys a query may attend to; None where the source has its mask recorded, or none.
         dropping: which weights are dropped.
         own_divisor: what a source divides by instead of √d_k, wherever the scores are scaled.
+        by_hand: what was done to heads inside their model.
+        heads: those that have another formula, each with it; whatever says one head's asks `of`.
     """
 
     score: str = "dot"
@@ -42,6 +45,22 @@ class Formula:
     mask: Mask | None = None
     dropping: Dropping = Dropping()
     own_divisor: float | None = None
+    by_hand: ByHand = ByHand()
+    heads: tuple[tuple[int, Formula], ...] = ()
+
+    def of(self, head: int) -> Formula:
+        """The formula of one head."""
+        return dict(self.heads).get(head) or (replace(self, heads=()) if self.heads else self)
+
+    @property
+    def changed(self) -> bool:
+        """Whether some head has another formula than the others, or something was done to it by hand."""
+        return bool(self.heads) or self.by_hand != ByHand()
+
+    @property
+    def keeps(self) -> bool:
+        """Whether of some head's output another goes on than it made."""
+        return any(one.by_hand.keeps for one in (self, *dict(self.heads).values()))
 
     def has(self, step: Step) -> bool:
         """Whether it has this step, given that there are scores."""
@@ -49,7 +68,8 @@ class Formula:
 
     def knobs(self, step: Step) -> tuple[object, ...]:
         """Those of its fields on which a step depends: its own and those of the steps before it."""
-        return tuple(getattr(self, name) for one in STEPS[: STEPS.index(step) + 1] for name in one.knobs)
+        found = tuple(getattr(self, name) for one in STEPS[: STEPS.index(step) + 1] for name in one.knobs)
+        return (*found, self.by_hand, self.heads) if self.changed else found
 
     @property
     def settings(self) -> dict[str, float]:
@@ -78,7 +98,8 @@ class Formula:
         from attention.formula.what_if import WhatIf
 
         if isinstance(config, WhatIf):
-            return replace(self, **config.of(self))
+            heads = tuple((head, one.turned(config, d_k)) for head, one in self.heads)
+            return replace(self, **config.of(self), heads=heads)
         real = None if self.mask is None else self.mask.real
         divisor = self.own_divisor or SCORES[self.score].divisor(d_k)
         return replace(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # torch takes more than a second to import; a page must open 
     from attention.formula.config import AttentionConfig
     from attention.formula.what_if import WhatIf
 
+_BY_FORMULA = ("mask", "bias")  # what a formula makes of no other step
 _numbers = count()
 T = TypeVar("T")
 
@@ -53,6 +54,7 @@ class Layer:
         own: the formula as the source has it, where a hand has turned it; None: it is as the source has it.
         lent: which of `recorded` belong to a loaded model, and are not counted here.
         told: what is said of a recorded step that nothing here makes, by its name; `Step.unknown` where it says nothing.
+        head_of: the layer of all heads, where this is it with the formula of one: the numbers are that layer's.
 
     Raises:
         ShapeError: a tensor has the wrong number of axes, or one axis has two sizes.
@@ -67,6 +69,7 @@ class Layer:
     own: Formula | None = None
     lent: frozenset[str] = frozenset()
     told: Mapping[str, str] = field(default_factory=dict)
+    head_of: Layer | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.recorded, Recorded):
@@ -126,6 +129,8 @@ class Layer:
                 return "w_o" in there and self.has("head_output")
             case "head_output":
                 return "value" in there and self.has("scores")
+            case "kept_output":
+                return self.has("head_output")
             case _:
                 return step.axes == MAP_AXES and self.has("scores")
 
@@ -151,12 +156,18 @@ class Layer:
         turned = own if isinstance(config, WhatIf) and formula != own else None
         return self if (formula, turned) == (self.formula, self.own) else replace(self, formula=formula, own=turned)
 
+    def of(self, head: int) -> Layer:
+        """The layer as one head has it: itself, but where that head has another formula than the others."""
+        if self.formula is None or head not in dict(self.formula.heads):
+            return self
+        return replace(self, formula=self.formula.of(head), own=self.own or self.formula, head_of=self)
+
     @cached_property
     def holds(self) -> Mapping[str, Tensor]:
         """What is recorded and still so: where a hand has turned the formula, outputs are made anew, and another mask is another."""
         if self.own is None or self.formula is None:
             return self.recorded
-        aside = ("head_output", "output", *(["mask"] if self.formula.mask != self.own.mask else []))
+        aside = ("head_output", "kept_output", "output", *(["mask"] if self.formula.mask != self.own.mask else []))
         return {name: tensor for name, tensor in self.recorded.items() if name not in aside}
 
     @cached_property
@@ -213,6 +224,8 @@ class Layer:
         Raises:
             MissingError: there is no such step or head.
         """
+        if self.head_of is not None and name not in _BY_FORMULA:
+            return self.head_of.matrix(name, head)
         self._check(name)
         axes = DECLARED[name].axes
         if axes[0] not in HEAD_AXES:
@@ -288,6 +301,8 @@ class Layer:
 
     def _tensor(self, name: str) -> Tensor:
         """The whole tensor of what the layer has."""
+        if self.head_of is not None and name not in _BY_FORMULA:
+            return self.head_of[name]
         if name in self.holds:
             return self.holds[name]
         return self._made(name, None)

@@ -38,7 +38,12 @@ def made(layer: Layer, name: str, head: int | None) -> Tensor:
         assert formula.mask is not None
         return formula.mask.build(layer.sizes["query_pos"], layer.sizes["key_pos"])
     if name == "output":
-        return project_output(layer["head_output"], layer["w_o"], layer.recorded.get("b_o"))
+        z = layer["kept_output" if layer.has("kept_output") else "head_output"]
+        return project_output(z, layer["w_o"], layer.recorded.get("b_o"))
+    if name == "kept_output":
+        z, taken = layer["head_output"], layer.recorded.get("taken_output")
+        kept = (formula.of(i).by_hand.kept(one, None if taken is None else taken[i]) for i, one in enumerate(z))
+        return torch.stack(list(kept))
     if name == "head_output":
         return mix_values(layer[_maps(layer)[-1].name], _of_queries(layer, layer["value"], _ALL))
     if name.startswith("rotated_"):
@@ -51,7 +56,7 @@ def made(layer: Layer, name: str, head: int | None) -> Tensor:
         before = None
         if at:
             before = layer[maps[at - 1].name] if head is None else layer.matrix(maps[at - 1].name, head)[None]
-        whole = _MADE[step.name](layer, before, heads, _ALL)
+        whole = _block(layer, step, before, heads, _ALL)
     return whole if head is None else whole[0]
 
 
@@ -121,7 +126,14 @@ def _block(layer: Layer, step: Step, before: Scores | None, heads: slice, rows: 
     """One map of some heads and some queries, from the same block of the map before it."""
     if step.name in layer.recorded:
         return layer.recorded[step.name][heads, rows]
-    return _MADE[step.name](layer, before, heads, rows)
+    whole = _MADE[step.name](layer, before, heads, rows)
+    there = range(*heads.indices(layer.n_heads))
+    others = [head for head, _ in _formula(layer).heads if head in there]
+    whole = whole.clone() if others else whole  # it may be the step before, or recorded
+    for head in others:
+        at = slice(there.index(head), there.index(head) + 1)
+        whole[at] = _block(layer.of(head), step, None if before is None else before[at], slice(head, head + 1), rows)
+    return whole
 
 
 def _scores(layer: Layer, _: Scores | None, heads: slice, rows: slice) -> Scores:
@@ -149,10 +161,18 @@ def _biased_scores(layer: Layer, before: Scores | None, heads: slice, rows: slic
 
 def _masked_scores(layer: Layer, before: Scores | None, heads: slice, rows: slice) -> Scores:
     assert before is not None
-    return mask_scores(before, layer["mask"][rows] if layer.hides else None)
+    masked = mask_scores(before, layer["mask"][rows] if layer.hides else None)
+    return _formula(layer).by_hand.set("scores", masked, rows)
 
 
 def _weights(layer: Layer, before: Scores | None, heads: slice, rows: slice) -> Scores:
+    hand = _formula(layer).by_hand
+    if hand.takes("weights"):
+        return hand.set("weights", layer["taken_weights"][heads, rows], rows)
+    return hand.set("weights", _shared_out(layer, before, heads, rows), rows)
+
+
+def _shared_out(layer: Layer, before: Scores | None, heads: slice, rows: slice) -> Scores:
     assert before is not None
     formula = _formula(layer)
     share = SHARES[formula.share]

@@ -14,7 +14,8 @@ class Mask:
     """Which keys a query may attend to, as a rule.
 
     Attributes:
-        kind: one of `attention.formula.config.MASKS`; "padding" hides nothing but what is not `real`.
+        kind: one of `attention.formula.config.MASKS`; "padding" hides nothing but what is not `real`. Or "first": only the first
+            key is visible.
         window: for the two window masks: how many positions away a key may be.
         prefix: for the prefix mask: how many first keys every query sees.
         cells: for the custom mask: which cells are hidden, as `attention.formula.masks.encode` writes it.
@@ -68,4 +69,5 @@ _RULES = {
     "window": "(key_pos - query_pos).abs() <= {window}",
     "causal window": "(key_pos <= query_pos) & (key_pos >= query_pos - {window})",
     "prefix": "(key_pos <= query_pos) | (key_pos < {prefix})",
+    "first": "(key_pos < 1).expand(len(query_pos), -1)",
 }

@@ -102,6 +102,8 @@ def build(mask: Mask, n_queries: int, n_keys: int) -> Visible:
             visible = causal(n_queries, n_keys) & window(n_queries, n_keys, mask.window)
         case "prefix":
             visible = prefix(n_queries, n_keys, mask.prefix)
+        case "first":
+            visible = _positions(n_queries, n_keys)[1].expand(n_queries, -1) == 0
         case "custom":
             visible = custom(n_queries, n_keys, mask.cells)
         case _:

@@ -12,7 +12,7 @@ from typing import Literal
 from attention.errors import MissingError
 
 Kind = Literal["signed", "probability"]
-How = Literal["given", "product", "sum", "rotation", "division", "elementwise", "hidden", "shared out", "drawn"]
+How = Literal["given", "product", "sum", "rotation", "division", "elementwise", "hidden", "shared out", "drawn", "kept"]
 Names = tuple[tuple[str, str], ...]  # who calls it what, such as ("TransformerLens", "hook_z")
 
 
@@ -135,7 +135,7 @@ class Step:
     @property
     def after_projections(self) -> bool:
         """Whether a `Formula` makes it, and not a projection of the input."""
-        return self.axes == MAP_AXES or self.how == "rotation" or self.name == "head_output"
+        return self.axes == MAP_AXES or self.how in ("rotation", "kept") or self.name == "head_output"
 
     @property
     def row_axis(self) -> str:
@@ -284,11 +284,15 @@ STEPS: tuple[Step, ...] = (
         of=(_rows_of("dropped_weights", "weights", "scores"), _columns_of("value")),
         lens="hook_z", transformers="attn_output", jax="encoded", n1="Y, Y2", n2="out", n3="attention", n4="A",
         n5="res, attension_scores"),
+    _step("kept_output",
+        "Z′", "head query_pos d_v", "what is kept of Z", tex="Z'",
+        equation=r"Z' = (1 - \text{strength})\, Z + \text{strength} \cdot \text{its mean, or } 0",
+        how="kept", when="keeps", of=(_cells_of("head_output"),)),
     _step("output",
         "O", "query_pos d_model", "concat(Z) W_O", equation=r"O = \text{concat}(Z)\, W_O",
         how="product", words="The heads' outputs for query {row}, side by side, times column {column} of W_O.",
         unknown="The output as the source recorded it; its W_O is not known.",
-        of=(Factor(("head_output",), row="row", side_by_side=True), Factor(("w_o",), column="column", side_by_side=True)),
+        of=(Factor(("kept_output", "head_output"), row="row", side_by_side=True), Factor(("w_o",), column="column", side_by_side=True)),
         lens="hook_attn_out", transformers="attn_output", torch="attn_output", n4="output"),
 )
 """Every step in the order of the formula: the only list of steps in the project."""
@@ -327,6 +331,10 @@ PARAMETERS: tuple[Parameter, ...] = (
         transformers="sinks"),
     _parameter("drop",
         "drop", "head query_pos key_pos", "what the weights are multiplied by: 0 drops one, 1 / (1 − dropout) keeps it"),
+    _parameter("taken_weights",
+        "A₂", "head query_pos key_pos", "weights of another run of the model, for the heads that take theirs from there"),
+    _parameter("taken_output",
+        "Z₂", "head query_pos d_v", "heads' outputs of another run of the model, for the heads that take theirs from there"),
     _parameter("bias_table",
         "R", "bucket head", "what is added to the scores of keys so far away", transformers="relative_attention_bias.weight"),
 )

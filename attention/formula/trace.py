@@ -30,6 +30,7 @@ class Trace:
         unpredicted: why there are none, in a sentence, where a model gives none.
         vectors: what such a model makes of each token in the end, [query_pos d_model].
         generated: how many of the last tokens a model has said itself.
+        changes: what was changed of heads inside the model, in words; empty: nothing.
 
     Raises:
         ShapeError: there are not as many tokens as rows, or not as many key tokens as columns.
@@ -44,6 +45,7 @@ class Trace:
     unpredicted: str = ""
     vectors: Tensor | None = None
     generated: int = 0
+    changes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.key_tokens:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from attention.errors import ConfigError
@@ -25,7 +25,8 @@ _HIDDEN = {True: "1", False: "0"}
 
 def written(formula: Formula) -> dict[str, Any]:
     """The formula as plain values; which keys are real is a text of ones and zeros, and what is infinite is the text "inf"."""
-    found = asdict(formula)
+    found = asdict(replace(formula, heads=()))
+    del found["heads"], found["by_hand"]  # what was done inside a model is in its numbers
     if formula.mask is not None and formula.mask.real is not None:
         found["mask"]["real"] = "".join(map(_HIDDEN.__getitem__, formula.mask.real))
     found["dropping"]["given"] = formula.dropping.given

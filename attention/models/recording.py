@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 Eager = Callable[..., tuple[Tensor, Tensor | None]]
+Taker = Callable[["Call"], Tensor | None]
+"""Takes a call, and may give another head output [head query_pos d_v] for the model to go on with."""
 
 IMPLEMENTATION = "lab"
 """What models are loaded with: the name under which transformers knows `_attend`."""
@@ -43,6 +45,7 @@ class Call:
         cap: what no score goes beyond.
         sinks: one more score in every row, [head].
         input: what the module was given, [query_pos d_model]; `memory` the other text, [key_pos d_model].
+        again: eager attention once more, of another query, key and value: its weights and head output.
     """
 
     module: Module
@@ -58,13 +61,14 @@ class Call:
     sinks: Tensor | None
     input: Tensor | None
     memory: Tensor | None
+    again: Callable[[Tensor, Tensor, Tensor], tuple[Tensor | None, Tensor]]
 
 
 @dataclass
 class Recorder:
     """Takes the calls of one forward pass; every thread has its own."""
 
-    take: Callable[[Call], None]
+    take: Taker
     inputs: dict[int, tuple[Tensor | None, Tensor | None]] = field(default_factory=dict)
     masks: dict[int, tuple[Tensor, Mask | Tensor | None, Tensor | None]] = field(default_factory=dict)
 
@@ -82,7 +86,7 @@ def register() -> None:
 
 
 @contextmanager
-def recording(take: Callable[[Call], None]) -> Iterator[None]:
+def recording(take: Taker) -> Iterator[None]:
     """While it lasts, every call of attention in this thread goes to `take`."""
     token = _RECORDER.set(Recorder(take))
     try:
@@ -111,9 +115,8 @@ def _attend(module: Module, query: Tensor, key: Tensor, value: Tensor, *args: An
     """What the model calls instead of its eager attention: that, and a record of it."""
     found = _eager(module)(module, query, key, value, *args, **more)
     recorder = _RECORDER.get()
-    if recorder is not None:
-        recorder.take(_call(recorder, module, (query, key, value), args, more, found))
-    return found
+    other = None if recorder is None else recorder.take(_call(recorder, module, (query, key, value), args, more, found))
+    return found if other is None else (other.transpose(0, 1).contiguous()[None], found[1])
 
 
 def _call(
@@ -134,6 +137,11 @@ def _call(
     scaling = more.get("scaling", args[1] if len(args) > 1 else None)
     sinks = more.get("s_aux", getattr(module, "sinks", None))
     x, memory = recorder.inputs.get(id(module), (None, None))
+
+    def again(*those: Tensor) -> tuple[Tensor | None, Tensor]:
+        output, weights = _eager(module)(module, *(one[None] for one in those), *args, **more)
+        return None if weights is None else weights[0], output[0].transpose(0, 1)
+
     return Call(
         module,
         query,
@@ -148,6 +156,7 @@ def _call(
         None if sinks is None else sinks.detach().flatten(),
         x,
         memory,
+        again,
     )
 
 

@@ -8,6 +8,7 @@ from attention.formula.steps import find_step
 from attention.formula.trace import Trace
 from attention.numbers.arithmetic import Explanation
 from attention.numbers.kinds import KINDS
+from attention.numbers.kinds.changed import by_hand
 from attention.numbers.kinds.together import together
 from attention.numbers.working import Working
 
@@ -28,9 +29,9 @@ def explain(trace: Trace, step: str, layer: int = 0, head: int = 0, q: int = 0, 
         if not 0 <= index < size:
             raise MissingError(f"{axis} of {step} counts from 0 to {size - 1}; got {index}: choose one of these.")
     value = float(matrix[q, k]) + 0.0  # −0 is 0
-    work = Working(chosen, found, Cell(layer, step, head, q, k), value)
+    work = Working(chosen.of(head) if found.per_head else chosen, found, Cell(layer, step, head, q, k), value)
     if chosen.inner is not chosen:
         return together(work)
     if chosen.formula is None and found.after_projections:
         return work.given()
-    return KINDS[found.how](work)
+    return by_hand(work) or KINDS[found.how](work)

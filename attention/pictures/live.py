@@ -73,7 +73,7 @@ def in_page(layer: Layer) -> bool:
         or not (layer.has("scores") and layer.has("weights") and layer.has("value"))
     ):
         return False
-    knows = SCORES[formula.score].in_page and SHARES[formula.share].in_page and not formula.bias
+    knows = SCORES[formula.score].in_page and SHARES[formula.share].in_page and not formula.bias and not formula.changed
     cold = layer.temperature == 0 and (
         formula.share != "softmax" or formula.cap
     )  # the limits of the others are Python's

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cache
 
 from attention.formula import config, what_if
+from attention.formula.intervention import Changes
 from attention.formula.knobs import Knob
 from attention.formula.merging import SPECIAL as SPECIALS
 from attention.formula.prediction import MOST_GENERATED
@@ -72,6 +73,10 @@ SPECIAL = Knob(
     "special", "show", Choice(SPECIALS), "Special tokens",
     "Such as [CLS]. Hide: rows no longer sum to 1, and their sums stand beside the map. Renormalise: rows are divided by what is left.",
     _MODEL)
+DO = Knob("do", "", Changes(4000), help="What is changed of heads inside the model, such as 17.3.zero;5.*.t0.2.", sources=_MODEL, held=True)
+FROZEN = Knob(
+    "frozen", False, Switch(), help="Later layers attend as in the unchanged model: A as there, V of now (frozen attention).",
+    sources=_MODEL, held=True)
 SEQUENCE = Knob(
     "sequence", 0, Whole(0), "Sequence", "Each line, or each row of a batch, is one sequence.", (*_TYPED, *_PUBLISHED))
 TEXT = Knob(
@@ -142,6 +147,8 @@ KNOBS = (
     MODEL,
     WORDS,
     SPECIAL,
+    DO,
+    FROZEN,
     NOTEBOOK,
     SEQUENCE,
     TEXT,

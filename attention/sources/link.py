@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from attention.errors import AwaitedError, MatrixError
 from attention.formula.config import AttentionConfig
+from attention.formula.intervention import read
 from attention.formula.knobs import Knob
 from attention.formula.ranges import Choice, Places, Range, Whole
 from attention.formula.what_if import WhatIf
@@ -100,6 +101,7 @@ def source(asked: Asked) -> Source:
             name, text, text2, _what_if(asked, chosen), words, special, asked.limits.tokens, max_bytes,
             generate=asked.knob(knobs.GENERATE), generate_temperature=asked.knob(knobs.GENERATE_TEMPERATURE),
             generate_seed=asked.knob(knobs.GENERATE_SEED), predict=Places.of(asked.knob(knobs.PREDICT)),
+            interventions=read(asked.knob(knobs.DO)), frozen=asked.knob(knobs.FROZEN),
         )  # fmt: skip
     if chosen == "trained":
         return _trained(asked, chosen)

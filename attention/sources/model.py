@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from attention.errors import ConfigError, ModelError, TextError
-from attention.formula.formula import Formula
+from attention.formula.by_hand import UNCHANGED
+from attention.formula.intervention import Intervention
 from attention.formula.layer import Layer
-from attention.formula.mask import Mask
 from attention.formula.merging import merged
 from attention.formula.prediction import MOST_GENERATED
 from attention.formula.trace import Trace
@@ -19,20 +18,10 @@ from attention.tokens import Generated
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attention.models.loaded import Loaded, Site
+    from attention.models.intervening import Pass
+    from attention.models.loaded import Loaded
     from attention.models.recording import Call
     from attention.sources import Snippet
-
-WHOLE_BYTES = 2**24  # of the maps of all heads of a layer; beyond, they are made head by head
-_TOLD = {
-    "input": "What this layer's attention was given: what the layers before it, and a normalisation, made of the tokens.",
-    "memory": "What the encoder made of the first text.",
-    "query": "The query as it enters the product: what the model does to it before, such as rotary position, is not recorded.",
-    "key": "The key as it enters the product: what the model does to it before, such as rotary position, is not recorded.",
-}
-_NEAR = 1e-4  # how far weights may be from those of eager attention, and be called the same
-_MAPS = 4  # scores, scaled, masked, weights: about as many are made of every head
-_NUMBER = 4  # bytes
 
 
 @dataclass(frozen=True)
@@ -57,6 +46,9 @@ class Model:
         generate_seed: of what is drawn; of the same seed fewer tokens are the beginning of more.
         predict: the positions at which it is asked what it says; none: at the end of the text, where each token was said, or at each
             mask.
+        interventions: what is changed of heads inside the model, before all that follows is made.
+        frozen: whether the layers after the first change attend as in the unchanged model: A as there, V of now.
+        other: the state that an intervention takes something from: the same model with a text of as many tokens.
     """
 
     name: str
@@ -71,6 +63,9 @@ class Model:
     generate_temperature: float = 0.0
     generate_seed: int = 0
     predict: tuple[int, ...] = ()
+    interventions: tuple[Intervention, ...] = ()
+    frozen: bool = False
+    other: Model | None = None
 
     def trace(self) -> Trace:
         """One layer for each place of the model that attends: those of the encoder, of the decoder, then across.
@@ -80,7 +75,7 @@ class Model:
             TextError: the text is empty.
             ConfigError: the steps would take more than `max_bytes`, or a text of its own too long.
         """
-        from attention.models import predicting, recording, running
+        from attention.models import predicting
 
         loaded = self._loaded()
         notes: list[str] = []
@@ -89,23 +84,80 @@ class Model:
         given = self._grown(loaded, before, notes)
         said = len(predicting.read_text(given)) - len(predicting.read_text(before))
         at = predicting.positions(loaded, given, self.predict, said if self.generate else 0)
+        changing = self._changing(loaded, given)
         if not loaded.sites:
             return self._weights_alone(loaded, given, at, said, notes)
-        tokens = _Tokens(loaded, given, said)
-        layers: list[Layer] = []
+        layers, found = self._run(loaded, given, changing, at, said)
+        if any(layer.formula is None for layer in layers):
+            notes.append("Of some layers the formula is not known here: their weights are as the model made them.")
+        told = {**_said(loaded, given, found, at), "changes": self._changes(layers)}
+        return replace(self._seen(loaded, layers, notes), **told, generated=said)
 
-        def take(call: Call) -> None:
-            site = loaded.sites[len(layers)]
-            layers.append(_layer(call, site, *tokens.of(site.name)))
+    def _run(
+        self, loaded: Loaded, given: dict[str, Tensor], changing: Pass, at: tuple[int, ...] = (), said: int = 0
+    ) -> tuple[list[Layer], Any]:
+        """One forward pass, asked at the positions `at`: its layers, in the order of the trace, and what the model gave."""
+        from attention.models import intervening, predicting, recording, running
+
+        tokens, order = _Tokens(loaded, given, said), intervening.order(loaded)
+        layers: dict[int, Layer] = {}
+
+        def take(call: Call) -> Tensor | None:
+            site, index = loaded.sites[len(layers)], order[len(layers)]
+            layers[index], kept = changing.layer(index, call, site, *tokens.of(site.name))
+            return kept
 
         with recording.recording(take), predicting.asked(at):
             found = running.run(loaded, given)
         assert len(layers) == len(loaded.sites)
-        if any(layer.formula is None for layer in layers):
-            notes.append("Of some layers the formula is not known here: their weights are as the model made them.")
-        order = ("layer", "encoder", "decoder", "cross")
-        layers.sort(key=lambda layer: order.index(layer.name.split()[0]))
-        return replace(self._seen(loaded, layers, notes), **_said(loaded, given, found, at), generated=said)
+        return [layers[index] for index in range(len(layers))], found
+
+    def _changing(self, loaded: Loaded, given: dict[str, Tensor]) -> Pass:
+        """What is changed, with what of the unchanged model and of the other state is needed for it.
+
+        Raises:
+            ConfigError: the model, or the other state, does not have it.
+        """
+        from attention.models import intervening
+
+        lengths = [ids.shape[-1] for ids in given.values()]
+        intervening.check(loaded, self.interventions, lengths)
+        changing = intervening.Pass(self.interventions)
+        if later := intervening.later(loaded, self.interventions) if self.frozen else ():
+            same = replace(self, interventions=(), frozen=False, other=None)
+            unchanged = intervening.Pass(wanted=dict.fromkeys(later, True))
+            same._run(loaded, given, unchanged)
+            changing.unchanged = unchanged.gives
+        if takes := intervening.takes(loaded, self.interventions):
+            other = self._other()
+            theirs = other._grown(loaded, other._inputs(loaded, []), [])
+            intervening.as_many(loaded, lengths, theirs, self.text, other.text)
+            there = other._changing(loaded, theirs)
+            there.wanted = takes
+            other._run(loaded, theirs, there)
+            changing.other = there.gives
+        return changing
+
+    def _other(self) -> Model:
+        if self.other is None:
+            raise ConfigError(
+                "What is taken from the other state needs one: give other=Model(…), or a second state to compare."
+            )
+        if self.other.name != self.name or self.other.other is not None:
+            came = "takes from a third" if self.other.other is not None else f"is of {self.other.name}"
+            raise ConfigError(
+                f"The other state is of the same model, and takes from no third; this one {came}: choose another."
+            )
+        return self.other
+
+    def _changes(self, layers: list[Layer]) -> tuple[str, ...]:
+        """What is changed, in words."""
+        from attention.models import intervening
+
+        said = [one.words + intervening.sharing(one, layers) for one in self.interventions]
+        if said and self.frozen:
+            said.append(f"Later layers attend as in {UNCHANGED} (frozen attention): A as there, V of now.")
+        return tuple(said)
 
     def _seen(self, loaded: Loaded, layers: list[Layer], notes: list[str]) -> Trace:
         """The layers as they are asked for: in pieces or words, with or without special tokens, turned by a hand or not."""
@@ -199,17 +251,19 @@ class Model:
         Raises:
             ConfigError: they are more than `max_bytes`.
         """
-        from attention.models import generating, predicting
+        from attention.models import generating, intervening, predicting
+        from attention.models.layers import MAPS, NUMBER
 
         more = self._to_say(loaded, given)
         generating.check(loaded, len(predicting.read_text(given)), more, anew=False)
         longest = max(*(ids.shape[-1] for ids in given.values()), len(predicting.read_text(given)) + more)
         kept = sum(site.width for site in loaded.sites) * longest
-        making = _MAPS * max((site.n_heads for site in loaded.sites), default=loaded.maps) * longest * longest
+        kept += intervening.numbers(loaded, self.interventions, self.frozen, longest)
+        making = MAPS * max((site.n_heads for site in loaded.sites), default=loaded.maps) * longest * longest
         if not loaded.sites:
             kept = loaded.maps * longest * longest
         kept += predicting.numbers(loaded, given, self.predict, more)
-        nbytes = (kept + making) * _NUMBER
+        nbytes = (kept + making) * NUMBER
         if nbytes > self.max_bytes:
             raise ConfigError(
                 f"All steps need at most {self.max_bytes / 2**20:,.0f} MB here; {longest:,} tokens in {len(loaded.sites)} layers "
@@ -265,49 +319,3 @@ class _Tokens:
         queries = -1 if site.startswith(("decoder", "cross")) else 0
         keys = -1 if site.startswith("decoder") else 0
         return self.read[queries], self.read[keys]
-
-
-def _layer(call: Call, site: Site, tokens: tuple[str, ...], keys: tuple[str, ...]) -> Layer:
-    """What was recorded of one call, and the formula that makes the rest of it."""
-    there: dict[str, Any] = {
-        "input": call.input,
-        "memory": call.memory,
-        "query": call.query,
-        "key": call.key,
-        "value": call.value,
-    }
-    there |= site.parameters
-    there |= {
-        "bias": call.bias,
-        "sinks": call.sinks,
-        "mask": call.mask if not isinstance(call.mask, Mask | None) else None,
-    }
-    divisor, root = None if call.scaling == 1 else 1 / call.scaling, math.sqrt(call.query.shape[-1])
-    usual = divisor is not None and math.isclose(divisor, root)
-    formula = Formula(
-        divisor=root if usual else divisor,
-        own_divisor=None if usual else divisor,
-        cap=call.cap,
-        bias="given" if call.bias is not None else "",
-        share="sinks" if call.sinks is not None else "softmax",
-        mask=call.mask if isinstance(call.mask, Mask) else None if call.mask is not None else Mask(),
-    )
-    whole = _MAPS * len(call.query) * len(tokens) * len(keys) * _NUMBER <= WHOLE_BYTES
-    recorded = {step: tensor for step, tensor in there.items() if tensor is not None}
-    told = {step: said for step, said in _TOLD.items() if step not in site.made}
-    layer = Layer(site.name, tokens, keys, recorded, formula, whole, lent=frozenset(site.parameters), told=told)
-    if call.weights is None or _same(layer, call.weights):
-        return layer
-    # The family does something between that is not known here: what it made is shown, and nothing worked out.
-    return replace(layer.recording(weights=call.weights, head_output=call.head_output), formula=None)
-
-
-def _same(layer: Layer, weights: Tensor) -> bool:
-    """Whether the formula makes the weights that the model had, in the first, the middle and the last row of every head."""
-    from attention.formula.making import part
-
-    last, heads = weights.shape[1] - 1, slice(0, len(weights))
-    some = (slice(at, at + 1) for at in {0, last // 2, last})
-    return all(
-        bool((part(layer, ("weights",), heads, rows)[0] - weights[:, rows]).abs().max() <= _NEAR) for rows in some
-    )

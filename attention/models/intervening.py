@@ -1,0 +1,325 @@
+"""Heads that are changed inside the forward pass: what they make instead goes on through W_O, and all that follows is made anew.
+
+Nothing that is not changed is touched: other heads stay eager attention's, bit for bit. Taken queries, keys and values go through
+eager attention once more; weights are changed by our formula, and mixed with the values as eager attention mixes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeVar
+
+import torch
+
+from attention.errors import ConfigError
+from attention.formula.by_hand import OTHER, UNCHANGED, ByHand
+from attention.formula.formula import Formula
+from attention.formula.intervention import Intervention
+from attention.formula.mask import Mask
+from attention.formula.what_if import WhatIf
+from attention.models.layers import layer_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attention.formula.layer import Layer
+    from attention.models.loaded import Loaded, Site
+    from attention.models.recording import Call
+
+_ORDER = ("layer", "encoder", "decoder", "cross")
+T = TypeVar("T")
+_ENTER = ("query", "key", "value")
+
+
+def order(loaded: Loaded) -> tuple[int, ...]:
+    """For each place that attends, in the order in which they are called, its index in `trace.layers`."""
+    places = sorted(range(len(loaded.sites)), key=lambda at: _ORDER.index(loaded.sites[at].name.split()[0]))
+    return tuple(places.index(at) for at in range(len(places)))
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """What one layer of another run gives to this one.
+
+    Attributes:
+        call: as it was there, with the head output that went on.
+        weights: as that run's trace shows them, [head query_pos key_pos]; None where nobody wants them.
+        head_output: as it shows what went on, [head query_pos d_v].
+    """
+
+    call: Call
+    weights: Tensor | None
+    head_output: Tensor
+
+
+@dataclass
+class Pass:
+    """One forward pass with changes, layer by layer.
+
+    Attributes:
+        those: what is changed.
+        unchanged: of the unchanged model, by the index of the layer, where later attention is frozen at its weights.
+        other: of the other state, by the index of the layer.
+        wanted: the layers of which another run wants something, and whether their weights too.
+        gives: what they give.
+    """
+
+    those: tuple[Intervention, ...] = ()
+    unchanged: Mapping[int, Given] = field(default_factory=dict)
+    other: Mapping[int, Given] = field(default_factory=dict)
+    wanted: Mapping[int, bool] = field(default_factory=dict)
+    gives: dict[int, Given] = field(default_factory=dict)
+
+    def layer(
+        self, at: int, call: Call, site: Site, tokens: tuple[str, ...], keys: tuple[str, ...]
+    ) -> tuple[Layer, Tensor | None]:
+        """The layer with index `at`, and what goes on through W_O instead of its head output; None where nothing is changed."""
+        those = [one for whole in self.those if whole.layer in (None, at) for one in whole.parts]
+        kept = None
+        call = self._entered(at, call, those)
+        layer = layer_of(call, site, tokens, keys)
+        if those or at in self.unchanged:
+            layer, call, kept = self._changed(at, call, layer, those)
+        if at in self.wanted:
+            z = call.head_output if kept is None else kept
+            shown = layer["kept_output" if layer.has("kept_output") else "head_output"]
+            weights = layer.part("weights")[0] if self.wanted[at] else None
+            self.gives[at] = Given(replace(call, head_output=z), weights, shown)
+        return layer, kept
+
+    def _entered(self, at: int, call: Call, those: Sequence[Intervention]) -> Call:
+        """The call with the queries, keys and values that are taken from the other state."""
+        taking = [one for one in those if one.take in _ENTER]
+        if not taking:
+            return call
+        there = {name: getattr(call, name).clone() for name in _ENTER}
+        reached: set[int] = set()
+        for one in taking:
+            whole, heads = there[one.take], reach(one, call)
+            group = len(call.query) // len(whole)
+            which = sorted({head // group for head in heads})
+            whole[which] = getattr(self.other[at].call, one.take)[which]
+            reached |= heads
+        weights, z = call.again(*there.values())
+        some = sorted(reached)
+        mixed = None if call.weights is None or weights is None else _with(call.weights, weights, some)
+        return replace(call, **there, weights=mixed, head_output=_with(call.head_output, z, some))
+
+    def _changed(self, at: int, call: Call, layer: Layer, those: Sequence[Intervention]) -> tuple[Layer, Call, Tensor]:
+        formula = own = layer.formula
+        if own is None:
+            if any(one.silence == "" and one.take != "head_output" for one in those) or at in self.unchanged:
+                raise ConfigError(
+                    f"Of {layer.name} only the output of heads can be changed, since its formula is not known here: silence them."
+                )
+            formula = own = Formula(divisor=None)
+        assert own is not None
+        formula = changed(own, call, those, at in self.unchanged)
+        layer = replace(layer.recording(**self._taken(at, call, those)), formula=formula if layer.formula else None)
+        others = [head for head in range(len(call.query)) if _plain(formula.of(head)) != _plain(own)]
+        if others:
+            weights = layer.part("weights")[0] if call.weights is None else call.weights.clone()
+            for head in others:
+                weights[head] = self._weights(at, head, layer)
+            value = call.value.repeat_interleave(len(call.query) // len(call.value), dim=0)
+            z = call.head_output.clone()
+            z[others] = torch.matmul(weights[None], value[None])[0][
+                others
+            ]  # all heads at once, as eager attention does
+            call = replace(call, weights=weights, head_output=z)
+        theirs = self.other[at].call.head_output if any(one.take == "head_output" for one in those) else None
+        whole = torch.stack(
+            [
+                formula.of(head).by_hand.kept(z, None if theirs is None else theirs[head])
+                for head, z in enumerate(call.head_output)
+            ]
+        )
+        if layer.formula is None and formula.keeps:
+            layer = layer.recording(kept_output=whole)
+        return layer, call, whole
+
+    def _taken(self, at: int, call: Call, those: Sequence[Intervention]) -> dict[str, Tensor]:
+        """What the layer's trace shows of other runs: weights and outputs of all heads, of which some are taken."""
+        found: dict[str, Tensor] = {}
+        if at in self.unchanged:
+            found["taken_weights"] = _known(self.unchanged[at].weights)
+        for one in those:
+            if one.take == "weights":
+                weights = _known(self.other[at].weights)
+                there = found.get("taken_weights", weights)
+                found["taken_weights"] = _with(there, weights, sorted(reach(one, call)))
+            if one.take == "head_output":
+                found["taken_output"] = self.other[at].head_output
+        return found
+
+    def _weights(self, at: int, head: int, layer: Layer) -> Tensor:
+        """A changed head's weights: as our formula makes them, or to the bit as the other run had them."""
+        hand = _known(layer.formula).of(head).by_hand
+        run = {OTHER: self.other, UNCHANGED: self.unchanged}.get(dict(hand.taken).get("weights", ""), {})
+        theirs = run[at].call.weights if at in run and not hand.cells else None
+        return layer.part("weights", heads=slice(head, head + 1))[0][0] if theirs is None else theirs[head]
+
+
+def reach(one: Intervention, call: Call) -> set[int]:
+    """The heads that a change reaches: all that share the key head of which keys or values are taken."""
+    if one.head is None:
+        return set(range(len(call.query)))
+    group = len(call.query) // len(call.key) if one.take in ("key", "value") else 1
+    first = one.head // group * group
+    return set(range(first, first + group))
+
+
+def changed(formula: Formula, call: Call, those: Iterable[Intervention], frozen: bool) -> Formula:
+    """A layer's formula with what is changed of its heads."""
+    base, heads = formula, dict[int, Formula]()
+    if frozen:
+        base = replace(base, by_hand=base.by_hand.taking("weights", UNCHANGED))
+    for one in those:
+        if one.head is None:
+            base, heads = turned(base, one), {head: turned(own, one) for head, own in heads.items()}
+        else:
+            heads |= {head: turned(heads.get(head, base), one) for head in reach(one, call)}
+    if any(own.divisor for own in (base, *heads.values())):  # one step for all heads, where some divide by nothing
+        base, heads = _divided(base), {head: _divided(own) for head, own in heads.items()}
+    return replace(base, heads=tuple(sorted((head, own) for head, own in heads.items() if own != base)))
+
+
+def turned(formula: Formula, one: Intervention) -> Formula:
+    """A head's formula with one change."""
+    hand = formula.by_hand
+    if one.temperature is not None or one.scaled is False or one.mask or one.take in ("query", "key"):
+        # Whoever changes a head's weights does not want them frozen.
+        hand = replace(hand, taken=tuple(pair for pair in hand.taken if pair != ("weights", UNCHANGED)))
+    found = replace(formula, by_hand=hand.with_(one))
+    if one.temperature is not None:
+        found = replace(found, **WhatIf(temperature=one.temperature).of(found))
+    if one.scaled is False:
+        found = replace(found, divisor=None if found.divisor is None else 1.0)
+    if one.mask:
+        real = None if found.mask is None else found.mask.real
+        size = {"window": one.window, "causal window": one.window}.get(one.mask, 0)
+        hidden = one.hidden if one.mask == "custom" else ""
+        found = replace(found, mask=Mask(one.mask, size, one.prefix if one.mask == "prefix" else 0, hidden, real))
+    return found
+
+
+def _divided(formula: Formula) -> Formula:
+    return replace(formula, divisor=formula.divisor or 1.0)
+
+
+def _plain(formula: Formula) -> Formula:
+    """What of a head's formula decides on its weights."""
+    hand = formula.by_hand
+    shares = ByHand(hand.cells, tuple(pair for pair in hand.taken if pair[0] == "weights"))
+    return replace(_divided(formula), by_hand=shares, heads=())
+
+
+def _known(one: T | None) -> T:
+    assert one is not None  # who asks has looked
+    return one
+
+
+def _with(whole: Tensor, others: Tensor, heads: list[int]) -> Tensor:
+    """A tensor with some heads of another."""
+    if whole is others:
+        return whole
+    found = whole.clone()
+    found[heads] = others[heads]
+    return found
+
+
+def later(loaded: Loaded, those: Iterable[Intervention]) -> tuple[int, ...]:
+    """The layers that are called after the first that is changed, by their index in the trace."""
+    places = order(loaded)
+    first = min((0 if one.layer is None else places.index(one.layer) for one in those), default=len(places))
+    return places[first + 1 :]
+
+
+def takes(loaded: Loaded, those: Iterable[Intervention]) -> dict[int, bool]:
+    """The layers that take something from the other state, and whether its weights."""
+    found: dict[int, bool] = {}
+    for one in (one for one in those if one.take):
+        for at in range(len(loaded.sites)) if one.layer is None else [one.layer]:
+            found[at] = found.get(at, False) or one.take == "weights"
+    return found
+
+
+def numbers(loaded: Loaded, those: tuple[Intervention, ...], frozen: bool, length: int) -> int:
+    """How many numbers of the unchanged model and of the other state are kept beside those of this one."""
+    sites = dict(zip(order(loaded), loaded.sites, strict=True))
+    there = [one for one in those if one.layer is None or one.layer in sites]  # the others are refused
+    maps = [sites[at].n_heads for at in later(loaded, there)] if frozen else []
+    taken = takes(loaded, there).items()
+    maps += [sites[at].n_heads for at, weights in taken if weights]
+    return 2 * sum(maps) * length * length + sum(sites[at].width for at, _ in taken) * length
+
+
+def sharing(one: Intervention, layers: Sequence[Layer]) -> str:
+    """Which heads share the keys or values that are taken, where a layer has fewer heads of these."""
+    layer = layers[one.layer or 0]
+    group = layer.n_heads // layer.sizes.get("kv_head", layer.n_heads)
+    if one.head is None or one.take not in ("key", "value") or group == 1:
+        return ""
+    first = one.head // group * group
+    heads = [str(head) for head in range(first, first + group)]
+    return f" Heads {', '.join(heads[:-1])} and {heads[-1]} share key head {first // group}, and change together."
+
+
+def check(loaded: Loaded, those: tuple[Intervention, ...], lengths: Sequence[int]) -> None:
+    """Looks whether the model has what is changed, before it runs; `lengths` are those of its texts.
+
+    Raises:
+        ConfigError: it has no such layer, head or cell.
+    """
+    if those and not loaded.sites:
+        raise ConfigError(
+            f"{loaded.name} does not let its attention be changed from outside: choose a model of another family."
+        )
+    sites = dict(zip(order(loaded), loaded.sites, strict=True))
+    for one in those:
+        _counts("layers", one.layer, len(sites))
+        for site in sites.values() if one.layer is None else [sites[one.layer]]:
+            _counts(f"heads of {site.name}", one.head, site.n_heads)
+            n_queries = lengths[-1 if site.name.startswith(("decoder", "cross")) else 0]
+            n_keys = lengths[-1 if site.name.startswith("decoder") else 0]
+            for cell in one.cells:
+                _counts(f"queries of {site.name}", cell.query, n_queries)
+                _counts(f"keys of {site.name}", cell.key, n_keys)
+
+
+def _counts(those: str, number: int | None, size: int) -> None:
+    if number is not None and number >= size:
+        raise ConfigError(f"{those} count from 0 to {size - 1}; got {number}: choose one of these.")
+
+
+def as_many(loaded: Loaded, lengths: Sequence[int], theirs: Mapping[str, Tensor], text: str, other: str) -> None:
+    """Looks whether the other state has as many tokens.
+
+    Raises:
+        ConfigError: it has not; its sentence offers a text that has.
+    """
+    there = [ids.shape[-1] for ids in theirs.values()]
+    if there == list(lengths):
+        return
+    offer = of_length(loaded, other, text, lengths[0])
+    said = f"such as “{offer}”" if offer else "a text of as many tokens"
+    raise ConfigError(
+        f"What is taken from the other state needs as many tokens there; it has {' and '.join(map(str, there))}, "
+        f"this one {' and '.join(map(str, lengths))}: give the other state {said}."
+    )
+
+
+def of_length(loaded: Loaded, text: str, like: str, length: int) -> str:
+    """The text cut, or gone on with as in `like`, so that the model reads `length` tokens; empty where that does not come out."""
+    from attention.models.running import inputs
+
+    def count(one: str) -> int:
+        return next(iter(inputs(loaded, one, "", 2**20)[0].values())).shape[-1]
+
+    words, more = text.split(), like.split()
+    for many in range(len(words) + len(more), 0, -1):
+        offered = " ".join(words[:many] + more[len(words) : many])
+        if count(offered) == length:
+            return offered
+    return ""

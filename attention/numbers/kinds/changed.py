@@ -1,0 +1,85 @@
+"""Numbers of a head that was changed inside its model: taken from elsewhere, set by hand, kept in part."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from attention.formula.by_hand import ByHand
+from attention.numbers.arithmetic import Explanation, Term
+from attention.numbers.working import Working
+from attention.printed import Arithmetic, Printed, number, product, shown, total
+
+_SET = {"masked_scores": ("scores", "before the softmax"), "weights": ("weights", "after the softmax")}
+
+
+def by_hand(work: Working) -> Explanation | None:
+    """What is said of a number that a hand has put there; None where the formula made it as always."""
+    hand = work.layer.formula.by_hand if work.layer.formula is not None else ByHand()
+    row, column = work.cell.row, work.cell.column
+    step, when = _SET.get(work.step.name, ("", ""))
+    cells = [cell for cell in hand.cells if (cell.step, cell.query) == (step, row)]
+    if column in [cell.key for cell in cells]:
+        return _put(work, f"Set by hand, {when}.", "set by hand")
+    if step == "weights" and any(cell.rescaled for cell in cells):
+        return _rescaled(work, hand)
+    whose = dict(hand.taken).get(work.step.name, "")
+    if whose and work.step.name != "head_output":
+        return _put(work, f"Taken from {whose}: nothing of this run made it (activation patching).", f"from {whose}")
+    return None
+
+
+def kept(work: Working) -> Explanation:
+    """What goes on of a head's output: Z, that of another run, or Z with less of it."""
+    row, column, hand = work.cell.row, work.cell.column, work.formula.by_hand
+    came_from = (work.cell_of("head_output", row, column),)
+    symbol = work.symbol("head_output", row, column)
+    whole = work.layer["taken_output"][work.cell.head] if hand.takes("head_output") else None
+    if not hand.silence:
+        if whole is not None:
+            whose = dict(hand.taken)["head_output"]
+            return _put(work, f"Taken from {whose}, before W_O (activation patching).", f"from {whose}")
+        words = "This head is not changed: its output goes on as it is."
+        return work.copied(symbol, work.number_at("head_output", row, column), words, "goes on as it is", came_from)
+    z = work.layer.matrix("head_output", work.cell.head) if whole is None else whole
+    symbol = symbol if whole is None else number(float(z[row, column])).tex
+    factors = [(1 - hand.strength, float(z[row, column]))]
+    words, formula = "The head is silenced: what is left of its output", rf"{shown(1 - hand.strength)} \cdot {symbol}"
+    if hand.silence == "mean":
+        factors += [(hand.strength, float(z[:, column].double().mean()))]
+        words, formula = (
+            "The head's output replaced by its mean over positions: what is left of both",
+            rf"{formula} + {shown(hand.strength)} \cdot \overline{{Z}}_{{{column}}}",
+        )
+
+    def line(digits: int) -> Printed:
+        return total([product(*pair, digits) for pair in factors])
+
+    values = [a * b for a, b in factors]
+    return work.made(Arithmetic(formula, [line], [line], f"{words}; W_O's bias stays.", values), came_from)
+
+
+def _put(work: Working, words: str, why: str) -> Explanation:
+    tex = number(work.value).tex
+    return work.told((tex,), words, f"{shown(work.value)}: {why}", (), (Term(tex, work.value),))
+
+
+def _rescaled(work: Working, hand: ByHand) -> Explanation:
+    """A weight beside one that was set: what the softmax gave, times what is left for the rest of its row."""
+    row, column = work.cell.row, work.cell.column
+    cells = {cell.key: cell.value for cell in hand.cells if (cell.step, cell.query) == ("weights", row)}
+    others = tuple(cell for cell in hand.cells if cell.step != "weights")
+    before = replace(work.layer, formula=replace(work.formula, by_hand=replace(hand, cells=others)))
+    head = slice(work.cell.head, work.cell.head + 1)
+    weights = before.part("weights", heads=head, rows=slice(row, row + 1))[0][0, 0].double()
+    rest = sum(float(one) for key, one in enumerate(weights) if key not in cells)
+    factors = float(weights[column]), max(0.0, float(weights.sum()) - sum(cells.values())) / max(rest, 1e-30)
+
+    def line(digits: int) -> Printed:
+        return total([product(*factors, digits)])
+
+    words = (
+        "Another weight of this row was set by hand: what the softmax gave, times what is left for the rest of the row."
+    )
+    came_from = tuple(work.cell_of(name, row, column) for _, name in work.layer.factors(work.step))
+    formula = rf"{number(factors[0]).tex} \cdot \frac{{1 - \text{{set}}}}{{\text{{rest}}}}"
+    return work.made(Arithmetic(formula, [line], [line], words, [factors[0] * factors[1]]), came_from)
