@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
+
+# As the server does, and before anybody imports torch: with more threads BLAS sums in another order, and the last bit differs.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import json
 import shutil
 import signal
 import socket
@@ -42,9 +46,6 @@ from tiny_models import TinyModels
 from xdist.scheduler import LoadScopeScheduling
 
 from benchmarks.proxy import running_proxy
-
-# As the server does: with more threads BLAS sums in another order, and the last bit differs.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Each AppTest reads what every installed package says of itself, for five times what a page costs: once is enough.
 manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)

@@ -28,6 +28,23 @@ def test_the_head_that_finds_the_previous_word_is_two_clicks_from_its_arithmetic
     panels = page.evaluate("document.querySelector('.js-plotly-plot').layout.meta.panels")
     assert panels == sorted_by["layout"]["meta"]["panels"]
 
+    # Turned to a phone and back: names that find room, and panels that keep their shape.
+    size = page.viewport_size
+    assert size
+    drawn = page.locator(".js-plotly-plot").first
+    wide = drawn.bounding_box()
+    expect(drawn).to_contain_text("L0 H2")
+    page.set_viewport_size({"width": 390, "height": 844})
+    expect(drawn).not_to_contain_text("L0 H2")
+    expect(drawn).to_contain_text("0.2")
+    narrow = drawn.bounding_box()
+    assert wide
+    assert narrow
+    assert narrow["height"] < wide["height"]
+    page.set_viewport_size(size)
+    expect(drawn).to_contain_text("L0 H2")
+    settled(page)
+
     # The second panel of the picture: hover says which head it is, a click opens it.
     layer, head = order[1]
     own = next(one for one in panels if (one["layer"], one["head"]) == (layer, head))

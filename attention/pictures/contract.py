@@ -43,6 +43,7 @@ class Meta(TypedDict):
         at: where in its block each number stands, counted row by row.
         rows: the names of single rows, where a cell of several panels is a block.
         columns: the same for columns.
+        wide: the pixels for which its height was chosen; where it has less it is lower, and the names of its panels shorter.
     """
 
     alt: str
@@ -57,6 +58,7 @@ class Meta(TypedDict):
     at: NotRequired[NDArray[Any]]
     rows: NotRequired[Names]
     columns: NotRequired[Names]
+    wide: NotRequired[int]
 
 
 class Live(TypedDict):

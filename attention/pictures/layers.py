@@ -102,6 +102,7 @@ def layers_json(
         "at": paper.at.astype(np.min_scalar_type(max(1, block * block - 1))),
         "rows": {"labelalias": names[0]},
         "columns": {"labelalias": names[1]},
+        "wide": _WIDE // 2 if order else _WIDE,  # names need room between the rows
     }
     layout = framed(paper.numbers.shape, f"<b>{found.symbol}</b>  {step}", told, meta)
     layout |= {"margin": {"l": 48, "r": 12, "t": 96, "b": 12}, "uirevision": f"all heads of {layout['uirevision']}"}

@@ -11,7 +11,7 @@ import { keyboard, placeCursor, untab } from "./keys.js";
 import { line, turning } from "./line.js";
 import { Exact } from "./live.js";
 import { made } from "./made.js";
-import { paint } from "./map.js";
+import { heightOf, paint } from "./map.js";
 import { loadPlotly, unpack } from "./message.js";
 import { Picture, Shown } from "./shown.js";
 import { strip } from "./strip.js";
@@ -32,13 +32,16 @@ function makeRoom({ root, pictures, figures }) {
     if (element.data) window.Plotly.purge(element);
     element.remove();
   }
-  figures.forEach(({ layout }, i) => { pictures[i].element.style.minHeight = `${layout.height}px`; });
+  figures.forEach(({ layout }, i) => {
+    const { element } = pictures[i];
+    element.style.minHeight = `${heightOf(layout, element)}px`;
+  });
 }
 
 async function draw(shown, picture, figure, send) {
   const { element } = picture;
   const { alt, panels } = figure.layout.meta;
-  element.style.height = `${figure.layout.height}px`; // before Plotly paints, so that nothing jumps
+  element.style.height = `${heightOf(figure.layout, element)}px`; // before Plotly paints, so that nothing jumps
   element.setAttribute("role", panels.length ? "application" : "figure");
   element.setAttribute("aria-label", alt);
   picture.figure = figure;
@@ -74,6 +77,8 @@ function listen(shown, picture, send) {
   element.on("plotly_afterplot", () => untab(element));
   picture.resizes = new ResizeObserver(async () => {
     if (!element.clientWidth || element.clientWidth === element._fullLayout.width) return;
+    const height = `${heightOf(picture.figure.layout, element)}px`;
+    Object.assign(element.style, { height, minHeight: height });
     await window.Plotly.Plots.resize(element);
     await paint(shown, picture);
     placeCursor(picture);

@@ -16,6 +16,7 @@ const CONFIG = {
 // Pixels of a cell below which its number, with or without a sign, would be unreadable, at the usual size of letters.
 const SMALLEST_TEXT = { signed: 23, share: 20, height: 13 };
 const LETTERS = { text: 10, subtitle: 11 }; // their usual sizes
+const NAMES = { whole: 36, short: 18 }; // pixels of a panel in which "L2 H11" and "2.11" find room
 const SUBTITLE = { line: 14, edge: 6, free: 2 }; // pixels of a line, beside it, and that are free above the title
 
 // The layout in the colours and the font of the page.
@@ -35,6 +36,29 @@ function themed(layout, root) {
     yaxis: { ...layout.yaxis, fixedrange: touch },
     dragmode: touch ? false : "zoom",
   };
+}
+
+// How high a figure is: where there is less room than it was made for, as high as keeps the shape of its panels, but
+// for cells that would be wider than high.
+export function heightOf({ height, margin, meta, xaxis, yaxis }, { clientWidth }) {
+  if (!meta.wide || clientWidth >= meta.wide) return height;
+  const [across, down] = [xaxis, yaxis].map(({ range: [from, to] }) => Math.abs(to - from));
+  const frame = margin.t + margin.b;
+  const squares = ((clientWidth - margin.l - margin.r) * down) / across;
+  const kept = (height - frame) * (clientWidth / meta.wide);
+  return Math.min(height, Math.round(frame + Math.max(kept, squares)));
+}
+
+// The names of panels, in short or not at all where these are narrower than the names.
+function namedShort(layout, element) {
+  const [panel] = layout.meta.panels;
+  const names = layout.annotations;
+  if (!layout.meta.wide || !names?.length) return layout;
+  const [from, to] = layout.xaxis.range;
+  const pixels = (along(element, layout).xaxis * panel.columns) / Math.abs(to - from);
+  if (pixels >= NAMES.whole) return layout;
+  const short = (text) => (pixels < NAMES.short ? "" : text.replace(/L(\d+) H(\d+)/, "$1.$2"));
+  return { ...layout, annotations: names.map((one) => ({ ...one, text: short(one.text) })) };
 }
 
 // The pixels between the margins of a map.
@@ -125,7 +149,7 @@ function noted(layout, view) {
 function planned(shown, picture) {
   const { figure } = picture;
   let { data } = figure;
-  let layout = themed(figure.layout, shown.root);
+  let layout = themed({ ...figure.layout, height: heightOf(figure.layout, picture.element) }, shown.root);
   picture.view = null;
   if (picture.live && shown.exact.knows(picture.live)) {
     const [rows, columns] = ["yaxis", "xaxis"].map((axis) => seenOf(shown, figure, axis));
@@ -133,7 +157,7 @@ function planned(shown, picture) {
     data = filled(picture, shown.exact);
     layout = noted(layout, picture.view);
   }
-  layout = headed(shown, picture.element, layout);
+  layout = namedShort(headed(shown, picture.element, layout), picture.element);
   if (picture.meta.panels.length) {
     const [xaxis, yaxis] = AXES.map((axis) => axisSeen(shown, picture, layout, axis));
     layout = { ...layout, xaxis, yaxis };
