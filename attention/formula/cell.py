@@ -14,3 +14,8 @@ class Cell:
     head: int
     row: int
     column: int
+
+    @property
+    def address(self) -> tuple[str, int, int, int, int]:
+        """The step, layer, head, row and column, as `explain` takes them."""
+        return self.step, self.layer, self.head, self.row, self.column

@@ -10,6 +10,9 @@ from attention.formula.facts import Facts
 from attention.formula.layer import Layer
 from attention.formula.steps import Step, find_step
 from attention.formula.trace import Trace
+from attention.numbers import changes
+from attention.numbers.alignment import Alignment
+from attention.numbers.compare import Difference
 from attention.numbers.readings import Reading
 from attention.tokens import label
 
@@ -46,6 +49,27 @@ def read_off(trace: Trace, reading: Reading, layer: int = 0, head: int = 0) -> p
 def read_off_csv(trace: Trace, reading: Reading, layer: int = 0, head: int = 0) -> Iterator[str]:
     """The same table as CSV."""
     return _written(read_off(trace, reading, layer, head))
+
+
+def difference(found: Difference, a: Layer, b: Layer) -> pd.DataFrame:
+    """B − A as a table, one row per row of its map; empty where a row or a column has no partner, or is hidden."""
+    import pandas as pd
+
+    axes = zip(found.step.axes[-2:], (found.rows, found.columns), strict=True)
+    rows, columns = (_places(axis, alignment, a, b) for axis, alignment in axes)
+    return pd.DataFrame(found.matrix.numpy(), index=pd.Index(rows, name=found.step.row_axis), columns=columns)
+
+
+def difference_csv(found: Difference, a: Layer, b: Layer) -> Iterator[str]:
+    """The same table as CSV."""
+    return _written(difference(found, a, b))
+
+
+def _places(axis: str, alignment: Alignment, a: Layer, b: Layer) -> list[str]:
+    ours, theirs = a.labels_of(axis), b.labels_of(axis)
+    if ours is None or theirs is None:
+        return [str(i) for i in range(len(alignment.groups))]
+    return list(changes.places(alignment, ours, theirs, escape=False))
 
 
 def _labelled(layer: Layer, step: Step, matrix: Tensor) -> pd.DataFrame:

@@ -37,16 +37,17 @@ def figure_of(
     colors: str,
     heat: dict[str, Any] | None = None,
     whole: Tensor | None = None,
+    span: tuple[float, float] | None = None,
     **layout: Any,
 ) -> Spec:
     """A map of `matrix` [row column] with titles, colours, hover and alt text, and the `hidden` cells on their ground.
 
     What is in `heat` is added to the heatmap, and what is in `layout` to the layout. `whole` is the tensor of a `step` that is
-    none of the layer's, such as a parameter.
+    none of the layer's, such as a parameter; `span` what the colours run over, where that is more than its own numbers.
     """
     finite = np.isfinite(matrix)
-    span = trace.layer(layer).ends(step.name) if whole is None else ends(whole)
-    low, high = scales.range_of(step, span, colors)
+    own_span = trace.layer(layer).ends(step.name) if whole is None else ends(whole)
+    low, high = scales.range_of(step, span or own_span, colors)
     shape = " × ".join(map(str, (trace.layer(layer).shape(step.name) if whole is None else whole.shape)[-2:]))
     where = f"{place(trace.layer(layer), layer)}{_heads(trace.layer(layer), step, panels)}"
     formula = trace.layer(layer).formula_of(step)
@@ -86,7 +87,7 @@ def figure_of(
     sums = trace.layer(layer).facts(step.name) if whole is None and step.kind == "probability" else None
     heads = "-heads" if many else f"-H{panels[0].head}" if step.per_head else ""
     meta: Meta = {
-        "alt": _alt(step, formula, sums, where, shape, blind, span, told),
+        "alt": _alt(step, formula, sums, where, shape, blind, own_span, told),
         "step": step.name,
         "layer": layer,
         "panels": [asdict(panel) | {"layer": layer} for panel in panels],

@@ -72,8 +72,8 @@ def _map(trace: Trace, factor: Factor, name: str, cell: Cell, colors: str) -> Sp
         spec = heatmap_json(trace, name, layer, cell.head, None, colors)
     else:
         panel = Panel(cell.head, 0, 0, rows, columns)
-        heat = {"heat": numbers_in_cells(rows, columns)}
-        spec = figure_of(trace, step, layer, matrix.numpy(), None, [panel], colors, whole=whole, **heat)
+        heat = numbers_in_cells(rows, columns)
+        spec = figure_of(trace, step, layer, matrix.numpy(), None, [panel], colors, heat, whole)
     pair = [partner(cell.column, columns)] if factor.column == "pair" else []
     spec["layout"]["shapes"] = marks(rows, columns, row, column, *pair)
     spec["layout"]["meta"]["file"] = spec["layout"]["meta"]["file"][:2]

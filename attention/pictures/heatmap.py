@@ -35,14 +35,20 @@ def heatmap(
 
 
 def heatmap_json(
-    trace: Trace, step: str, layer: int = 0, head: int = 0, chosen: Cell | None = None, colors: str = "fixed"
+    trace: Trace,
+    step: str,
+    layer: int = 0,
+    head: int = 0,
+    chosen: Cell | None = None,
+    colors: str = "fixed",
+    span: tuple[float, float] | None = None,
 ) -> Spec:
     """One matrix of a step as a heatmap: rows from top to bottom, one cell per number.
 
     The `chosen` cell is outlined; in a map of another step the row and the column that share its
     query or key are marked. A hidden score is a gap on a neutral ground; a hidden weight is 0 under
     the same ground. The `colors` of a probability are one of `COLORS`: over 0 … 1, stretched to the layer's largest,
-    or over powers of ten; the numbers stay what they are.
+    or over powers of ten; the numbers stay what they are. Maps that share a scale are given one `span` of numbers.
 
     Raises:
         MissingError: the trace has no such layer, step or head.
@@ -67,7 +73,7 @@ def heatmap_json(
             note("Σ", y=-0.5, yanchor="bottom", **beside),
             *(note(text, y=row, **beside) for row, text in enumerate(sums)),
         ]
-    figure = figure_of(trace, found, layer, matrix.numpy(), hidden, [panel], colors, **more)
+    figure = figure_of(trace, found, layer, matrix.numpy(), hidden, [panel], colors, span=span, **more)
     return placed(figure, row, column)
 
 

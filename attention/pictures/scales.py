@@ -24,6 +24,7 @@ WORDS = {"fixed": "", "stretched": "stretched to", "log": "logarithmic"}
 # Explicit, never a theme's: a page in dark mode must not turn the scale round.
 PROBABILITY = [[i / 9, color] for i, color in enumerate(sequential.Viridis)]
 SIGNED = [[0.0, "#2166ac"], [0.25, "#8ec1de"], [0.5, "#f5f4f1"], [0.75, "#f0a582"], [1.0, "#b2182b"]]
+DIFFERENCE = [[0.0, "#2166ac"], [0.25, "#8ec1de"], [0.5, "#ffffff"], [0.75, "#f0a582"], [1.0, "#b2182b"]]  # 0 is white
 ZERO = "#000000"  # of a probability over powers of ten, which have no 0
 
 _STOPS = 6 * 9  # over powers of ten: so many that straight lines between them are the curve

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext, suppress
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from weakref import ReferenceType, ref
 
@@ -11,13 +12,15 @@ from streamlit.delta_generator import DeltaGenerator
 from streamlit.errors import StreamlitAPIException, StreamlitPageNotFoundError
 
 from attention import AttentionError, Cell, Layer, Source, Trace, find_step
+from attention.formula.knobs import Knob
 from attention.models import progress
 from attention.pictures.live import live
 from attention.sources import Turnable
 from pages.ui import figure, show
 from pages.ui.knobs import controls, inputs, sidebar
 from pages.ui.knobs.session import session
-from pages.ui.knobs.widgets import locked, presented
+from pages.ui.knobs.table import TURN
+from pages.ui.knobs.widgets import locked, peek, presented
 from pages.ui.notes import Notes
 from pages.ui.server import paused, process
 from pages.ui.server.traces import trace_of, work_out
@@ -26,6 +29,7 @@ from pages.ui.share import bar, link, state_file
 MENU = {
     "app.py": "Lab",
     "pages/heads.py": "Heads",
+    "pages/compare.py": "Compare",
     "pages/masks.py": "Masks",
     "pages/softmax.py": "Softmax",
     "pages/reference.py": "Reference",
@@ -95,10 +99,11 @@ class Page:
         return self.trace.layers[self.cell.layer]
 
 
-def start(title: str, intro: str, maps: bool = True) -> Page:
+def start(title: str, intro: str, maps: bool = True, more: Sequence[Knob] = ()) -> Page:
     """Opens a page: title, menu, knobs, the trace they describe, and the address of one number in it.
 
-    On a page without `maps` of the trace its knobs are folded away.
+    On a page without `maps` of the trace its knobs are folded away, and so are those of the first of two states while the
+    second is turned. A page with held knobs that no other has names them as `more`.
 
     Where the knobs describe no trace, the page says so in a sentence and stops.
     """
@@ -121,7 +126,7 @@ def start(title: str, intro: str, maps: bool = True) -> Page:
     with st.expander("Knobs") if embedded and not locked() else st.sidebar:
         source = None
         try:
-            with nullcontext() if maps or embedded or locked() else st.expander("The source and its knobs"):
+            with nullcontext() if embedded or locked() else _fold(maps, more):
                 source = sidebar.source(notes, wide)
         except AttentionError as error:
             notes.refused(error)
@@ -142,7 +147,7 @@ def start(title: str, intro: str, maps: bool = True) -> Page:
         st.toast(f"L{cell.layer} H{cell.head} is {session().head_place}.", duration="long")
         session().head_place = ""
     work_out(trace.layers[cell.layer], cell.head)
-    inputs.read_view(notes)
+    inputs.read_view(notes, more)
     inputs.keep(title)
     _draw_menu(menu, embedded)
     with tools:
@@ -151,6 +156,13 @@ def start(title: str, intro: str, maps: bool = True) -> Page:
         else:
             bar.bar(title, source, cell)
     return Page(source, cell, notes, ref(trace), about)
+
+
+def _fold(maps: bool, more: Sequence[Knob]) -> AbstractContextManager[object]:
+    """What the knobs of a source are folded away in, where they are."""
+    if TURN in more and (peek(TURN.key) or TURN.default) == "B":
+        return st.expander("A, the first state")
+    return nullcontext() if maps else st.expander("The source and its knobs")
 
 
 def _draw_menu(place: DeltaGenerator, embedded: bool) -> None:

@@ -10,6 +10,7 @@ export function write(defaults, turned) {
   if (!defaults) return;
   const query = new URLSearchParams(location.search);
   for (const [name, value] of Object.entries(turned)) {
+    if (!(name in defaults)) continue; // what it turns the server writes
     if (text(value, name) === defaults[name]) query.delete(name);
     else query.set(name, text(value, name));
   }

@@ -188,10 +188,11 @@ function sameGround(one, other) {
 // wrong with what Plotly keeps to itself, and is Plotly's to put right.
 function paintedOver(picture, data, layout) {
   const before = picture.drawn;
-  const now = { frame: frameOf(data, layout), ground: data[1]?.z, width: picture.element.clientWidth };
+  const grounds = data.slice(1).map(({ z }) => z); // of hidden cells, and of those without a partner
+  const now = { frame: frameOf(data, layout), grounds, width: picture.element.clientWidth };
   picture.drawn = now;
   if (data[0].type !== "heatmap" || before?.frame !== now.frame || before.width !== now.width) return false;
-  return sameGround(before.ground, now.ground) && repaint(picture.element, data[0]);
+  return grounds.every((ground, i) => sameGround(before.grounds[i], ground)) && repaint(picture.element, data[0]);
 }
 
 // Paints a picture as it is now, for as little as that takes.

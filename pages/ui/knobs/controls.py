@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from attention import Cell, Explanation, Layer, Trace, explain, find_step
 from attention.formula import what_if
+from attention.formula.config import BRING_THEIR_OWN
 from attention.formula.knobs import Knob
 from attention.formula.ranges import Choice, Range, Real, Switch, Whole, in_url
 from attention.numbers import norms, tables
 from attention.numbers.norms import NORMS
 from attention.pictures.contract import Control, Line, Own, Tab
 from pages.ui.knobs.inputs import held_of_source, its_own, now
-from pages.ui.knobs.table import COLORS, DEFAULTS, HEAD, HELD, KNOBS, LAYER, VIEWS, offered
+from pages.ui.knobs.table import COLORS, DEFAULTS, HEAD, HELD, KNOBS, LAYER, VIEWS, layer_of, offered
 from pages.ui.knobs.widgets import here, left_open, standing
 
 NAMES = tuple(
@@ -22,8 +23,20 @@ NAMES = tuple(
 """The controls by name; those that make sense with some values of another, such as the size of a mask, go with it."""
 
 
+class Stand(NamedTuple):
+    """A state that controls show: the name of its source, and the value of each knob by its key."""
+
+    source: str
+    value: Callable[[str], Any]
+
+
 def row(
-    layer: Layer | None, layers: Sequence[Layer] = (), cell: Cell | None = None, only: Sequence[str] | None = None
+    layer: Layer | None,
+    layers: Sequence[Layer] = (),
+    cell: Cell | None = None,
+    only: Sequence[str] | None = None,
+    more: Sequence[Knob] = (),
+    of: Stand | None = None,
 ) -> list[Control]:
     """The controls that a page offers, in their order.
 
@@ -31,17 +44,21 @@ def row(
         layer: the layer that is shown, one of these `layers`; None where the knobs give no trace, and must be turned back.
         cell: the chosen cell.
         only: the `NAMES` of those that the page has a use for; None: all.
+        more: knobs that only this page has.
+        of: whose knobs they are, where it is not the state of the address.
     """
-    drawn = [(knob, offered(knob), now(knob.key)) for knob in held_of_source() if knob.label]
-    if layer is not None and its_own():
+    of = of or Stand(standing("source"), now)
+    drawn = [(knob, offered(knob), of.value(knob.key)) for knob in layer_of(of.source) if knob.held and knob.label]
+    if layer is not None and of.source in BRING_THEIR_OWN:
         drawn = [one for one in drawn if one[0].name in what_if.turns(layer)]
     if len(layers) > 1:
         names = tuple(one.name.removeprefix("layer ") or str(i) for i, one in enumerate(layers))
-        drawn.append((LAYER, Choice(tuple(range(len(layers))), names), now(LAYER.key)))
+        drawn.append((LAYER, Choice(tuple(range(len(layers))), names), of.value(LAYER.key)))
     if layer is not None and cell is not None and layer.n_heads > 1:
         drawn.append((HEAD, Choice(tuple(range(layer.n_heads))), cell.head))
     if layer is not None and layer.has("weights"):
         drawn.append((COLORS, offered(COLORS), now(COLORS.key)))
+    drawn += [(knob, offered(knob), now(knob.key)) for knob in more]
     wanted = [names for names in (left_open(), only) if names is not None]
     return [
         _control(knob, within, value, layer)
@@ -159,6 +176,11 @@ def defaults() -> dict[str, str]:
     """What the held knobs are where the address does not name them; the page writes it by itself."""
     known = here()
     return {key: in_url(known[key].default) for key in HELD}
+
+
+def with_buttons(controls: Sequence[Control], name: str) -> list[Control]:
+    """The controls, of which one has all its options as buttons side by side."""
+    return [{**one, "buttons": one["options"]} if one["name"] == name else one for one in controls]
 
 
 def with_mask_buttons(controls: Sequence[Control]) -> list[Control]:

@@ -51,6 +51,12 @@ def file(knobs: Knobs, asked: str, wide: DeltaGenerator) -> File:
     return there
 
 
+def here(asked: str) -> File | None:
+    """The file that was uploaded here, if it is called so, as name:digest."""
+    there = session().file
+    return there if there is not None and asked == _named(there) else None
+
+
 def _uploaded() -> None:
     """Takes the file that was chosen, unless its names and sizes say that nothing can be shown of it."""
     chosen, ours = st.session_state[_KEY], session()

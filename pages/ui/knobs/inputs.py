@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -12,10 +13,26 @@ from attention.formula import what_if
 from attention.formula.config import BRING_THEIR_OWN
 from attention.formula.knobs import Knob
 from attention.formula.ranges import Choice, Real, Whole, in_url
+from attention.sources import second
 from attention.sources.cutting import SYMBOLS
 from attention.sources.divisors import Divisors
-from pages.ui.knobs.session import session
-from pages.ui.knobs.table import COLORS, HEAD, HELD, KEY, KNOBS, LAYER, LIMITS, QUERY, STEP, VIEW, layer_of, of, offered
+from pages.ui.knobs.session import Session, session
+from pages.ui.knobs.table import (
+    COLORS,
+    HEAD,
+    HELD,
+    KEY,
+    KNOBS,
+    LAYER,
+    LIMITS,
+    OF_COMPARE,
+    QUERY,
+    STEP,
+    VIEW,
+    layer_of,
+    of,
+    offered,
+)
 from pages.ui.knobs.texts import too_long, whole_text
 from pages.ui.knobs.widgets import Knobs, here, locked, peek, standing, went_back
 from pages.ui.notes import Notes
@@ -58,6 +75,7 @@ def carry_over(title: str) -> None:
     ours = session()
     another = ours.page not in ("", title)
     if another:
+        ours.first = None
         st.session_state.update(ours.kept)
         ours.named.clear()  # an address that says nothing of them is no Back
     if went_back():
@@ -69,7 +87,7 @@ def carry_over(title: str) -> None:
     _carry_to_source(first=not ours.page)
     if another:
         for key in HELD:
-            if key in st.query_params:
+            if key in st.query_params and (title == "Compare" or key not in OF_COMPARE):
                 st.session_state.pop(key, None)  # the link to this page says it
         # A page about masks opens with one; an address and a state file mean what they say.
         as_said = went_back() or ours.asked_for or locked()
@@ -109,18 +127,27 @@ def keep(title: str) -> None:
     another = ours.page not in ("", title)
     ours.kept |= drawn
     ours.page = title
+    _remember(ours)
     lost = another and any(key in drawn and key not in st.query_params for key in state())
     if lost or ours.address_old:
         ours.address_old, ours.address_lost = False, True
         st.rerun()
-    _write_address()
+    write_address()
     # After Back the answer to what was turned before it may still be on its way, with an address that is no more.
     if ours.address_lost or went_back():
         ours.address_lost = False
         st.query_params.update({})  # changes none, and sends all of them to the browser
 
 
-def _write_address() -> None:
+def _remember(ours: Session) -> None:
+    """Keeps what was so before the last knob was turned, for who asks what that has changed."""
+    found = second.compared(state(whole=True))
+    if not ours.states or found != ours.states[-1]:
+        ours.states = [*ours.states[-1:], found]
+
+
+def write_address() -> None:
+    """Makes the address say what the held knobs stand at that this run has read."""
     ours = session()
     for key in HELD:
         text = in_url(st.session_state[key]) if key in ours.read else ""
@@ -132,15 +159,15 @@ def _write_address() -> None:
             del st.query_params[key]
 
 
-def read_view(notes: Notes) -> None:
-    """Reads the knobs that say how a trace is shown."""
+def read_view(notes: Notes, more: Sequence[Knob] = ()) -> None:
+    """Reads the knobs that say how a trace is shown, and those that only this page has."""
     # An old link or state file may have the switch that is one of the `colors` now.
     asked = session().asked_for.pop("lab_stretch", st.query_params.get("lab_stretch"))
     if "lab_stretch" in st.query_params:
         del st.query_params["lab_stretch"]
     if asked == "true" and COLORS.key not in st.query_params:
         st.session_state.setdefault(COLORS.key, "stretched")
-    for knob in (VIEW, COLORS):
+    for knob in (VIEW, COLORS, *more):
         Knobs(notes).value(knob)
 
 
@@ -170,21 +197,21 @@ def choose(cell: Cell, layer: Layer | None = None) -> None:
     if layer is not None:
         rows, columns = layer.shape(cell.step)[-2:]
         row, column = min(row, rows - 1), min(column, columns - 1)
-    _set({"layer": cell.layer, "step": cell.step, "head": cell.head, "q": row, "k": column})
+    hold({"layer": cell.layer, "step": cell.step, "head": cell.head, "q": row, "k": column})
 
 
 def turn(turned: dict[str, Any]) -> None:
     """Takes over what the figure's own controls were let go at; what is not there becomes the last that is. Only in a callback."""
     known = here()
     ranges = {key: offered(known[key]) for key in turned if key in HELD}
-    _set({
+    hold({
         key: float(turned[key]) if isinstance(within, Real) else turned[key]
         for key, within in ranges.items() if within.takes(turned[key])
     })  # fmt: skip
 
 
-def _set(values: dict[str, Any]) -> None:
-    """Sets held knobs from a callback. The address takes them over when the page next runs as a whole."""
+def hold(values: dict[str, Any]) -> None:
+    """Sets held knobs. Only in a callback: the address takes them over when the page next runs as a whole."""
     session().turned.update(values)
 
 
@@ -234,11 +261,19 @@ def cell_now(trace: Trace) -> Cell:
     return Cell(index, step, head, row, column)
 
 
+def ask_for(texts: dict[str, str], page: str) -> None:
+    """Opens a page with the knobs as `texts` say them; every other knob gets its default. Only in a callback."""
+    ours = session()
+    defaults = {key: in_url(one.default) for key, one in of(texts.get("source", "")).items()}
+    ours.asked_for.update({**ours.defaults, **defaults, **texts})
+    ours.next_page, ours.address_old, ours.first = page, True, None
+
+
 def show_file(file: str) -> None:
     """Makes `file`, as name:digest, the one that the address names. Only in a callback."""
-    _set({"file": file})
+    hold({"file": file})
 
 
 def choose_mask(cells: str) -> None:
     """Makes the custom mask that `cells` describes the mask, or none if it hides nothing. Only in a callback."""
-    _set({"mask": "custom" if cells else "none", "cells": cells})
+    hold({"mask": "custom" if cells else "none", "cells": cells})

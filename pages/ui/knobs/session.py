@@ -45,6 +45,8 @@ class Session:
         readings: what was pasted or uploaded as a matrix, by name, and what was said of it.
         file: the uploaded file with attention, and what is wrong with the last one.
         unfolded_by_us: the matrices' editor is unfolded because something is wrong.
+        first: the first of two compared states, as the page about them last had it; None before it had any.
+        states: what could be compared, before the last knob was turned and now.
         acts: how many turns and clicks each component of figures has told, by its key.
         windows: the cells that a map was zoomed to, [top, bottom, left, right), by component and ``layout.uirevision``.
         grids: the table that a grid to edit began with, by its key, and how many grids there were before it.
@@ -75,6 +77,8 @@ class Session:
     file: File | None = None
     file_problem: str = ""
     unfolded_by_us: bool = False
+    first: dict[str, str] | None = None
+    states: list[dict[str, str]] = field(default_factory=list)
     acts: Counter[str] = field(default_factory=Counter)
     windows: dict[str, dict[str, list[int] | None]] = field(default_factory=dict)
     grids: dict[str, tuple[pd.DataFrame, int]] = field(default_factory=dict)

@@ -9,10 +9,11 @@ from functools import cache
 
 from attention import STEPS
 from attention.formula.knobs import Knob
-from attention.formula.ranges import Choice, Range, Whole
+from attention.formula.ranges import Choice, Range, Switch, Whole
 from attention.pictures import scales
 from attention.sources import knobs
 from attention.sources.link import Limits, on_pages
+from attention.sources.second import SECOND
 from pages.ui.server.limits import MAX_CHARACTERS, MAX_D_MODEL, MAX_HEADS, MAX_TOKENS, MAX_TRACE_MB
 
 LIMITS = Limits(MAX_TOKENS, MAX_CHARACTERS, MAX_D_MODEL, MAX_HEADS, MAX_TRACE_MB)
@@ -32,8 +33,17 @@ COLORS = Knob(
     "Fixed: 0 to 1. Stretched: to the largest. Log: tells small ones apart.",
     held=True, place=80,
 )  # fmt: skip
+TURN = Knob(
+    "turn", "B", Choice(("A", "B", "both")), "turn", "Which of the two a knob turns.", held=True, place=-10
+)  # fmt: skip
+FIT = Knob(
+    "fit", False, Switch(), "Fit", "B − A in colours up to its own largest number. Off: the same for all layers and heads.",
+    held=True, place=90,
+)  # fmt: skip
+OF_COMPARE = (SECOND.key, TURN.key, FIT.key)
+"""Those that only a comparison has."""
 
-KNOBS = {one.key: one for one in (*knobs.KNOBS, LAYER, HEAD, STEP, QUERY, KEY, VIEW, COLORS)}
+KNOBS = {one.key: one for one in (*knobs.KNOBS, LAYER, HEAD, STEP, QUERY, KEY, VIEW, COLORS, SECOND, TURN, FIT)}
 """By key."""
 
 DEFAULTS = {key: one.default for key, one in KNOBS.items()}

@@ -105,41 +105,17 @@ class Knobs:
     def _widget(self, knob: Knob, within: Range, default: Any, asked: str | None, fixed: str, **more: Any) -> Any:
         """The widget of a kind of range. Its value stands in the session, and in the address unless it is the default."""
         key = knob.key
-        more = {"label": knob.label, "key": key, "help": knob.help or None, "disabled": bool(fixed), **more}
-        more["bind"] = "query-params"
-        typed = {"value": default, "placeholder": fixed or knob.empty or None}
-        match within:
-            case Switch():
-                return st.toggle(value=default, **more)
-            case Named():
-                options = tuple(dict.fromkeys((default, *within.there)))
-                return st.selectbox(options=options, index=0, accept_new_options=True, **more)
-            case Text(lines=1):
-                return st.text_input(max_chars=within.longest, **typed, **more)
-            case Text():
-                return st.text_area(max_chars=within.longest, height=40 + 20 * within.lines, **typed, **more)
-            case Choice(scale=True):
-                return st.select_slider(options=within.options, value=default, **more)
-            case Choice():
-                if key in st.session_state and key not in st.query_params and st.session_state[key] != default:
-                    # It stood at the default of other options, which is no part of an address; set again, it becomes one.
-                    st.session_state[key] = st.session_state[key]
-                index = None if default is None else within.options.index(default)
-                return st.selectbox(options=within.options, index=index, placeholder=typed["placeholder"], **more)
-            case Real(optional=False, bounded=True):
-                return st.slider(
-                    min_value=float(within.low), max_value=float(within.high), value=default, step=0.05, **more
-                )
-            case Whole() | Real():
-                if asked is not None and knob.read(asked, within, default)[1]:
-                    # Streamlit 1.67 makes an int of 5.5, and raises where it is infinite; so it leaves the address first.
-                    self._read(knob, asked, within, default)
-                    del st.query_params[key]
-                    st.rerun()
-                kind, step = (int, 1) if isinstance(within, Whole) else (float, 1.0)
-                high = kind(within.high) if within.bounded else None
-                return st.number_input(min_value=kind(within.low), max_value=high, step=step, **typed, **more)
-        raise TypeError(within)
+        typed = isinstance(within, Whole) or (isinstance(within, Real) and (within.optional or not within.bounded))
+        if typed and asked is not None and knob.read(asked, within, default)[1]:
+            # Streamlit 1.67 makes an int of 5.5, and raises where it is infinite; so it leaves the address first.
+            self._read(knob, asked, within, default)
+            del st.query_params[key]
+            st.rerun()
+        stands = st.session_state.get(key, default)
+        if isinstance(within, Choice) and not within.scale and key not in st.query_params and stands != default:
+            # What stands at the default of other options is no part of an address; set again, it becomes one.
+            st.session_state[key] = stands
+        return widget(knob, within, default, fixed, **{"key": key, "bind": "query-params", **more})
 
     def _named(self, knob: Knob, within: Choice, default: Any) -> Any:
         """A select box that shows the names of its options; the options themselves stand in the URL.
@@ -170,3 +146,35 @@ class Knobs:
         if note:
             self.notes.keep(note)
         return value
+
+
+def widget(knob: Knob, within: Range, default: Any, fixed: str = "", **more: Any) -> Any:
+    """Draws the widget of a kind of range, and gives what it stands at; `more` has its key, and what else it is drawn with."""
+    more = {"label": knob.label, "help": knob.help or None, "disabled": bool(fixed), **more}
+    typed = {"value": default, "placeholder": fixed or knob.empty or None}
+    match within:
+        case Switch():
+            return st.toggle(value=default, **more)
+        case Named():
+            options = tuple(dict.fromkeys((default, *within.there)))
+            return st.selectbox(options=options, index=0, accept_new_options=True, **more)
+        case Text(lines=1):
+            return st.text_input(max_chars=within.longest, **typed, **more)
+        case Text():
+            return st.text_area(max_chars=within.longest, height=40 + 20 * within.lines, **typed, **more)
+        case Choice(scale=True):
+            return st.select_slider(options=within.options, value=default, **more)
+        case Choice():
+            if within.names:
+                more["format_func"] = dict(zip(within.options, within.names, strict=True)).__getitem__
+            index = None if default is None else within.options.index(default)
+            return st.selectbox(options=within.options, index=index, placeholder=typed["placeholder"], **more)
+        case Real(optional=False, bounded=True):
+            return st.slider(
+                min_value=float(within.low), max_value=float(within.high), value=default, step=0.05, **more
+            )
+        case Whole() | Real():
+            kind, step = (int, 1) if isinstance(within, Whole) else (float, 1.0)
+            high = kind(within.high) if within.bounded else None
+            return st.number_input(min_value=kind(within.low), max_value=high, step=step, **typed, **more)
+    raise TypeError(within)

@@ -17,13 +17,13 @@ from hashlib import blake2b
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from attention import Layer, Source, Trace, TypedText, metrics
+from attention import ConfigError, Layer, Source, Trace, TypedText, metrics
 from attention.formula.kept import KEPT
 from attention.models.library import LIBRARY, Settings
 from attention.numbers.readings import Reading
 from attention.sources import Turnable
 from pages.ui.server import turns
-from pages.ui.server.limits import CACHE_MB, HUB, MAX_MODEL_MB, MODEL_PATHS, MODELS, MODELS_KEPT_MB
+from pages.ui.server.limits import CACHE_MB, HUB, MAX_MODEL_MB, MAX_TRACE_MB, MODEL_PATHS, MODELS, MODELS_KEPT_MB
 
 if TYPE_CHECKING:
     from attention.lessons.scaling import Scaling
@@ -63,10 +63,25 @@ def trace_of(source: Source) -> Trace:
         mine = turns.mine()
         if key not in mine:
             found = _trace_of(source, needs)
-            mine.clear()
+            while len(mine) > 1:  # of two states that are compared both
+                del mine[next(iter(mine))]
             mine[key] = found  # others may take it out of the cache meanwhile, or it does not fit in
         kept: Trace = mine[key]
     return kept
+
+
+def both_of(one: Source, other: Source) -> tuple[Trace, Trace]:
+    """The traces of two states that are compared, which together take no more than one may.
+
+    Raises:
+        AttentionError: one of them gives none, or they are too much together.
+    """
+    bases = {_key(source.base): source.needs for source in (one, other) if isinstance(source, Turnable)}
+    if sum(bases.values()) > MAX_TRACE_MB * 2**20:
+        raise ConfigError(
+            f"Two states need at most {MAX_TRACE_MB} MB here; got {sum(bases.values()) / 2**20:,.0f} MB: choose a shorter text in one of them."
+        )
+    return trace_of(one), trace_of(other)
 
 
 def work_out(layer: Layer, head: int) -> None:

@@ -8,14 +8,14 @@ import re
 import streamlit as st
 
 from attention import AttentionError, FileError
-from attention.formula.ranges import in_url
+from pages.ui.knobs import inputs
 from pages.ui.knobs.session import session
-from pages.ui.knobs.table import DEFAULTS, of
+from pages.ui.knobs.table import DEFAULTS
 from pages.ui.server import uploads
 from pages.ui.server.limits import STATE_FILE_MB
 
 _MARK = "attention lab"  # the first key of the file; its value is the version of the format
-_OF_A_PAGE = re.compile(r"(?:lab|heads|masks|softmax|reference)_[a-z_]{1,40}")
+_OF_A_PAGE = re.compile(r"(?:lab|heads|masks|softmax|reference|compare)_[a-z_]{1,40}")
 _KEY = "open_state"
 _TEXT = re.compile(r'"(?:[^"\\]++|\\.?)*+"?', re.DOTALL)  # in JSON; without an end it goes on to the end
 _TEXTS = 1000  # of a file, which has two for each knob
@@ -88,7 +88,5 @@ def _opened() -> None:
     except AttentionError as error:
         ours.state_file_problem = str(error)
         return
-    defaults = {key: in_url(one.default) for key, one in of(state.get("source", "")).items()}
-    ours.asked_for.update({**ours.defaults, **defaults, **state})
     ours.state_files += 1
-    ours.next_page, ours.address_old = page, True
+    inputs.ask_for(state, page)

@@ -1,0 +1,190 @@
+"""Compare: what is different between these two states, and where? A, B and B − A side by side."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import NamedTuple
+
+import streamlit as st
+
+from attention import AttentionError, Cell, Explanation, Source, Trace, explain
+from attention.export import program
+from attention.numbers import changes, tables
+from attention.numbers.compare import Difference, Place
+from attention.pictures import compared
+from attention.pictures.layout import Spec
+from attention.sources import link
+from attention.sources.second import SECOND, wrong
+from pages.ui import figure, show
+from pages.ui.knobs import controls, inputs, second
+from pages.ui.knobs.table import FIT, TURN
+from pages.ui.knobs.widgets import locked
+from pages.ui.notes import plain
+from pages.ui.server.traces import both_of, work_out
+from pages.ui.start import Page, start
+
+page = start("Compare", "What is different between these two, and where?", more=(SECOND, TURN, FIT))
+second.follow()
+
+
+class Both(NamedTuple):
+    """The two states as they are now: their traces, the chosen cell of A, the layer and head of B, and how they differ."""
+
+    a: Trace
+    b: Trace
+    source: Source
+    cell: Cell
+    at: Place
+    stand: controls.Stand
+    maps: list[Spec]
+    difference: Difference | None
+    why: str
+    notes: tuple[str, ...]
+
+    def there(self) -> Cell | None:
+        """The cell of B that is the chosen one of A."""
+        return compared.cell_of_b(self.difference, self.cell, self.at) if self.difference else None
+
+    def told(self) -> Explanation | None:
+        """The difference at the chosen cell."""
+        return changes.told(self.difference, self.cell) if self.difference else None
+
+
+def both(now: Page) -> Both:
+    """Works both states out, and draws their maps.
+
+    Raises:
+        AttentionError: there is no second state.
+    """
+    asked = second.Second()
+    source = link.source(asked)
+    a, b = both_of(now.source, source)
+    at = asked.place(b)
+    work_out(b.layers[at.layer], at.head)
+    maps, difference, why = compared.compared_maps(a, b, now.cell, at, inputs.now("colors"), inputs.now(FIT.key))
+    notes = (*wrong(str(inputs.now(SECOND.key))), *asked.notes, *(f"B: {note}" for note in b.notes))
+    return Both(a, b, source, now.cell, at, second.stand(asked), maps, difference, why, notes)
+
+
+def around(now: Page, two: Both | None) -> figure.Around:
+    """What stands around the maps: the knobs of the state that is turned."""
+    more = (TURN, FIT)
+    if two and inputs.now(TURN.key) == "B":
+        layer = two.b.layers[two.at.layer]
+        cell = replace(now.cell, layer=two.at.layer, head=two.at.head)
+        row = controls.row(layer, two.b.layers, cell, more=more, of=two.stand)
+    else:
+        row = controls.row(now.layer, now.trace.layers, now.cell, more=more)
+    line = controls.line(now.trace, now.cell, two.told() if two else None)
+    if two and two.told() is None:
+        line |= {"step": f"{now.cell.step} in A"}
+    known = {key: text for key, text in controls.defaults().items() if key not in second.turned_alone()}
+    return replace(
+        now.around(steps=True), controls=controls.with_buttons(row, TURN.key), own=None, line=line, defaults=known
+    )
+
+
+def pick_cell(step: str, x: int, y: int) -> None:
+    now = inputs.cell_now(page.trace)
+    with suppress(AttentionError):
+        found = compared.clicked(both(page.now()).difference, now, step, y, x)
+        if found is not None:
+            inputs.choose(found)
+
+
+@st.fragment
+def maps() -> None:
+    """The maps. What is turned or clicked here is painted before the rest of the page has run."""
+    try:
+        now = page.now()
+    except AttentionError:  # a d_model that the heads do not divide: the sidebar knows what to do
+        st.rerun(scope="app")
+    try:
+        two, problem = both(now), ""
+    except AttentionError as error:
+        two, problem = None, f"There is no B: {error}"
+    drawn = two.maps if two else compared.only_a(now.trace, now.cell, inputs.now("colors"))
+    show.figures(drawn, "compare_maps", pick_cell, around(now, two), second.turn, rest=True)
+    if problem:
+        show.problem(problem)
+    if two:
+        said(two)
+
+
+def said(two: Both) -> None:
+    """What differs most, what has no partner, and why there is no difference where there is none."""
+    layers = two.a.layers[two.cell.layer], two.b.layers[two.at.layer]
+    if two.difference is None:
+        st.info(plain(two.why))
+    elif two.difference.said:
+        st.markdown(f"B − A: **{two.difference.said}**.")
+    else:
+        most = (changes.words(two.difference, *layers, one) for one in two.difference.changes())
+        st.markdown(f"**What differs most:** {' · '.join(most)}")
+    for sentence in changes.without_partners(two.difference, *layers) if two.difference else ():
+        st.caption(plain(sentence))
+    for note in two.notes:
+        st.caption(plain(note))
+
+
+def arithmetic(two: Both) -> None:
+    """The arithmetic of the chosen cell in A, and of the same cell in B."""
+    told, there = two.told(), two.there()
+    if told:
+        show.arithmetic(told)
+    left, right = st.columns(2)
+    with left:
+        st.markdown("**A**")
+        show.arithmetic(explain(two.a, *two.cell.address))
+    with right:
+        st.markdown("**B**")
+        if there:
+            show.arithmetic(explain(two.b, *there.address))
+        else:
+            st.caption("This cell has no partner in B.")
+
+
+def rest() -> None:
+    """What follows the maps."""
+    try:
+        two = both(page)
+    except AttentionError:
+        return
+    with st.expander("How these two numbers came about", expanded=True):
+        arithmetic(two)
+    if two.difference is not None:
+        layers = two.a.layers[two.cell.layer], two.b.layers[two.at.layer]
+        found = two.difference
+        st.markdown(f"## All numbers of `{two.cell.step}`, B − A")
+        show.table(
+            lambda: tables.difference(found, *layers),
+            found.matrix.numel(),
+            lambda: tables.difference_csv(found, *layers),
+            f"{two.cell.step}-B-minus-A.csv",
+        )
+    if not locked():
+        with st.expander("Both in plain torch", key="compare_python", on_change="rerun") as unfolded:
+            if unfolded.open:
+                python(two)
+
+
+def python(two: Both) -> None:
+    """The programs that make A and B again."""
+    there = two.there() or Cell(two.at.layer, two.cell.step, two.at.head, 0, 0)
+    for place, name, source, trace, cell in zip(
+        st.columns(2), "AB", (page.source, two.source), (two.a, two.b), (two.cell, there), strict=True
+    ):
+        with place:
+            text = program.python(source, trace, cell)
+            st.download_button(
+                f"{name} (.py)", text, f"attention_{name}.py", "text/x-python", on_click="ignore", key=f"compare_{name}"
+            )
+            st.code(text, height=260)
+
+
+maps()
+rest()
+if not locked() and inputs.now(TURN.key) == "B":
+    with st.expander("Knobs of B") if st.context.is_embedded else st.sidebar:
+        second.sidebar(show.problem)

@@ -1,0 +1,45 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attention.numbers.alignment import Alignment, Group, aligned
+
+WORDS = st.lists(st.sampled_from(["the", "cat", "sat", "on", "[CLS]", "·owl", "##s", "Ü"]), min_size=1, max_size=8)
+
+
+def partners(a, b):
+    """The tokens of A beside those of B, group by group."""
+    return [(" ".join(a[slice(*one.a)]), " ".join(b[slice(*one.b)])) for one in aligned(tuple(a), tuple(b)).groups]
+
+
+def test_equal_tokens_go_one_to_one():
+    assert aligned(("a", "b", "a"), ("a", "b", "a")) == Alignment.numbered(3)
+    assert aligned(("a", "b", "a"), ("a", "b", "a")).plain
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        # Of one text, by characters: what one writes in pieces and the other as one.
+        ("[CLS] un ##believ ##able café [SEP]", "Un believable ·cafe",
+         [("[CLS]", ""), ("un", "Un"), ("##believ ##able", "believable"), ("café", "·cafe"), ("[SEP]", "")]),
+        ("ab cd e", "a bc de", [("ab cd e", "a bc de")]),
+        ("<s> it ' s", "<s> it's", [("<s>", "<s>"), ("it ' s", "it's")]),
+        # Of different texts, by what both have; pieces between that are the same characters stand together.
+        ("the cat sat on it", "the dog sat on it",
+         [("the", "the"), ("cat", ""), ("", "dog"), ("sat", "sat"), ("on", "on"), ("it", "it")]),
+        ("a walk ##ing man", "a walking old man", [("a", "a"), ("walk", ""), ("##ing", ""), ("", "walking"), ("", "old"), ("man", "man")]),
+        ("so walk ##ing man", "and walking man", [("", "and"), ("", "walking"), ("so", ""), ("walk", ""), ("##ing", ""), ("man", "man")]),
+    ],
+)  # fmt: skip
+def test_other_tokens_are_aligned_by_what_they_are_read_as(a, b, expected):
+    assert partners(a.split(), b.split()) == expected
+
+
+@given(WORDS, WORDS)
+def test_every_token_of_both_stands_there_once_in_order_and_the_sides_can_be_swapped(a, b):
+    found = aligned(tuple(a), tuple(b))
+    for side, tokens in (("a", a), ("b", b)):
+        assert [at for one in found.groups for at in range(*getattr(one, side))] == list(range(len(tokens)))
+        assert all(found.place(side, at) < len(found.groups) for at in range(len(tokens)))
+    assert aligned(tuple(b), tuple(a)).groups == tuple(Group(one.b, one.a) for one in found.groups)

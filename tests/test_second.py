@@ -1,0 +1,51 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attention import TypedText
+from attention.formula.ranges import in_url
+from attention.sources import knobs
+from attention.sources.link import Limits, source_of
+from attention.sources.second import LONGEST, SECOND, differing, second, turned, wrong
+
+LIMITS = Limits(tokens=512, characters=5000, d_model=512, heads=16, trace_mb=64)
+KEYS = [one.key for one in knobs.KNOBS] + ["layer", "head"]
+STATES = st.dictionaries(st.sampled_from(KEYS), st.text(min_size=1, max_size=6), max_size=5)
+
+
+@given(STATES, STATES)
+def test_what_differs_makes_the_second_state_of_the_first_and_nothing_differs_of_itself(one, other):
+    assert second(one, differing(one, other)) == other
+    assert differing(one, one) == ""
+    assert not wrong(differing(one, other))
+
+
+@given(STATES, STATES, STATES)
+def test_turning_the_first_leaves_the_second_and_turning_both_turns_the_same_knobs(before, after, other):
+    b = differing(before, other)
+    assert second(after, turned(before, after, b)) == other
+    both = second(after, turned(before, after, b, both=True))
+    for key in KEYS:
+        asked = after if before.get(key) != after.get(key) else other
+        assert both.get(key) == asked.get(key)
+
+
+def test_the_second_state_is_a_source_like_any_other_and_bad_entries_are_said():
+    state = {"text": "a b c", "temperature": "0.5", "step": "scores"}
+    found, notes = source_of(second(state, "temperature=2.0&heads=2&text=x+%26+y"), LIMITS)
+    assert isinstance(found, TypedText)
+    assert (found.text, found.config.temperature, found.config.n_heads) == ("x & y", 2.0, 2)
+    assert not notes
+    back, _ = source_of(second(state, "temperature="), LIMITS)
+    assert back.config.temperature == 1.0, "a key without a value is that knob's default"
+    _, notes = source_of(second(state, "temperature=hot"), LIMITS)
+    assert "temperature = “hot”" in notes[0]
+    assert second(state, "q=3&nothing=1&head=2")["step"] == "scores"
+    assert [one.split("“")[1].split("”")[0] for one in wrong("q=3&nothing=1&head=2")] == ["q", "nothing"]
+
+
+def test_one_that_is_too_long_is_none_and_says_so():
+    long = "text=" + "a" * LONGEST
+    assert second({"text": "b"}, long) == {"text": "b"}
+    value, note = SECOND.read(long, SECOND.range, in_url(SECOND.default))
+    assert value == ""
+    assert "B is the same as A" in note
