@@ -79,7 +79,7 @@ def around(now: Page, two: Both | None) -> figure.Around:
     line = controls.line(now.trace, now.cell, two.told() if two else None)
     if two and two.told() is None:
         line |= {"step": f"{now.cell.step} in A"}
-    known = {key: text for key, text in controls.defaults().items() if key not in second.turned_alone()}
+    known = {key: text for key, text in controls.defaults(more).items() if key not in second.turned_alone()}
     return replace(
         now.around(steps=True), controls=controls.with_buttons(row, TURN.key), own=None, line=line, defaults=known
     )

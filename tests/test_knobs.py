@@ -19,7 +19,7 @@ from attention.sources.knobs import SOURCES
 from attention.sources.link import source_of
 from pages.ui.knobs import controls, inputs, sidebar
 from pages.ui.knobs.session import Session
-from pages.ui.knobs.table import KNOBS, LIMITS
+from pages.ui.knobs.table import KNOBS, LIMITS, OF_COMPARE
 
 
 def shown(monkeypatch: pytest.MonkeyPatch) -> list[Source]:
@@ -67,7 +67,9 @@ def test_every_knob_of_a_source_says_what_it_cannot_be(source: str, monkeypatch:
     weights = File.of("x.json", b'{"weights": [[1, 0], [0, 1]]}')
     monkeypatch.setattr("pages.ui.knobs.files.file", lambda *_: weights)
     there = {
-        key for key, one in KNOBS.items() if source in (one.sources or SOURCES) and not isinstance(one.range, Text)
+        key
+        for key, one in KNOBS.items()
+        if source in (one.sources or SOURCES) and key not in OF_COMPARE and not isinstance(one.range, Text)
     }
     app = opened("app.py", **{**dict.fromkeys(there, "½"), "source": source})
     assert not app.exception
@@ -116,7 +118,7 @@ from attention import AttentionConfig, ConfigError
 from attention.formula.ranges import Text
 from attention.sources.knobs import SOURCES
 from attention.sources.link import source_of
-from pages.ui.knobs.table import KNOBS, LIMITS
+from pages.ui.knobs.table import KNOBS, OF_COMPARE, LIMITS
 from pages.ui.share import state_file
 
 def opened(**link):

@@ -14,13 +14,15 @@ from attention.numbers import norms, tables
 from attention.numbers.norms import NORMS
 from attention.pictures.contract import Control, Line, Own, Tab
 from pages.ui.knobs.inputs import held_of_source, its_own, now
-from pages.ui.knobs.table import COLORS, DEFAULTS, HEAD, HELD, KNOBS, LAYER, VIEWS, layer_of, offered
+from pages.ui.knobs.table import COLORS, DEFAULTS, HEAD, HELD, KNOBS, LAYER, OF_COMPARE, VIEWS, layer_of, offered
 from pages.ui.knobs.widgets import here, left_open, standing
 
 NAMES = tuple(
-    one.key for one in sorted(KNOBS.values(), key=lambda one: one.place) if one.held and one.label and not one.when[0]
+    one.key
+    for one in sorted(KNOBS.values(), key=lambda one: one.place)
+    if one.held and one.label and not one.when[0] and one.key not in OF_COMPARE
 )
-"""The controls by name; those that make sense with some values of another, such as the size of a mask, go with it."""
+"""The controls by name; those that make sense with some values of another, such as the size of a mask, go with it; a page may have more."""
 
 
 class Stand(NamedTuple):
@@ -172,10 +174,11 @@ def _back(to: Cell, cell: Cell) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def defaults() -> dict[str, str]:
-    """What the held knobs are where the address does not name them; the page writes it by itself."""
+def defaults(more: Sequence[Knob] = ()) -> dict[str, str]:
+    """What the held knobs are where the address does not name them, and those that only this page has; the page writes it by itself."""
     known = here()
-    return {key: in_url(known[key].default) for key in HELD}
+    keys = [key for key in HELD if key not in OF_COMPARE]
+    return {key: in_url(known[key].default) for key in (*keys, *(one.key for one in more))}
 
 
 def with_buttons(controls: Sequence[Control], name: str) -> list[Control]:

@@ -13,7 +13,7 @@ from attention.numbers import tables
 from attention.sources.archive import quoted
 from attention.sources.cutting import SYMBOLS
 from pages.ui.knobs import controls, inputs
-from pages.ui.knobs.table import OF_COMPARE
+from pages.ui.knobs.table import KNOBS, OF_COMPARE
 from pages.ui.knobs.texts import too_long
 from pages.ui.server.downloads import in_pieces
 from pages.ui.server.limits import EXPORT_MB, FRAMED_BY
@@ -46,7 +46,7 @@ def _offers(title: str, source: Source, cell: Cell) -> None:
     link.buttons("lock", *frames_allowed, missing=_missing(source), key="copy_more")
     st.markdown("**As projected**: large digits, no sidebar, and only the knobs that you leave open")
     offered = [name for name in controls.NAMES if name != "layer" or len(trace_of(source).layers) > 1]
-    offered = [name for name in offered if name not in OF_COMPARE or title == "Compare"]
+    offered += [one for one in OF_COMPARE if title == "Compare" and KNOBS[one].label]
     left = st.pills(
         "Knobs left open", offered, selection_mode="multi", default=["temperature", "mask", "head"], key="share_open"
     )
