@@ -14,10 +14,10 @@ import torch
 
 from attention.errors import ConfigError
 from attention.formula.by_hand import OTHER, UNCHANGED, ByHand
+from attention.formula.changing import changed, divided, reach
 from attention.formula.formula import Formula
 from attention.formula.intervention import Intervention
 from attention.formula.mask import Mask
-from attention.formula.what_if import WhatIf
 from attention.models.layers import layer_of
 
 if TYPE_CHECKING:
@@ -93,10 +93,10 @@ class Pass:
         taking = [one for one in those if one.take in _ENTER]
         if not taking:
             return call
-        there = {name: getattr(call, name).clone() for name in _ENTER}
+        there = {name: _copied(getattr(call, name)) for name in _ENTER}
         reached: set[int] = set()
         for one in taking:
-            whole, heads = there[one.take], reach(one, call)
+            whole, heads = there[one.take], reach(one, len(call.query), len(call.key))
             group = len(call.query) // len(whole)
             which = sorted({head // group for head in heads})
             whole[which] = getattr(self.other[at].call, one.take)[which]
@@ -115,7 +115,7 @@ class Pass:
                 )
             formula = own = Formula(divisor=None)
         assert own is not None
-        formula = changed(own, call, those, at in self.unchanged)
+        formula = changed(own, len(call.query), len(call.key), those, at in self.unchanged)
         layer = replace(layer.recording(**self._taken(at, call, those)), formula=formula if layer.formula else None)
         others = [head for head in range(len(call.query)) if _plain(formula.of(head)) != _plain(own)]
         if others:
@@ -148,7 +148,7 @@ class Pass:
             if one.take == "weights":
                 weights = _known(self.other[at].weights)
                 there = found.get("taken_weights", weights)
-                found["taken_weights"] = _with(there, weights, sorted(reach(one, call)))
+                found["taken_weights"] = _with(there, weights, sorted(reach(one, len(call.query), len(call.key))))
             if one.take == "head_output":
                 found["taken_output"] = self.other[at].head_output
         return found
@@ -161,63 +161,21 @@ class Pass:
         return layer.part("weights", heads=slice(head, head + 1))[0][0] if theirs is None else theirs[head]
 
 
-def reach(one: Intervention, call: Call) -> set[int]:
-    """The heads that a change reaches: all that share the key head of which keys or values are taken."""
-    if one.head is None:
-        return set(range(len(call.query)))
-    group = len(call.query) // len(call.key) if one.take in ("key", "value") else 1
-    first = one.head // group * group
-    return set(range(first, first + group))
-
-
-def changed(formula: Formula, call: Call, those: Iterable[Intervention], frozen: bool) -> Formula:
-    """A layer's formula with what is changed of its heads."""
-    base, heads = formula, dict[int, Formula]()
-    if frozen:
-        base = replace(base, by_hand=base.by_hand.taking("weights", UNCHANGED))
-    for one in those:
-        if one.head is None:
-            base, heads = turned(base, one), {head: turned(own, one) for head, own in heads.items()}
-        else:
-            heads |= {head: turned(heads.get(head, base), one) for head in reach(one, call)}
-    if any(own.divisor for own in (base, *heads.values())):  # one step for all heads, where some divide by nothing
-        base, heads = _divided(base), {head: _divided(own) for head, own in heads.items()}
-    return replace(base, heads=tuple(sorted((head, own) for head, own in heads.items() if own != base)))
-
-
-def turned(formula: Formula, one: Intervention) -> Formula:
-    """A head's formula with one change."""
-    hand = formula.by_hand
-    if one.temperature is not None or one.scaled is False or one.mask or one.take in ("query", "key"):
-        # Whoever changes a head's weights does not want them frozen.
-        hand = replace(hand, taken=tuple(pair for pair in hand.taken if pair != ("weights", UNCHANGED)))
-    found = replace(formula, by_hand=hand.with_(one))
-    if one.temperature is not None:
-        found = replace(found, **WhatIf(temperature=one.temperature).of(found))
-    if one.scaled is False:
-        found = replace(found, divisor=None if found.divisor is None else 1.0)
-    if one.mask:
-        real = None if found.mask is None else found.mask.real
-        size = {"window": one.window, "causal window": one.window}.get(one.mask, 0)
-        hidden = one.hidden if one.mask == "custom" else ""
-        found = replace(found, mask=Mask(one.mask, size, one.prefix if one.mask == "prefix" else 0, hidden, real))
-    return found
-
-
-def _divided(formula: Formula) -> Formula:
-    return replace(formula, divisor=formula.divisor or 1.0)
-
-
 def _plain(formula: Formula) -> Formula:
     """What of a head's formula decides on its weights."""
     hand = formula.by_hand
     shares = ByHand(hand.cells, tuple(pair for pair in hand.taken if pair[0] == "weights"))
-    return replace(_divided(formula), by_hand=shares, heads=())
+    return replace(divided(formula), by_hand=shares, heads=())
 
 
 def _known(one: T | None) -> T:
     assert one is not None  # who asks has looked
     return one
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    """A copy that lies in memory as the tensor does: another order of strides is another order of sums."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).copy_(tensor)
 
 
 def _with(whole: Tensor, others: Tensor, heads: list[int]) -> Tensor:
@@ -278,6 +236,7 @@ def check(loaded: Loaded, those: tuple[Intervention, ...], lengths: Sequence[int
         )
     sites = dict(zip(order(loaded), loaded.sites, strict=True))
     for one in those:
+        _ = Mask("custom", cells=one.hidden).build(1, 1)
         _counts("layers", one.layer, len(sites))
         for site in sites.values() if one.layer is None else [sites[one.layer]]:
             _counts(f"heads of {site.name}", one.head, site.n_heads)

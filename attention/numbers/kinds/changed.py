@@ -41,21 +41,17 @@ def kept(work: Working) -> Explanation:
         words = "This head is not changed: its output goes on as it is."
         return work.copied(symbol, work.number_at("head_output", row, column), words, "goes on as it is", came_from)
     z = work.layer.matrix("head_output", work.cell.head) if whole is None else whole
-    symbol = symbol if whole is None else number(float(z[row, column])).tex
     factors = [(1 - hand.strength, float(z[row, column]))]
-    words, formula = "The head is silenced: what is left of its output", rf"{shown(1 - hand.strength)} \cdot {symbol}"
+    words = "The head is silenced: what is left of its output"
     if hand.silence == "mean":
         factors += [(hand.strength, float(z[:, column].double().mean()))]
-        words, formula = (
-            "The head's output replaced by its mean over positions: what is left of both",
-            rf"{formula} + {shown(hand.strength)} \cdot \overline{{Z}}_{{{column}}}",
-        )
+        words = "The head's output replaced by its mean over positions: what is left of both"
 
     def line(digits: int) -> Printed:
         return total([product(*pair, digits) for pair in factors])
 
     values = [a * b for a, b in factors]
-    return work.made(Arithmetic(formula, [line], [line], f"{words}; W_O's bias stays.", values), came_from)
+    return work.made(Arithmetic("", [line], [line], f"{words}; W_O's bias stays.", values), came_from)
 
 
 def _put(work: Working, words: str, why: str) -> Explanation:
@@ -81,5 +77,4 @@ def _rescaled(work: Working, hand: ByHand) -> Explanation:
         "Another weight of this row was set by hand: what the softmax gave, times what is left for the rest of the row."
     )
     came_from = tuple(work.cell_of(name, row, column) for _, name in work.layer.factors(work.step))
-    formula = rf"{number(factors[0]).tex} \cdot \frac{{1 - \text{{set}}}}{{\text{{rest}}}}"
-    return work.made(Arithmetic(formula, [line], [line], words, [factors[0] * factors[1]]), came_from)
+    return work.made(Arithmetic("", [line], [line], words, [factors[0] * factors[1]]), came_from)

@@ -1,0 +1,252 @@
+"""Heads changed inside a model: nothing changed is eager attention's to the bit, and every change is what it says, in all families."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from test_explain import check_what_is_printed
+from test_model import CAT, OWL, RECORDED, SHARED, TWO_TEXTS, W_O, each
+from tiny_models import TinyModels
+from torch import Tensor
+
+from attention import ConfigError, Intervention, Layer, Model, Trace, explain
+from attention.formula.functions import project_output
+from attention.formula.intervention import read, write
+from attention.models import recording, running
+from attention.models.library import LIBRARY, Settings
+
+OTHER = "the moon asked the owl and the owl blinked"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def library(tiny: TinyModels) -> Iterator[None]:
+    LIBRARY.hold(Settings(tiny.folder))
+    yield
+    LIBRARY.hold(Settings())
+
+
+def model(tiny: TinyModels, family: str, *those: Intervention, **more: Any) -> Model:
+    tiny(family)
+    return Model(family, OWL, CAT if family in TWO_TEXTS else "", interventions=those, **more)
+
+
+def outputs(source: Model) -> list[Tensor]:
+    """What every W_O of the model gives in a run, in the order in which they are called, and last what the model gives."""
+    loaded, given = source.loaded_and_given()
+    changing = source._changing(loaded, given)
+    made: list[Tensor] = []
+    *_, ids = given.values()
+    hooks = [
+        module.register_forward_hook(lambda _, __, out: made.append(out[0].clone()))
+        for path, module in loaded.model.named_modules()
+        if re.search(W_O, path)
+    ]
+    _, found = source._run(loaded, given, changing, tuple(range(ids.shape[-1])))
+    for hook in hooks:
+        hook.remove()
+    return [*made, found["logits" if "logits" in found else "last_hidden_state"][0]]
+
+
+def differ(one: Trace, other: Trace) -> float:
+    """The largest difference between two traces, in any step of any layer."""
+    return max(
+        float((a[step.name].nan_to_num(0, 0, 0) - b[step.name].nan_to_num(0, 0, 0)).abs().max())
+        for a, b in zip(one.layers, other.layers, strict=True)
+        for step in a.steps
+        if b.has(step.name)
+    )
+
+
+@pytest.mark.parametrize("family", RECORDED)
+def test_what_changes_nothing_changes_no_bit(tiny: TinyModels, family: str) -> None:
+    plain = model(tiny, family)
+    base, own = plain.trace(), outputs(plain)
+    for one in (
+        Intervention(layer=1, head=3, silence="mean", strength=0.0),
+        *(Intervention(layer=0, head=2, take=name) for name in ("query", "key", "weights")),
+        *(Intervention(take=name) for name in ("value", "weights", "head_output")),
+    ):
+        changed = replace(plain, interventions=(one,), other=plain)
+        assert all(torch.equal(a, b) for a, b in zip(outputs(changed), own, strict=True)), one
+        assert differ(changed.trace(), base) == 0, one
+
+
+@pytest.mark.parametrize("family", RECORDED)
+def test_a_silenced_head_is_one_term_less(tiny: TinyModels, family: str) -> None:
+    """The module's output is the sum of Z_h W_O[h], and b_O; the silenced run's the same without one of them."""
+    plain = model(tiny, family)
+    loaded, given = plain.loaded_and_given()
+    calls: list[recording.Call] = []
+    with recording.recording(calls.append):
+        running.run(loaded, given)
+    silenced = outputs(replace(plain, interventions=(Intervention(layer=0, head=3, silence="zero"),)))
+    own = outputs(plain)
+    site = loaded.sites[0]
+    terms = torch.stack([z @ w for z, w in zip(calls[0].head_output, site.parameters["w_o"], strict=True)])
+    bias = site.parameters.get("b_o", torch.zeros(terms.shape[-1]))
+    torch.testing.assert_close(own[0], terms.sum(0) + bias, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(silenced[0], own[0] - terms[3], rtol=1e-5, atol=1e-5)
+    assert not torch.equal(silenced[-1], own[-1])
+
+
+@pytest.mark.parametrize("family", RECORDED)
+def test_every_change_is_what_it_says_and_every_cell_of_it_is_explained(tiny: TinyModels, family: str) -> None:
+    those = read("0.1.t0.5;0.1.unscaled;0.2.first;0.3.s2,1=2;0.3.w3,0=0.75r;0.0.mean0.5;1.2.zero;1.1.w2,1=0.25")
+    source = model(tiny, family, *those)
+    trace, base = source.trace(), model(tiny, family).trace()
+    layer, own = trace.layers[0], base.layers[0]
+    check(layer, own)
+    for at, head in ((0, 0), (0, 1), (0, 2), (0, 3), (1, 1), (1, 2)):
+        for step in trace.layers[at].steps:
+            for q, k in ((2, 1), (3, 0), (3, 2)):
+                if step.name in ("input", "query", "key", "value"):
+                    continue
+                found = explain(trace, step.name, at, head, q, k)
+                check_what_is_printed(found)
+                if found.terms and math.isfinite(found.value):
+                    size = sum(abs(term.value) for term in found.terms)
+                    assert found.result == pytest.approx(found.value, rel=1e-5, abs=1e-5 * size + 1e-9)
+    assert "set by hand" in explain(trace, "weights", 0, 3, 3, 0).short
+    assert len(trace.changes) == len(those)
+    assert base.changes == ()
+    # What follows was made of it: the model goes on with what the trace shows.
+    loaded, given = source.loaded_and_given()
+    made = outputs(source)
+    if layer.has("output"):
+        torch.testing.assert_close(made[0], layer["output"], rtol=1e-4, atol=1e-4)
+
+
+def check(layer: Layer, own: Layer) -> None:
+    """Layer 0 with the changes of the test above, by who reads what they say."""
+    assert own.formula is not None
+    scores = layer["query"].double() @ each(layer, layer["key"]).double().mT
+    divided = scores / (own.formula.divisor or 1)
+    divided[1] = scores[1] / 0.5
+    masked = own.formula.cap * torch.tanh(divided / own.formula.cap) if own.formula.cap else divided
+    masked = masked + (layer["bias"] if layer.has("bias") else 0)
+    visible = own["mask"].expand(len(masked), -1, -1).clone()
+    visible[2] = False
+    visible[2, :, 0] = True
+    masked = masked.masked_fill(~visible, -math.inf)
+    masked[3, 2, 1] = 2
+    wide = masked
+    if layer.has("sinks"):
+        wide = torch.cat([masked, layer["sinks"][:, None, None].expand(-1, masked.shape[1], 1)], dim=-1)
+    weights = torch.softmax(wide, dim=-1)[..., : masked.shape[-1]]
+    row = weights[3, 3]
+    total, rest = row.sum(), row[1:].sum()
+    weights[3, 3] = row * (total - 0.75).clamp_min(0) / rest
+    weights[3, 3, 0] = 0.75
+    torch.testing.assert_close(layer["weights"].double(), weights, rtol=1e-4, atol=1e-5)
+    z = weights @ each(layer, layer["value"]).double()
+    z[0] = 0.5 * z[0] + 0.5 * z[0].mean(dim=0)
+    torch.testing.assert_close(layer["kept_output"].double(), z, rtol=1e-4, atol=1e-4)
+    if layer.has("output"):
+        made = project_output(z.float(), layer["w_o"], layer.b_o)
+        torch.testing.assert_close(layer["output"], made, rtol=1e-4, atol=1e-4)
+    assert [step.name for step in own.steps if "kept" in step.name] == []
+
+
+def test_frozen_attention_is_the_unchanged_models_and_values_are_new(tiny: TinyModels) -> None:
+    one = Intervention(layer=0, head=1, silence="zero")
+    for family in ("Llama", "T5"):
+        plain = model(tiny, family).trace()
+        frozen, free = (model(tiny, family, one, frozen=now).trace() for now in (True, False))
+        later = range(1, 2 if family == "Llama" else 6)
+        for at in later:
+            assert torch.equal(frozen.layers[at]["weights"], plain.layers[at]["weights"])
+        assert not torch.equal(free.layers[1]["weights"], plain.layers[1]["weights"])
+        assert not torch.equal(frozen.layers[1]["value"], plain.layers[1]["value"])
+        assert "unchanged model" in explain(frozen, "weights", 1, 2, 3, 1).words
+        assert "frozen" in frozen.changes[-1]
+
+
+@pytest.mark.parametrize("family", ["Llama", "GPT-2"])
+def test_what_is_taken_is_the_other_states_and_shared_keys_are_named(tiny: TinyModels, family: str) -> None:
+    other = replace(model(tiny, family), text=OTHER)
+    theirs, base = other.trace(), model(tiny, family).trace()
+    for name in ("query", "key", "value", "weights", "head_output"):
+        trace = model(tiny, family, Intervention(layer=1, head=2, take=name), other=other).trace()
+        step = "kept_output" if name == "head_output" else name
+        found, there = trace.layers[1].matrix(step, 2), theirs.layers[1].matrix(name, 2)
+        assert torch.equal(found, there)
+        assert "Taken from the other state" in explain(trace, step, 1, 2, 3, 1).words
+        shares = family in SHARED and name in ("key", "value")
+        assert ("share key head 1" in trace.changes[0]) == shares
+        kept = base.layers[1].matrix("weights" if name == "key" else name, 3)
+        now = trace.layers[1].matrix("weights" if name == "key" else name, 3)
+        assert torch.equal(now, kept) != shares
+
+
+def test_what_is_taken_needs_as_many_tokens_and_a_text_is_offered(tiny: TinyModels) -> None:
+    one = Intervention(layer=0, head=0, take="value")
+    for text in (OTHER + " twice", "the moon asked"):
+        with pytest.raises(ConfigError, match=r"needs as many tokens there; .* give the other state such as") as error:
+            model(tiny, "Llama", one, other=replace(model(tiny, "Llama"), text=text)).trace()
+        offered = re.search("“(.*)”", str(error.value))
+        assert offered
+        assert model(tiny, "Llama", one, other=replace(model(tiny, "Llama"), text=offered[1])).trace().changes
+    with pytest.raises(ConfigError, match="needs one: give other"):
+        model(tiny, "Llama", one).trace()
+    with pytest.raises(ConfigError, match="takes from a third"):
+        model(tiny, "Llama", one, other=replace(model(tiny, "Llama"), other=model(tiny, "Llama"))).trace()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    {
+        "9.0.zero": "layers count from 0 to 1; got 9",
+        "0.4.zero": "heads of layer 0 count from 0 to 3; got 4",
+        "0.0.s99,0=1": "queries of layer 0 count from 0 to 8; got 99",
+        "0.0.customx": "cells holds a custom mask",
+    }.items(),
+)
+def test_what_the_model_does_not_have_is_said(tiny: TinyModels, text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        model(tiny, "GPT-2", *read(text)).trace()
+    with pytest.raises(ConfigError, match="does not let its attention be changed"):
+        model(tiny, "Bloom", Intervention(silence="zero")).trace()
+
+
+def test_a_link_says_every_change_and_back() -> None:
+    text = (
+        "17.3.zero;5.*.t0.2;*.*.mean0.5;1.2.unscaled;1.2.window3;1.2.causal-window4;1.2.causal;1.2.nomask;1.2.first;"
+        "1.2.prefix2;1.2.custom2x2.eNpzAAAAQQBB;1.0.s3,4=-1.5;1.0.w3,4=0.5r;1.0.w3,4=1;0.1.takeQ;0.*.takeZ;1.1.tinf;1.1.t0"
+    )
+    assert write(read(text)) == text
+    assert read("17.3.zero;5.*.t0.2") == (
+        Intervention(layer=17, head=3, silence="zero"),
+        Intervention(layer=5, temperature=0.2),
+    )
+    both = Intervention(layer=1, silence="zero", temperature=2.0)
+    assert write((both,)) == "1.*.zero;1.*.t2"
+    for bad in (
+        "x",
+        "1.2",
+        "1.2.zero2",
+        "1.2.window",
+        "1.2.causal3",
+        "1.1.w0,0=3",
+        "1.1.t-1",
+        "1.1.tnan",
+        "1.1.zero;" * 101,
+    ):
+        with pytest.raises(ConfigError, match=r"such as 17\.3\.zero|^At most 100|of an intervention is"):
+            read(bad)
+    for wrong in ({}, {"silence": "both"}, {"silence": "zero", "strength": 2}, {"layer": -1, "take": "value"}):
+        with pytest.raises(ConfigError, match="intervention"):
+            Intervention(**wrong)
+
+
+def test_the_bytes_of_another_run_are_counted_before(tiny: TinyModels) -> None:
+    plain = model(tiny, "GPT-2")
+    one = (Intervention(layer=0, head=0, silence="zero"),)
+    assert plain.needs == replace(plain, interventions=one).needs < replace(plain, interventions=one, frozen=True).needs
+    with pytest.raises(ConfigError, match="All steps need at most"):
+        replace(plain, interventions=one, frozen=True, max_bytes=plain.needs).trace()
