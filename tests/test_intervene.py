@@ -15,7 +15,8 @@ from test_model import CAT, OWL, RECORDED, SHARED, TWO_TEXTS, W_O, each
 from tiny_models import TinyModels
 from torch import Tensor
 
-from attention import ConfigError, Intervention, Layer, Model, Trace, explain
+from attention import Cell, ConfigError, Intervention, Layer, Model, Trace, WhatIf, explain
+from attention.export.program import python
 from attention.formula.functions import project_output
 from attention.formula.intervention import read, write
 from attention.models import recording, running
@@ -116,7 +117,6 @@ def test_every_change_is_what_it_says_and_every_cell_of_it_is_explained(tiny: Ti
     assert len(trace.changes) == len(those)
     assert base.changes == ()
     # What follows was made of it: the model goes on with what the trace shows.
-    loaded, given = source.loaded_and_given()
     made = outputs(source)
     if layer.has("output"):
         torch.testing.assert_close(made[0], layer["output"], rtol=1e-4, atol=1e-4)
@@ -250,3 +250,34 @@ def test_the_bytes_of_another_run_are_counted_before(tiny: TinyModels) -> None:
     assert plain.needs == replace(plain, interventions=one).needs < replace(plain, interventions=one, frozen=True).needs
     with pytest.raises(ConfigError, match="All steps need at most"):
         replace(plain, interventions=one, frozen=True, max_bytes=plain.needs).trace()
+
+
+PROGRAMS = {
+    "silenced before, warmed and set here": ("Llama", "0.1.zero;0.2.mean0.25;0.3.first;1.1.t0.5;1.1.w2,1=0.5r;1.1.s3,1=1;1.1.mean0.5", False),
+    "every layer cold": ("GPT-2", "*.*.t0;0.*.unscaled", False),
+    "frozen, with a bias": ("T5", "0.1.zero;1.1.zero0.5;2.0.causal;3.1.zero", True),
+    "taken": ("Llama", "0.2.takeK;0.1.takeA;0.0.takeZ;1.1.takeV;1.0.takeQ;1.1.takeA;1.1.zero0.5", False),
+    "sinks": ("gpt-oss", "0.*.t2;1.1.window1;0.0.w1,0=0.5r", False),
+    "capped, set before": ("Gemma 2", "0.1.s2,1=0.3;0.3.nomask;1.1.takeA", True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("title", PROGRAMS)
+def test_the_copied_python_makes_the_changed_head_again(
+    tiny: TinyModels, title: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    family, text, frozen = PROGRAMS[title]
+    monkeypatch.chdir(tiny(family).parent)
+    other = replace(model(tiny, family), text=OTHER) if "take" in text else None
+    turned = WhatIf(temperature=2.0)  # only looked at: the model goes on without it
+    source = model(tiny, family, *read(text), frozen=frozen, other=other, config=turned)
+    trace = source.trace()
+    running.hush()
+    for at in range(len(trace.layers)):
+        for step in ("weights", "kept_output" if trace.layers[at].has("kept_output") else "head_output"):
+            program = python(source, trace, Cell(at, step, 1, 3, 1))
+            exec(compile(program, "<snippet>", "exec"), {})
+            said = re.fullmatch(r".*: (\S+) expected (\S+)", capsys.readouterr().out.strip().splitlines()[-1])
+            assert said
+            assert float(said[1]) == pytest.approx(float(said[2]), rel=1e-4, abs=1e-6), (at, step)
+            assert float(said[2]) == pytest.approx(float(trace.layers[at].matrix(step, 1)[3, 1]))

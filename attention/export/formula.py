@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from attention.export import heads
 from attention.formula.biases import BUCKETS, FARTHEST
 from attention.formula.formula import Formula
 from attention.formula.scores import SCORES
@@ -48,7 +49,7 @@ _POSITIONS = "query_pos, key_pos = torch.arange(len(tokens))[:, None], torch.ara
 def projections(layer: Layer) -> list[str]:
     """Lines from x to Q, K and V; they round as the trace has rounded."""
     computed = layer.formula is not None and layer.has("key") and layer.has("query")
-    lines = list(DOT) if computed and _rounds(layer) else []
+    lines = list(DOT) if computed and rounds(layer) else []
     if layer.has("w_q"):
         x2 = "x2" if layer.has("memory") else "x"
         q, k, v = (
@@ -65,32 +66,45 @@ def formula(layer: Layer, keys: str) -> list[str]:
     `keys` is the variable that has the tokens attended to. A step before which there is nothing to make it from is the
     source's own.
     """
-    lines = _positions(layer, keys)
+    lines = positions(layer, keys)
     if layer.formula is None:
         return []
-    last = ""
-    for step in (one for one in layer.steps if one.axes == MAP_AXES):
-        if step.name not in layer.holds:
-            lines += _step(layer, layer.formula, step, last, keys)
-        last = step.name
+    more, last = maps(layer, keys)
+    lines += [*more, *heads.others(layer, lambda one: [*positions(one, keys), *maps(one, keys, "scores")[0]])]
     value = _shared(layer, "value")
     if last and layer.has("value"):
         lines += [f"head_output = {last} @ {value}  # [head query_pos d_v]"]
+    if layer.has("kept_output"):
+        lines += heads.kept(layer)
     if layer.has("output"):
         bias = " + b_o" if layer.has("b_o") else ""
+        z = "kept_output" if layer.has("kept_output") else "head_output"
         lines += [
             "# [query_pos d_model], the heads side by side",
-            f"output = head_output.transpose(0, 1).flatten(1) @ w_o.flatten(0, 1){bias}",
+            f"output = {z}.transpose(0, 1).flatten(1) @ w_o.flatten(0, 1){bias}",
         ]
     return lines
 
 
+def maps(layer: Layer, keys: str, known: str = "") -> tuple[list[str], str]:
+    """The lines of every map from the first after the one that is `known` on, and the name of the last."""
+    assert layer.formula is not None
+    lines, last = list[str](), ""
+    for step in (one for one in layer.steps if one.axes == MAP_AXES):
+        if step.name not in layer.holds and step.name != known:
+            taken = step.name == "weights" and layer.formula.by_hand.takes("weights")
+            lines += ["weights = taken_weights"] if taken else _step(layer, layer.formula, step, last, keys)
+            lines += heads.cells(layer.formula, step.name)
+        last = step.name
+    return lines, last
+
+
 def product(layer: Layer, left: str, right: str) -> str:
     """A product as the trace has rounded it."""
-    return f"dot({left}, {right})" if _rounds(layer) else f"{left} @ {right}"
+    return f"dot({left}, {right})" if rounds(layer) else f"{left} @ {right}"
 
 
-def _positions(layer: Layer, keys: str) -> list[str]:
+def positions(layer: Layer, keys: str) -> list[str]:
     """The line that numbers queries and keys, where one of the others needs it."""
     formula = layer.formula
     by_rule = formula is not None and layer.hides and formula.mask is not None and "_pos" in formula.mask.python()
@@ -229,7 +243,7 @@ def _mask(layer: Layer, formula: Formula, keys: str) -> list[str]:
     return lines
 
 
-def _rounds(layer: Layer) -> bool:
+def rounds(layer: Layer) -> bool:
     """Whether the trace is in less than double precision, so that sums in double are rounded."""
     import torch
 

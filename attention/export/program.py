@@ -19,8 +19,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from attention.errors import MissingError
-from attention.export.formula import formula, projections
+from attention.export.formula import DOT, formula, projections
 from attention.formula.steps import find_step
+from attention.formula.what_if import WhatIf
 from attention.sources import literals
 from attention.tokens import labels
 
@@ -54,22 +55,24 @@ def python(source: Source, trace: Trace | None = None, cell: Cell | None = None)
     """
     trace = trace or source.trace()
     snippet, layer = _begun(source, trace, cell)
+    inside = _inside(trace, snippet)
     head = f"Attention from {snippet.about}, made by Attention Lab."
     said = textwrap.wrap(head, 98, replace_whitespace=False, break_long_words=False, break_on_hyphens=False)
-    return "".join(f"# {line}\n" for line in said) + _steps(layer, snippet, cell)
+    return "".join(f"# {line}\n" for line in said) + _steps(layer, snippet, cell, inside)
 
 
 def ipynb(source: Source, trace: Trace | None = None, cell: Cell | None = None) -> str:
     """The same as the JSON of a Jupyter notebook: what it is, the steps, and a heatmap of the weights."""
     trace = trace or source.trace()
     snippet, layer = _begun(source, trace, cell)
+    inside = _inside(trace, snippet)
     about = (
         f"# Attention, step by step\n\nFrom {snippet.about}, made by Attention Lab. The first cell computes every step "
         "in plain torch; the second draws one head with Plotly. Run them from top to bottom."
     )
     cells = [
         _cell("markdown", 0, about),
-        _cell("code", 1, _steps(layer, snippet, cell)),
+        _cell("code", 1, _steps(layer, snippet, cell, inside)),
         _cell("code", 2, _drawing(layer)),
     ]
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
@@ -91,15 +94,35 @@ def _begun(source: Source, trace: Trace, cell: Cell | None) -> tuple[Snippet, La
     return snippet, trace.layer(index).inner.without(*snippet.without)
 
 
-def _steps(layer: Layer, snippet: Snippet, cell: Cell | None) -> str:
+def _steps(layer: Layer, snippet: Snippet, cell: Cell | None, inside: list[str]) -> str:
     """The program: imports, tokens, what the source begins with, the formula, and the number to compare."""
     lines = literals.texts("tokens", layer.tokens)
     keys = "tokens"
     if layer.key_tokens != layer.tokens or layer.has("memory"):
         keys = "key_tokens"
         lines += literals.texts(keys, layer.key_tokens)
+    lines += [*DOT, *inside] if inside else []
     lines += [*snippet.lines, *projections(layer), *formula(layer, keys)]
     return _program(lines + ([] if cell is None else _comparison(layer, cell)))
+
+
+def _inside(trace: Trace, snippet: Snippet) -> list[str]:
+    """A function for each layer that is changed while the model runs, where nobody turns what is only looked at."""
+    layers = ((at, trace.layer(at).inner.turned(WhatIf())) for at in snippet.inside)
+    return [line for at, layer in layers for line in _function(layer, f"layer_{at}")]
+
+
+def _function(layer: Layer, name: str) -> list[str]:
+    """A function of that name that makes what goes on of all heads' outputs, [head query_pos d_v], of its query, key and value."""
+    lines = formula(layer.without("w_o", "b_o", "output"), "key_tokens")
+    return [
+        "",
+        f"def {name}(query, key, value, bias, sinks, taken_weights, taken_output):  # what goes on of its heads' outputs",
+        "    tokens, key_tokens = range(query.shape[1]), range(key.shape[1])",
+        *(f"    {line}" if line else "" for line in lines),
+        f"    return {'kept_output' if layer.has('kept_output') else 'head_output'}",
+        "",
+    ]
 
 
 def _comparison(layer: Layer, cell: Cell) -> list[str]:

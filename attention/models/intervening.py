@@ -104,7 +104,9 @@ class Pass:
         weights, z = call.again(*there.values())
         some = sorted(reached)
         mixed = None if call.weights is None or weights is None else _with(call.weights, weights, some)
-        return replace(call, **there, weights=mixed, head_output=_with(call.head_output, z, some))
+        z = _with(call.head_output, z, some)
+        query, key, value = there.values()
+        return replace(call, query=query, key=key, value=value, weights=mixed, head_output=z)
 
     def _changed(self, at: int, call: Call, layer: Layer, those: Sequence[Intervention]) -> tuple[Layer, Call, Tensor]:
         formula = own = layer.formula

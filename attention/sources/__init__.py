@@ -21,11 +21,14 @@ class Snippet(NamedTuple):
             projections; or `query`, `key` and `value` where there are none; or `value` and `scores`
             where there are no queries; and so on. A layer with a step that is drawn needs a function `generator` too.
         without: what of the layer they do not make, which is then not said either.
+        inside: the layers of the trace that are changed while the lines run, by their index; for each there is then a function
+            such as `layer_5`, which makes the heads' outputs that go on of its query, key and value.
     """
 
     about: str
     lines: tuple[str, ...]
     without: tuple[str, ...] = ()
+    inside: tuple[int, ...] = ()
 
 
 class Source(Protocol):

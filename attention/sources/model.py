@@ -174,7 +174,7 @@ class Model:
         """How the Python begins that makes the trace again: the model loaded with transformers, and asked for what enters its attention."""
         from attention.sources import model_snippet
 
-        return model_snippet.model(self, trace.layer(layer))
+        return model_snippet.model(self, trace, layer)
 
     @property
     def needs(self) -> int:
