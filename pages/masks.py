@@ -44,7 +44,7 @@ def toggle(step: str, x: int, y: int) -> None:
 def maps() -> list[Spec]:
     shown = [step for step in ("masked_scores", "weights") if getattr(page.layer, step) is not None]
     return [
-        heatmap.mask_map(page.trace, page.cell.layer, cell),
+        heatmap.mask_map_json(page.trace, page.cell.layer, cell),
         *(
             heatmap.heatmap_json(page.trace, step, page.cell.layer, cell.head, cell, inputs.now("colors"))
             for step in shown
@@ -101,7 +101,7 @@ st.markdown(
 
 def averages() -> None:
     average, ways = masks.averaging_traces(page.trace, page.cell.layer)
-    show.figures([heatmap.way(way, name) for name, way in ways.items()], "masks_averages", lambda *_: None)
+    show.figures([heatmap.way_json(way, name) for name, way in ways.items()], "masks_averages", lambda *_: None)
     st.markdown(f"**All three are equal:** largest difference {average.difference:.2g}.")
 
 

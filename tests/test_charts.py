@@ -11,12 +11,13 @@ from attention.lessons.softmax import TEMPERATURES
 
 SPREAD = softmax.spread((0.1, -0.2, -0.3, 0.5))
 SCALING = measured(TypedText("the owl <b>asked</b> the owl", AttentionConfig(mask="causal")))
+# Plotly raises on a key or a value that is not its own.
 FIGURES = {
-    "curve": charts.softmax_curve(softmax.curve()),
-    "shares": charts.shares_by_temperature(SPREAD),
-    "variance": charts.variance_by_temperature(SPREAD),
-    "entropy": charts.entropy_by_temperature(SPREAD),
-    "scaling": scaling_maps(SCALING),
+    "curve": go.Figure(charts.softmax_curve(softmax.curve())),
+    "shares": go.Figure(charts.shares_by_temperature(SPREAD)),
+    "variance": go.Figure(charts.variance_by_temperature(SPREAD)),
+    "entropy": go.Figure(charts.entropy_by_temperature(SPREAD)),
+    "scaling": go.Figure(scaling_maps(SCALING)),
 }
 
 
@@ -50,7 +51,7 @@ def test_the_bars_are_the_shares_one_colour_per_temperature() -> None:
 
 def test_equal_numbers_are_bars_of_their_own() -> None:
     figure = charts.shares_by_temperature(softmax.spread((1, 1, 1)))
-    assert list(figure.data[0].x) == [0, 1, 2]
+    assert list(figure["data"][0]["x"]) == [0, 1, 2]
 
 
 def test_the_lines_mark_the_five_temperatures() -> None:

@@ -62,7 +62,7 @@ def test_every_figure_says_of_itself_what_is_declared() -> None:
         heatmap.heads_json(short, "weights"),
         heatmap.heads_json(long, "weights", cells=10_000),
         on_screen(heatmap.heatmap_json(long, "weights")),
-        charts.softmax_curve(softmax.curve()).to_plotly_json(),
+        charts.softmax_curve(softmax.curve()),
     ]
     metas = [figure["layout"]["meta"] for figure in figures]
     hold(metas, contract.Meta)

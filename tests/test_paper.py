@@ -24,6 +24,7 @@ from attention.lessons import charts, masks, softmax
 from attention.lessons.scaling import measured
 from attention.lessons.small_maps import scaling_maps
 from attention.pictures import heatmap
+from attention.pictures.changed import drawn as as_plotly
 from attention.pictures.changed import unmarked
 from attention.pictures.drawing import ALLOWED, HIDDEN
 from attention.pictures.layout import CHOSEN as CROSS
@@ -85,12 +86,12 @@ FIGURES = {
     "4 heads": lambda: heatmap.heads(trace(mask="causal"), "weights", chosen=CHOSEN),
     "12 heads": lambda: heatmap.heads(trace(n_heads=12, d_model=96, mask="causal"), "masked_scores"),
     "mask": lambda: heatmap.mask_map(trace(mask="causal"), chosen=CHOSEN),
-    "way": lambda: heatmap.way(masks.averaging_traces(trace(mask="causal"), 0)[1]["loop"], "loop"),
-    "curve": lambda: charts.softmax_curve(softmax.curve()),
-    "shares": lambda: charts.shares_by_temperature(spread()),
-    "variance": lambda: charts.variance_by_temperature(spread()),
-    "entropy": lambda: charts.entropy_by_temperature(spread()),
-    "scaling": lambda: scaling_maps(measured(TypedText(CAT, AttentionConfig(mask="causal")))),
+    "way": lambda: as_plotly(heatmap.way_json(masks.averaging_traces(trace(mask="causal"), 0)[1]["loop"], "loop")),
+    "curve": lambda: as_plotly(charts.softmax_curve(softmax.curve())),
+    "shares": lambda: as_plotly(charts.shares_by_temperature(spread())),
+    "variance": lambda: as_plotly(charts.variance_by_temperature(spread())),
+    "entropy": lambda: as_plotly(charts.entropy_by_temperature(spread())),
+    "scaling": lambda: as_plotly(scaling_maps(measured(TypedText(CAT, AttentionConfig(mask="causal"))))),
 }
 MAKERS = {**FIGURES, "12 heads of odd tokens": lambda: heatmap.heads(given(ODD, scores=noise(12, 16, 16)), "scores")}
 # Every sort of shape and text that a figure is made of: a PDF takes ten times as long as an SVG.

@@ -18,6 +18,7 @@ from attention import AttentionConfig, Cell, Layer, Trace, TypedText
 from attention.export.paper import html
 from attention.lessons import charts, softmax
 from attention.pictures import heatmap
+from attention.pictures.changed import drawn
 
 CAT = "the cat sat on the mat"
 EVIL = ("</script><script>window.taken = 1</script>", "<img src=x onerror='window.taken = 1'>", "</title>", "$x$", "&amp;", "<!--<script>")  # fmt: skip
@@ -40,7 +41,7 @@ def heads() -> go.Figure:
 
 
 def shares() -> go.Figure:
-    return charts.shares_by_temperature(softmax.spread((0.1, -0.2, -0.3, 0.5)))
+    return drawn(charts.shares_by_temperature(softmax.spread((0.1, -0.2, -0.3, 0.5))))
 
 
 class Tags(HTMLParser):

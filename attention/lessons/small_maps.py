@@ -6,14 +6,13 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import plotly.graph_objects as go
 
 from attention.formula.steps import find_step
-from attention.lessons.charts import chart
 from attention.lessons.scaling import DIVISORS
 from attention.pictures import scales
+from attention.pictures.charts import chart
 from attention.pictures.drawing import ground
-from attention.pictures.layout import PLAIN, middles, named
+from attention.pictures.layout import PLAIN, Spec, middles, named
 from attention.pictures.mosaic import blank, tiles
 from attention.tokens import label
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 _HEIGHT = 118  # pixels of a small map
 
 
-def scaling_maps(lesson: Scaling) -> go.Figure:
+def scaling_maps(lesson: Scaling) -> Spec:
     """Weights under five inits (down) and three divisors (across), in one map with one scale, entropy above each."""
     n_inits, n_divisors, rows, columns = lesson.weights.shape
     gutters = max(1, round(rows * 0.22)), max(1, round(columns * 0.08))
@@ -47,11 +46,11 @@ def scaling_maps(lesson: Scaling) -> go.Figure:
     hover = "%{y}<br>%{x}<br>"
     heat, _ = scales.painted(find_step("weights"), 0, 1, "fixed")
     heat["colorbar"] |= {"len": 0.4, "y": 0, "yanchor": "top", "ypad": 10}
-    figure.add_heatmap(z=weights, **heat, hoverongaps=False, hovertemplate=f"{hover}<b>%{{z:.9g}}</b><extra></extra>")
+    told = f"{hover}<b>%{{z:.9g}}</b><extra></extra>"
+    figure["data"].append({"type": "heatmap", "z": weights, **heat, "hoverongaps": False, "hovertemplate": told})
     if not lesson.visible.all():
-        figure.add_trace(ground(hover, "0") | {"z": hidden})
-    for panel, entropy in zip(panels, lesson.entropy.flatten(), strict=True):
-        figure.add_annotation(**named(f"H {entropy:.2f}", panel))
+        figure["data"].append(ground(hover, "0") | {"z": hidden})
+    notes = [named(f"H {one:.2f}", panel) for panel, one in zip(panels, lesson.entropy.flatten(), strict=True)]
     across, down = panels[:n_divisors], panels[::n_divisors]
     x = _axis([(one.x, columns, f"÷ {d}") for one, d in zip(across, DIVISORS, strict=True)], lesson.key_tokens, "key")
     y = _axis([(one.y, rows, init) for one, init in zip(down, lesson.inits, strict=True)], lesson.tokens, "query")
@@ -59,7 +58,8 @@ def scaling_maps(lesson: Scaling) -> go.Figure:
     x |= {"range": [-0.5, weights.shape[1] - 0.5], "side": "top", "ticklabelstandoff": 18}
     y |= {"range": [weights.shape[0] - 0.5, -0.5]}
     height, margin = 140 + _HEIGHT * n_inits, {"l": 70, "r": 12, "t": 104, "b": 40}
-    figure.update_layout(xaxis=x, yaxis=y, height=height, margin=margin, title_y=1 - 30 / height)
+    figure["layout"]["title"]["y"] = 1 - 30 / height
+    figure["layout"] |= {"xaxis": x, "yaxis": y, "height": height, "margin": margin, "annotations": notes}
     return figure
 
 

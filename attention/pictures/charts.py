@@ -60,13 +60,22 @@ def heads_of(table: Table, across: str, up: str, chosen: tuple[int, int] | None 
     if across == LAYER:
         drawn[1] = np.append(drawn[1], table.uniform[:, NAMES.index(up)])
     ends = (float(np.nanmax(drawn[0], initial=0)), float(np.nanmax(drawn[1], initial=0)))
-    names_of_heads = _extremes(names, ys, there, up)
-    meta: Meta = {
-        "alt": f"Scatter chart of the heads, {up} against {across}, {told}. {names_of_heads}The table has the numbers.",
-        "step": "",
-        "panels": [],
-    }
-    return {"data": data, "layout": _laid_out(f"{up} and {across}", told, across, up, len(table.n_heads), ends, meta)}
+    figure = chart(
+        f"{up} and {across}",
+        told,
+        f"Scatter chart of the heads, {up} against {across}, {told}. {_extremes(names, ys, there, up)}".rstrip(),
+        height=360,
+    )
+    figure["data"], figure["layout"]["hovermode"] = data, "closest"
+    x = _layers(len(table.n_heads)) if across == LAYER else {"range": _room(ends[0])}
+    axes(figure, across, up, x, {"range": _room(ends[1])})
+    return figure
+
+
+def _layers(count: int) -> dict[str, Any]:
+    """What an axis has that runs over the numbers of so many layers."""
+    ticks = list(range(0, count, max(1, math.ceil(count / 16))))
+    return {"range": [-0.5, count - 0.5], "tickvals": ticks, "ticktext": [f"L{i}" for i in ticks], "showgrid": False}
 
 
 def _beside(layers: Any, heads: Any, n_heads: tuple[int, ...]) -> Any:
@@ -108,7 +117,7 @@ def _extremes(names: list[str], ys: Any, there: Any, up: str) -> str:
     if not there.any():
         return ""
     most, least = int(np.where(there, ys, -math.inf).argmax()), int(np.where(there, ys, math.inf).argmin())
-    return f"Highest {up}: {names[most]} with {ys[most]:.4g}; lowest: {names[least]} with {ys[least]:.4g}. "
+    return f"Highest {up}: {names[most]} with {ys[most]:.4g}; lowest: {names[least]} with {ys[least]:.4g}."
 
 
 def _room(most: float) -> list[float]:
@@ -117,25 +126,22 @@ def _room(most: float) -> list[float]:
     return [-0.04 * top, 1.06 * top]
 
 
-def _laid_out(
-    title: str, told: str, across: str, up: str, n_layers: int, ends: tuple[float, float], meta: Meta
-) -> dict[str, Any]:
-    height = 360
-    plain = {"gridcolor": GRID, "zeroline": False, "showline": False, "ticks": ""}
-    x = {**plain, "title": {"text": across, "standoff": 8}}
-    if across == LAYER:
-        step = max(1, math.ceil(n_layers / 16))
-        ticks = list(range(0, n_layers, step))
-        x |= {"range": [-0.5, n_layers - 0.5], "tickvals": ticks, "ticktext": [f"L{i}" for i in ticks], "showgrid": False}  # fmt: skip
-    else:
-        x["range"] = _room(ends[0])
-    y = {**plain, "title": {"text": up, "standoff": 8}, "range": _room(ends[1])}
-    return {
+def chart(title: str, facts: str, alt: str, height: int = 340) -> Spec:
+    """An empty chart with our title, ground and margins; colours stand on either theme, and a click does nothing."""
+    meta: Meta = {"alt": f"{alt} The table has the numbers.", "step": "", "panels": []}
+    layout = {
         "title": {
             "text": f"<b>{title}</b>", "font": {"size": 15}, "x": 0, "xref": "container", "pad": {"l": 6},
-            "y": 1 - 30 / height, "yref": "container", "yanchor": "bottom", "subtitle": {"text": told, "font": {"size": 11}},
+            "y": 1 - 30 / height, "yref": "container", "yanchor": "bottom", "subtitle": {"text": facts, "font": {"size": 11}},
         },
         "template": NO_TEMPLATE, "font": {"size": 11}, "height": height, "margin": {"l": 58, "r": 16, "t": 70, "b": 44},
-        "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "uirevision": title, "meta": meta, "xaxis": x, "yaxis": y,
-        "hovermode": "closest",
+        "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "uirevision": title, "meta": meta,
     }  # fmt: skip
+    return {"data": [], "layout": layout}
+
+
+def axes(figure: Spec, x_title: str, y_title: str, x: Spec | None = None, y: Spec | None = None) -> None:
+    """Gives a chart axes with these titles, and with what `x` and `y` have of their own."""
+    plain = {"gridcolor": GRID, "zeroline": False, "showline": False, "ticks": ""}
+    for axis, title, own in (("xaxis", x_title, x), ("yaxis", y_title, y)):
+        figure["layout"][axis] = {**plain, "title": {"text": title, "standoff": 8}, **(own or {})}

@@ -140,13 +140,14 @@ def mask_map_json(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> S
     return placed({"data": [heat], "layout": layout}, row, column)
 
 
-def way(trace: Trace, name: str) -> go.Figure:
+def way_json(trace: Trace, name: str) -> Spec:
     """The rows of `output` under the name of the way that made them, for a comparison of several ways."""
-    figure = heatmap(trace, "output")
-    figure.layout.title.text = f"<b>{name}</b>"
-    figure.layout.title.subtitle.text = "each row the average of all rows up to it"
-    figure.layout.meta["alt"] = f"By {name}: {figure.layout.meta['alt']}"
-    figure.layout.meta["file"][0] += f"-by-{name.replace(' ', '-')}"
+    figure = heatmap_json(trace, "output")
+    layout, meta = figure["layout"], figure["layout"]["meta"]
+    layout["title"]["text"] = f"<b>{name}</b>"
+    layout["title"]["subtitle"]["text"] = "each row the average of all rows up to it"
+    meta["alt"] = f"By {name}: {meta['alt']}"
+    meta["file"][0] += f"-by-{name.replace(' ', '-')}"
     return figure
 
 

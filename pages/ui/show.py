@@ -11,9 +11,10 @@ import streamlit as st
 from attention import Explanation, Step
 from attention.formula.steps import Parameter
 from attention.numbers import glossary
+from attention.pictures.layout import Spec
 from attention.printed import DIGITS
 from pages.ui import figure
-from pages.ui.figure import Around, Figure
+from pages.ui.figure import Around
 from pages.ui.figure import shares as shares_figure
 from pages.ui.knobs import inputs
 from pages.ui.knobs.session import session
@@ -39,12 +40,12 @@ def styles(sidebar: bool = True) -> None:
 
 
 def figures(
-    drawn: Sequence[Figure],
+    drawn: Sequence[Spec],
     key: str,
     on_click: Callable[[str, int, int], None] | None = None,
     around: Around | None = None,
     on_turn: Callable[[dict[str, Any]], None] | None = None,
-    files: Callable[[], Sequence[Figure]] | None = None,
+    files: Callable[[], Sequence[Spec]] | None = None,
     rest: bool = False,
 ) -> None:
     """Draws figures side by side, one under the other where the screen is narrow.
@@ -94,7 +95,7 @@ def figures(
         takeaway(files or (lambda: drawn), key)
 
 
-def _room(drawn: Sequence[Figure], around: Around | None) -> int | Literal["content"]:
+def _room(drawn: Sequence[Spec], around: Around | None) -> int | Literal["content"]:
     """The pixels that are kept free for figures side by side, so that what stands under them does not jump when they come."""
     if not drawn:
         return "content"
@@ -109,7 +110,7 @@ def controls(around: Around) -> None:
         figures([], "controls_alone", around=around, on_turn=inputs.turn)
 
 
-def _revisions(drawn: Sequence[Figure]) -> list[str]:
+def _revisions(drawn: Sequence[Spec]) -> list[str]:
     return [str(one["layout"]["uirevision"]) for one in drawn]
 
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import struct
-from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeAlias
-
-import plotly.graph_objects as go
+from typing import Any
 
 from attention.pictures.changed import enlarged
 from attention.pictures.contract import Control, Line, Live, Message, Own, Tab
@@ -22,8 +19,6 @@ from pages.ui.server import served
 
 _HTML = "<div class='strip'></div><div class='hand'></div><div class='own'></div><div class='figures'></div><div class='answer'></div>"
 _STYLE = (Path(__file__).parent / "figure.css").read_text()
-Figure: TypeAlias = "go.Figure | Spec"
-"""What can be drawn: Plotly's object, or its JSON."""
 
 SENT_CELLS = 112 * 112  # three maps of so many cells are 150 kB
 _ROOM = 125_000  # bytes that arrays may take, so that a step stays under 150 kB with names, titles, axes and frames
@@ -58,7 +53,7 @@ LARGE = 1.3
 
 
 def pack(
-    figures: Sequence[Figure],
+    figures: Sequence[Spec],
     around: Around | None = None,
     windows: Mapping[str, Sequence[int] | None] | None = None,
     rest: bool = False,
@@ -66,7 +61,7 @@ def pack(
 ) -> bytes:
     """The figures as one message: length of the header, header (JSON), arrays as raw bytes.
 
-    Plotly's own JSON carries arrays as base64 with their dtype and shape; here they leave the JSON.
+    Plotly's own JSON would carry arrays as base64; here they leave the JSON.
 
     Args:
         figures: the figures; a map of more than `SENT_CELLS` cells that the page can make is sent without its numbers.
@@ -90,8 +85,8 @@ def pack(
             value = value.astype(wide) if wide else value
             sizes = ",".join(map(str, value.shape))
             value = {"raw": value.tobytes(), "dtype": value.dtype.str.lstrip("<|"), "shape": sizes}
-        if isinstance(value, dict) and ("bdata" in value or "raw" in value):
-            raw = value["raw"] if "raw" in value else b64decode(value["bdata"])
+        if isinstance(value, dict) and "raw" in value:
+            raw = value["raw"]
             shape = [int(n) for n in str(value.get("shape", len(raw) // int(value["dtype"][1]))).split(",")]
             place = {"array": {"dtype": value["dtype"], "at": size, "shape": shape}}
             padded = raw + b"\0" * (-len(raw) % 8)
@@ -139,16 +134,10 @@ def pack(
 
 
 def _sent(
-    figure: Figure, made: Sequence[str], windows: Mapping[str, Sequence[int] | None], numbers: int
+    figure: Spec, made: Sequence[str], windows: Mapping[str, Sequence[int] | None], numbers: int
 ) -> dict[str, Any]:
     """A figure as it is sent: a map that the page can make by itself says so, and a large one has no numbers."""
-    if isinstance(figure, go.Figure):
-        layout = figure.layout.to_plotly_json()
-        data = [
-            {**trace.to_plotly_json(), **({"z": trace.z} if trace.type == "heatmap" else {})} for trace in figure.data
-        ]
-    else:
-        data, layout = [dict(trace) for trace in figure["data"]], figure["layout"]
+    data, layout = [dict(trace) for trace in figure["data"]], figure["layout"]
     if (step := layout["meta"]["step"]) in made:
         data[0]["live"] = step
         panel = layout["meta"]["panels"][0]

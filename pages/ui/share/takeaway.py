@@ -6,26 +6,29 @@ import html
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
-import plotly.graph_objects as go
 import streamlit as st
 
 from attention.export import paper
 from attention.pictures.changed import drawn as as_plotly
 from attention.pictures.changed import unmarked
-from pages.ui.figure import Figure
+from attention.pictures.layout import Spec
 from pages.ui.knobs import inputs
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 MIME = {"png": "image/png", "svg": "image/svg+xml", "pdf": "application/pdf"}
 ALL = "All side by side"
 
 
-def takeaway(files: Callable[[], Sequence[Figure]], key: str) -> None:
+def takeaway(files: Callable[[], Sequence[Spec]], key: str) -> None:
     """A button under figures that offers to save one of them, or all in one; each file is made when it is asked for."""
     with st.popover("Save as a picture", key=f"{key}_save", type="tertiary", on_change="rerun") as opened:
         if not opened.open:
             return
-        drawn = [one if isinstance(one, go.Figure) else as_plotly(one) for one in files()]
+        drawn = list(map(as_plotly, files()))
         chosen = _chosen(drawn, key) if len(drawn) > 1 else drawn
         width = st.number_input(
             "Width in cm", float(paper.NARROWEST), float(paper.WIDEST), 16.0, 0.5, format="%.1f", key=f"{key}_width"
