@@ -13,7 +13,7 @@ from streamlit.testing.v1 import AppTest
 
 from attention import AttentionConfig, Cell, TypedText
 from attention.lessons import charts, softmax
-from attention.pictures import contract, factors, heatmap
+from attention.pictures import contract, factors, heatmap, layers
 from attention.pictures.layout import Panel
 from attention.pictures.live import live
 from attention.pictures.screen import on_screen
@@ -61,6 +61,7 @@ def test_every_figure_says_of_itself_what_is_declared() -> None:
         *(figure for step, _ in short.layers[0] for figure in factors.factor_maps(short, Cell(0, step.name, 0, 0, 0))),
         heatmap.heads_json(short, "weights"),
         heatmap.heads_json(long, "weights", cells=10_000),
+        layers.layers_json(short, "weights"),
         on_screen(heatmap.heatmap_json(long, "weights")),
         charts.softmax_curve(softmax.curve()),
     ]

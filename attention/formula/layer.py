@@ -151,8 +151,10 @@ class Layer:
         from attention.formula.what_if import WhatIf, turns
 
         own = self.own or self.formula
-        if own is None or (isinstance(config, WhatIf) and not turns(self)):
+        if own is None:
             return self
+        if isinstance(config, WhatIf):
+            config = config.only(turns(self))
         formula = own.turned(config, self.sizes.get("d_k", 1))
         turned = own if isinstance(config, WhatIf) and formula != own else None
         return self if (formula, turned) == (self.formula, self.own) else replace(self, formula=formula, own=turned)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,10 @@ class WhatIf:
             self.cells if self.mask == "custom" else "",
         )
 
+    def only(self, names: Iterable[str]) -> WhatIf:
+        """Those of its knobs alone that something has, the others at their defaults."""
+        return WhatIf(**{name: getattr(self, name) for name in names})
+
     def of(self, formula: Formula) -> dict[str, Any]:
         """The fields of a source's formula that become others; padding stays padding."""
         changed: dict[str, Any] = {}
@@ -88,9 +93,9 @@ def turns(layer: Layer) -> tuple[str, ...]:
     formula = layer.own or layer.formula
     if formula is None or not layer.has("scores") or any(name in layer.recorded for name in _AFTER):
         return ()
-    if not (formula.divisor or formula.share):
-        return ()
-    divided = ("temperature", *(["scaled"] if formula.divisor not in (None, 1) else []))
+    # Scores that were given, and that nothing is divided by, stay as they are.
+    divides = formula.divisor or (formula.share and layer.has("query"))
+    divided = ("temperature", *(["scaled"] if formula.divisor not in (None, 1) else [])) if divides else ()
     hides = ("mask", "window", "prefix", "cells") if formula.share else ()
     return tuple(one.name for one in fields(WhatIf) if one.name in (*divided, *hides))
 

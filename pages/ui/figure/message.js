@@ -39,6 +39,7 @@
  * @property {number[][]} [at] where in its block each number stands
  * @property {{labelalias: Object<string, string>}} [rows] the names of rows, where a cell is a block of a mosaic
  * @property {{labelalias: Object<string, string>}} [columns]
+ * @property {number} [wide] the pixels for which its height was chosen
  */
 
 /**

@@ -176,8 +176,8 @@ def _back(to: Cell, cell: Cell) -> dict[str, Any]:
 
 def defaults(more: Sequence[Knob] = ()) -> dict[str, str]:
     """What the held knobs are where the address does not name them, and those that only this page has; the page writes it by itself."""
-    known = here()
-    keys = [key for key in HELD if key not in OF_COMPARE]
+    known, chosen = here(), standing("source")
+    keys = [key for key in HELD if key not in OF_COMPARE and chosen in (known[key].sources or (chosen,))]
     return {key: in_url(known[key].default) for key in (*keys, *(one.key for one in more))}
 
 
