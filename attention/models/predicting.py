@@ -57,7 +57,9 @@ def read_text(given: Mapping[str, Tensor]) -> list[int]:
     return [int(one) for one in [*given.values()][-1][0]]
 
 
-def positions(loaded: Loaded, given: Mapping[str, Tensor], wanted: Sequence[int], generated: int = 0) -> tuple[int, ...]:
+def positions(
+    loaded: Loaded, given: Mapping[str, Tensor], wanted: Sequence[int], generated: int = 0
+) -> tuple[int, ...]:
     """Where a model is asked what it says: where it is `wanted`; otherwise at each mask, or at the end of the text.
 
     With the last `generated` tokens said by the model itself, also where each of them was said.
@@ -104,9 +106,7 @@ def predictions(loaded: Loaded, given: Mapping[str, Tensor], found: Any, at: Seq
     best = rows.topk(min(LIKELIEST, rows.shape[-1])).indices.tolist()
     names = {one: name for one, name in _named(loaded, {*sum(best, []), *(ids[one] for one in at)})}
     return tuple(
-        Prediction(
-            place, names[ids[place]], row.clone(), tuple(top), tuple(names[one] for one in top), fills(loaded)
-        )
+        Prediction(place, names[ids[place]], row.clone(), tuple(top), tuple(names[one] for one in top), fills(loaded))
         for place, row, top in zip(at, rows, best, strict=True)
     )
 

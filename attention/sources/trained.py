@@ -89,12 +89,14 @@ class Trained:
         Raises:
             ConfigError: there is no such step, or the training was not finished.
         """
-        from attention.training.films import film_of
+        from attention.training.films import film_of, untrained
 
         plan = self.plan
         at = plan.steps if self.at is None else self.at
         if not 0 <= at <= plan.steps:
             raise ConfigError(f"at counts the steps from 0 to {plan.steps}; got {at!r}: choose one of these.")
+        if at == 0:
+            return untrained(plan)
         found = film_of(plan, at).wait()
         return next(one for one in found if one.step == at)
 

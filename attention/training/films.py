@@ -55,17 +55,19 @@ class Film:
         return self.snapshots[-1].step / self.wanted.plan.steps if self.snapshots else 0.0
 
     def look(self) -> tuple[Snapshot, ...]:
-        """The snapshots that there are by now.
+        """The snapshots that there are by now; waits for the first.
 
         Raises:
             ConfigError: it could not be finished.
         """
         self._looked = time.monotonic()
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or bool(self.snapshots))
         if self._ended and not self.finished:
             if self._failed is not None:
                 raise self._failed
             raise ConfigError(
-                f"The training took too long here and stopped at step {self.snapshots[-1].step}: train fewer steps, or try again."
+                f"The training took too long here and stopped at step {self.snapshots[-1].step if self.snapshots else 0}: train fewer steps, or try again."
             )
         return tuple(self.snapshots)
 
@@ -145,4 +147,16 @@ def film_of(plan: Plan, also: int = 0, film: bool = True) -> Film:
             )
         found = _RUNNING[wanted] = Film(wanted)
     Thread(target=found.run, name=f"training {plan.name}", daemon=True).start()
+    return found
+
+
+def untrained(plan: Plan) -> Snapshot:
+    """The model of a plan before its first step."""
+    from attention.training.learning import snapshots
+
+    def make() -> Snapshot:
+        with closing(snapshots(plan)) as training:
+            return next(training)
+
+    found: Snapshot = KEPT.once(("untrained", plan), make)
     return found

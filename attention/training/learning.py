@@ -54,6 +54,11 @@ class Snapshot:
     design: Design = field(repr=False)
 
     @property
+    def nbytes(self) -> int:
+        """The memory of its parameters, in bytes."""
+        return self.row.nbytes
+
+    @property
     def parameters(self) -> Mapping[str, Tensor]:
         """The parameters by their names, as views of `row`."""
         return named(self.row, self.design)

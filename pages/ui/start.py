@@ -32,6 +32,7 @@ MENU = {
     "pages/compare.py": "Compare",
     "pages/masks.py": "Masks",
     "pages/softmax.py": "Softmax",
+    "pages/training.py": "Training",
     "pages/reference.py": "Reference",
 }
 
@@ -99,11 +100,12 @@ class Page:
         return self.trace.layers[self.cell.layer]
 
 
-def start(title: str, intro: str, maps: bool = True, more: Sequence[Knob] = ()) -> Page:
+def start(title: str, intro: str, maps: bool = True, own: bool = False, more: Sequence[Knob] = ()) -> Page:
     """Opens a page: title, menu, knobs, the trace they describe, and the address of one number in it.
 
     On a page without `maps` of the trace its knobs are folded away, and so are those of the first of two states while the
     second is turned. A page with held knobs that no other has names them as `more`.
+    One that shows numbers of its `own` does not say that those of the trace are random.
 
     Where the knobs describe no trace, the page says so in a sentence and stops.
     """
@@ -140,7 +142,7 @@ def start(title: str, intro: str, maps: bool = True, more: Sequence[Knob] = ()) 
             link.watch(title)
         st.stop()
     notes.say(trace.notes)
-    if trace.random:
+    if trace.random and not own:
         about.caption("**Random weights:** this shows the mechanism, not language.", width="content")
     cell = inputs.chosen_cell(notes, trace)
     if title == "Lab" and session().head_place:

@@ -36,7 +36,7 @@ TASKS: dict[str, Task] = {one.name: one for one in (
         "sort", "Sort 10 letters",
         "Write the letters in the order of the alphabet. Each query is the letter written last, and must find the next one.",
         Design(27, 26, 10, memory=(26,)), letters.distinct_letters, letters.sorted_letters, letters.read_distinct,
-        lambda design: letters.sample("qwertyuiopasdfghjklzxcvbnm", design), "10 letters, each another", 400, 5e-3, (0.974, 0.77),
+        lambda design: letters.sample("qwertyuiopasdfghjklzxcvbnm", design), "10 letters, each another", 300, 5e-3, (0.974, 0.77),
         sliders=(Knob("length", 10, Whole(5, 12), "Letters", "How many letters are sorted."),)),
     Task(
         "induction", "An induction head",

@@ -9,11 +9,29 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from attention import AttentionError, File
+from attention.training import Plan
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _KEY = "session"
+
+
+@dataclass
+class Watched:
+    """A film of a training, as one tab watches it.
+
+    Attributes:
+        plan: what is trained.
+        step: the one that is shown; None: nobody has trained it yet.
+        playing: it goes on by itself.
+        opening: a link asked for the step, and it is trained up to there.
+    """
+
+    plan: Plan
+    step: int | None = None
+    playing: bool = False
+    opening: bool = False
 
 
 @dataclass
@@ -49,6 +67,8 @@ class Session:
         states: what could be compared, before the last knob was turned and now.
         acts: how many turns and clicks each component of figures has told, by its key.
         windows: the cells that a map was zoomed to, [top, bottom, left, right), by component and ``layout.uirevision``.
+        watched: the film of a training that was watched last.
+        seeds_run: of what many seeds are trained now; `seeds_shown` of what they were.
         grids: the table that a grid to edit began with, by its key, and how many grids there were before it.
     """
 
@@ -82,6 +102,9 @@ class Session:
     acts: Counter[str] = field(default_factory=Counter)
     windows: dict[str, dict[str, list[int] | None]] = field(default_factory=dict)
     grids: dict[str, tuple[pd.DataFrame, int]] = field(default_factory=dict)
+    watched: Watched | None = None
+    seeds_run: Plan | None = None
+    seeds_shown: Plan | None = None
 
 
 def session() -> Session:

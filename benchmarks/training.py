@@ -1,0 +1,75 @@
+"""Does every seed learn? Each task with 20 seeds, and its controls with a few: what is reached, and how long it takes.
+
+usage: nice python -m benchmarks.training [task ...] [--seeds 20] [--controls 5]
+
+Prints a line of a Markdown table for each. Exits with 1 where fewer than 19 of 20 seeds reach what the task declares.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from statistics import median
+
+from attention.training import TASKS, train
+
+ENOUGH = 19 / 20
+
+
+def row(task: str, control: str, seeds: int) -> tuple[str, bool]:
+    """A line of the table, and whether enough seeds reach what they must; a control need not."""
+    lasts, firsts, seconds, best = [], [], [], []
+    accuracy, score = TASKS[task].reaches
+    for seed in range(seeds):
+        began = time.thread_time() + _worker()
+        snapshots = list(train(task, seed, control=control))
+        seconds.append(time.thread_time() + _worker() - began)
+        firsts.append(snapshots[0])
+        lasts.append(snapshots[-1])
+        best.append(next((one.step for one in snapshots if one.score >= 0.9 * score), None))
+    reached = sum(round(one.accuracy, 3) >= accuracy and round(one.score, 3) >= score for one in lasts)
+    when = "never" if None in best else f"{median(best):.0f}"
+    cells = (
+        f"*{task}: {control}*" if control else f"**{task}**",
+        "" if control else f"{reached} of {seeds}",
+        f"{median(one.loss for one in firsts):.2f} → {median(one.loss for one in lasts):.3f}",
+        _three([one.accuracy for one in lasts]),
+        _three([one.whole for one in lasts]),
+        f"{median(one.score for one in firsts):.3f} → {_three([one.score for one in lasts])}",
+        when,
+        f"{lasts[0].row.numel() / 1000:.1f}k",
+        f"{median(seconds):.1f}",
+    )
+    return f"| {' | '.join(cells)} |", bool(control) or reached >= ENOUGH * seeds
+
+
+def _worker() -> float:
+    """The processor time of the one thread in which all models learn."""
+    from attention.training.threads import in_turn
+
+    return in_turn(time.thread_time)
+
+
+def _three(numbers: list[float]) -> str:
+    return "/".join(f"{one:.3f}" for one in (min(numbers), median(numbers), max(numbers)))
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tasks", nargs="*", default=list(TASKS))
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--controls", type=int, default=5)
+    asked = parser.parse_args()
+    right = True
+    for task in asked.tasks:
+        for control in ("", *TASKS[task].controls):
+            line, reached = row(task, control, asked.controls if control else asked.seeds)
+            print(line, flush=True)
+            right &= reached
+    sys.exit(0 if right else 1)
+
+
+if __name__ == "__main__":
+    main()

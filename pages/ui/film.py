@@ -1,0 +1,183 @@
+"""The film of a training: what plays it, stops it and scrubs through it, one picture after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from attention import AttentionError
+from attention.formula.knobs import Knob
+from attention.formula.ranges import Whole, in_url
+from attention.lessons import training
+from attention.training import Plan
+from attention.training.films import film_of, untrained
+from attention.training.plan import MOST_STEPS
+from pages.ui import show
+from pages.ui.knobs.session import Watched, session
+from pages.ui.knobs.widgets import Knobs
+from pages.ui.notes import plain
+from pages.ui.server import turns
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from attention.training.learning import Snapshot
+    from attention.training.tasks.task import Example
+
+TICK = 0.1  # seconds; a picture is shown as long as this at least
+LOOK = 0.5  # seconds between two looks at many seeds
+AT = Knob("train_at", None, Whole(0, MOST_STEPS, optional=True), held=True)
+_SCRUB = "train_scrub"
+
+
+def into_address(knob: Knob, value: Any) -> None:
+    """Sets a knob that has no widget, in the session and in the address."""
+    st.session_state[knob.key] = value
+    if value == knob.default:
+        st.query_params.pop(knob.key, None)
+    elif st.query_params.get(knob.key) != in_url(value):
+        st.query_params[knob.key] = in_url(value)
+
+
+def watched(plan: Plan, knobs: Knobs) -> Watched:
+    """What this tab watches: what it did before, or what the link asks for, or a model that nobody has trained yet."""
+    before = session().watched
+    if before is not None and before.plan != plan:  # what was trained before is another model
+        into_address(AT, None)
+    asked = knobs.value(AT, Whole(0, plan.steps, optional=True))
+    if before is None or before.plan != plan:
+        before = session().watched = Watched(plan, asked, opening=asked is not None)
+    return before
+
+
+@dataclass(frozen=True)
+class Player:
+    """Plays the film of one model, and of a control beside it.
+
+    Attributes:
+        watched: what the tab watches.
+        name: what the model is called.
+        plans: the plans that are shown, by name: the model's own first.
+        example: what the models read.
+    """
+
+    watched: Watched
+    name: str
+    plans: Mapping[str, Plan]
+    example: Example
+
+    @property
+    def moves(self) -> bool:
+        """Whether the next picture comes by itself."""
+        return self.watched.playing or self.watched.opening
+
+    def button(self) -> None:
+        """What begins and ends it."""
+        if self.moves:
+            st.button("Stop", on_click=self._stop, type="primary", key="train_stop")
+        else:
+            words = "Train" if self.watched.step is None else "Play again"
+            st.button(words, on_click=self._play, type="primary", key="train_play")
+
+    def pictures(self) -> None:
+        """The picture, and again and again the next one as long as it moves."""
+        st.fragment(self._picture, run_every=TICK if self.moves else None)()
+
+    def _play(self) -> None:
+        self.watched.step, self.watched.playing, self.watched.opening = 0, True, False
+
+    def _stop(self) -> None:
+        self.watched.playing = self.watched.opening = False
+
+    def _scrub(self) -> None:
+        self.watched.step = st.session_state[_SCRUB]
+
+    def _picture(self) -> None:
+        try:
+            with turns.aside():
+                films = self._films()
+        except AttentionError as error:
+            self._stop()
+            show.problem(str(error))
+            return
+        now, at = self.watched, self.watched.step or 0
+        there = min(film[-1].step for film in films.values())  # as far as all of them are
+        steps = [one.step for one in films[self.name]]
+        if now.playing:
+            at = now.step = next((step for step in steps if at < step <= there), at)
+        arrived = at <= there and at in steps
+        if arrived and (now.opening or (now.playing and at == now.plan.steps)):
+            self._stop()
+            st.rerun()
+        if now.step is not None and not arrived and not self.moves:  # nobody has kept it, or a control is new
+            now.opening = True
+            st.rerun()
+        self._scrubber(at, steps)
+        seen = {name: [one for one in film if one.step <= at] for name, film in films.items()}
+        with turns.aside():
+            drawn = []
+            for name, film in seen.items():
+                drawn += training.maps(self.plans[name], film[-1], self.example, name if len(seen) > 1 else "")
+            drawn.append(training.curves(seen, now.plan.steps, at))
+        for name, film in seen.items():
+            self._said(name if len(seen) > 1 else "It answers", self.plans[name], film[-1])
+        show.figures(drawn, "training_film")
+
+    def _films(self) -> dict[str, Sequence[Snapshot]]:
+        """The snapshots that there are by now, by name; the trainings go on as long as somebody looks."""
+        if self.watched.step is None:
+            return {name: (untrained(plan),) for name, plan in self.plans.items()}
+        also = self.watched.step if self.watched.step % self.watched.plan.every else 0
+        films = {name: film_of(plan, also) for name, plan in self.plans.items()}
+        return {name: film.look() for name, film in films.items()}
+
+    def _scrubber(self, at: int, steps: Sequence[int]) -> None:
+        """Where the film stands; what was trained is shown again, and not trained again."""
+        whole = range(0, self.watched.plan.steps + 1, self.watched.plan.every)
+        options = sorted({*whole, self.watched.plan.steps, at} if self.moves or len(steps) < 2 else steps)
+        if self.watched.opening:
+            st.progress(steps[-1] / self.watched.plan.steps, f"Training again, for step {at}: {steps[-1]} …")
+            return
+        st.session_state[_SCRUB] = at
+        still = self.moves or self.watched.step is None
+        st.select_slider(
+            "Step", options, key=_SCRUB, on_change=self._scrub, disabled=still, label_visibility="collapsed"
+        )
+        if not still:
+            into_address(AT, at)
+
+    def _said(self, name: str, plan: Plan, snapshot: Snapshot) -> None:
+        """What a model answers, wrong ones marked."""
+        asked = [one for one in training.answers(plan, snapshot, self.example) if one.right is not None]
+        words = " ".join(plain(one.said) if one.right else f":red-background[{plain(one.said)}]" for one in asked)
+        st.markdown(
+            f"**{plain(name)}:** {words} · {sum(map(bool, (one.right for one in asked)))} of {len(asked)} right"
+        )
+
+
+def seeds(plan: Plan, example: Example) -> None:
+    """Twenty seeds, one trained after the other while somebody looks, and what each has reached."""
+    plans = [replace(plan, seed=seed) for seed in range(training.SEEDS)]
+    done: list[Snapshot] = []
+    try:
+        with turns.aside():
+            for one in plans:
+                found = film_of(one, film=False)
+                last = found.look()[-1]
+                if not found.finished:
+                    break
+                done.append(last)
+    except AttentionError as error:
+        show.problem(str(error))
+        return
+    if len(done) < len(plans):
+        st.progress(len(done) / len(plans), f"{len(done)} of {len(plans)} seeds")
+    elif session().seeds_run == plan:
+        session().seeds_run, session().seeds_shown = None, plan
+        st.rerun()
+    if done:
+        with turns.aside():
+            drawn = training.seeds(plans[: len(done)], done, example)
+        show.figures([drawn], "training_seeds")
