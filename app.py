@@ -9,7 +9,7 @@ from attention.numbers import norms, tables
 from attention.numbers.norms import NORMS
 from attention.pictures import factors, heatmap
 from attention.pictures.read_off import reading_json
-from pages.ui import show
+from pages.ui import predictions, show
 from pages.ui.knobs import inputs
 from pages.ui.server import headers, process
 from pages.ui.start import start
@@ -60,6 +60,7 @@ if __name__ == "app":  # the server, which finds this app before anybody comes; 
 else:
     page = start("Lab", "Click a cell to see how its number came about.")
     maps()
+    predictions.panel(page)
     cell = page.cell
     with st.expander("How this number came about, in full", expanded=True):
         show.arithmetic(explain(page.trace, cell.step, cell.layer, cell.head, cell.row, cell.column))

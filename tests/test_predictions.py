@@ -58,7 +58,7 @@ def test_a_model_without_a_head_says_so_and_gives_its_vectors(tiny, family):
         assert torch.equal(trace.vectors, loaded.model(**given).last_hidden_state[0])
     assert trace.predictions == ()
     assert "no language-model head" in trace.unpredicted
-    assert predictions.moved(trace, trace)["cosine"].tolist() == pytest.approx([1.0] * len(trace.vectors))
+    assert [one.cosine for one in predictions.moved(trace, trace)] == pytest.approx([1.0] * len(trace.read))
 
 
 def test_a_masked_model_asks_for_a_mask_and_a_position_must_be_there(tiny):

@@ -106,6 +106,11 @@ class Intervention:
         return f"{where}, {heads}: {'; '.join(one.kinds[0].words(one) for one in self.parts)}."
 
     @property
+    def brief(self) -> str:
+        """What it does, in two or three words: silenced, temperature 0.2."""
+        return "; ".join(one.kinds[0].words(one).partition(" (")[0] for one in self.parts)
+
+    @property
     def short(self) -> str:
         """It as it stands in a link, such as 17.3.zero; several changes with ";" between."""
         where = ".".join("*" if one is None else str(one) for one in (self.layer, self.head))
@@ -279,6 +284,21 @@ def _read(text: str) -> Intervention:
                     break
     raise ConfigError(
         f"A change is layer.head.what, such as 17.3.zero or 5.*.t0.2; got {text[:40]!r}: say it like that."
+    )
+
+
+def mark(those: tuple[Intervention, ...], layer: int, head: int) -> str:
+    """What of these changes a view of one head shows, in a sentence; empty where it is as in the unchanged model."""
+    of_layer = [one for one in those if one.layer in (None, layer)]
+    if here := [one.brief for one in of_layer if one.head in (None, head)]:
+        return f"Changed: L{layer} H{head} {', '.join(dict.fromkeys(here))}."
+    if of_layer:
+        return f"Changed in this layer: {', '.join(dict.fromkeys(f'H{one.head} {one.brief}' for one in of_layer))}."
+    before = sorted({one.layer for one in those if one.layer is not None and one.layer < layer})
+    return (
+        f"Made anew: L{', L'.join(map(str, before))} before it {'is' if len(before) == 1 else 'are'} changed."
+        if before
+        else ""
     )
 
 

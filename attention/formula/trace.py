@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from attention.errors import MissingError
 from attention.formula.layer import Layer
+from attention.tokens import Generated
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,7 +30,7 @@ class Trace:
         predictions: what a model says at each position that was asked for.
         unpredicted: why there are none, in a sentence, where a model gives none.
         vectors: what such a model makes of each token in the end, [query_pos d_model].
-        generated: how many of the last tokens a model has said itself.
+        read: the tokens of the text that is predicted in, as a model reads them: pieces, special ones too.
         changes: what was changed of heads inside the model, in words; empty: nothing.
 
     Raises:
@@ -44,7 +45,7 @@ class Trace:
     predictions: tuple[Prediction, ...] = ()
     unpredicted: str = ""
     vectors: Tensor | None = None
-    generated: int = 0
+    read: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -55,6 +56,11 @@ class Trace:
             for layer in self.layers
         )
         object.__setattr__(self, "layers", layers)
+
+    @property
+    def generated(self) -> int:
+        """How many of the last tokens of the text the model has said itself."""
+        return sum(isinstance(token, Generated) for token in self.read)
 
     @property
     def nbytes(self) -> int:

@@ -104,7 +104,8 @@ def predictions(loaded: Loaded, given: Mapping[str, Tensor], found: Any, at: Seq
     ids = read_text(given)
     rows = logits if logits.shape[0] == len(at) else logits[list(at)]  # a family whose head is none of its parts
     best = rows.topk(min(LIKELIEST, rows.shape[-1])).indices.tolist()
-    names = {one: name for one, name in _named(loaded, {*sum(best, []), *(ids[one] for one in at)})}
+    wanted = sorted({*(ids[one] for one in at), *(one for top in best for one in top)})
+    names = dict(zip(wanted, readable(loaded.tokenizer, wanted), strict=True))
     return tuple(
         Prediction(place, names[ids[place]], row.clone(), tuple(top), tuple(names[one] for one in top), fills(loaded))
         for place, row, top in zip(at, rows, best, strict=True)
@@ -166,8 +167,3 @@ def _only_asked(_: Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
     if where is None or not args or args[0].ndim != 3:
         return None
     return args[0][:, list(where)], *args[1:]
-
-
-def _named(loaded: Loaded, ids: set[int]) -> Iterator[tuple[int, str]]:
-    there = sorted(ids)
-    yield from zip(there, readable(loaded.tokenizer, there), strict=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from attention.formula.prediction import Prediction
 from attention.formula.trace import Trace
@@ -83,8 +83,11 @@ def difference(prediction: Prediction, target: int, distractor: int) -> float:
     return float(prediction.row[target].double() - prediction.row[distractor].double())
 
 
-def before_of(prediction: Prediction, unchanged: Trace) -> Prediction | None:
-    """What the unchanged model says at the same place; None where it says nothing there."""
+def before_of(prediction: Prediction, now: Trace, unchanged: Trace) -> Prediction | None:
+    """What the unchanged model says at the same place; None where it says nothing there, or has read something else up to there."""
+    upto = prediction.position + 1
+    if now.read[:upto] != unchanged.read[:upto] or (prediction.fills and now.read != unchanged.read):
+        return None
     return next((one for one in unchanged.predictions if one.position == prediction.position), None)
 
 
@@ -144,12 +147,35 @@ def frame(rows: Sequence[Said]) -> pd.DataFrame:
     )
 
 
-def moved(before: Trace, after: Trace) -> pd.DataFrame | None:
-    """How far the vector of each token has moved: its cosine with what it was; None where there are none to compare."""
-    import pandas as pd
+class Moved(NamedTuple):
+    """How far the vector of one token has moved: the `cosine` with what it was."""
 
+    position: int
+    token: str
+    cosine: float
+
+
+def moved(before: Trace, after: Trace) -> tuple[Moved, ...]:
+    """How far the vector of each token has moved; nothing where there are none to compare."""
     found = cosines(before, after)
     if found is None:
-        return None
-    names = after.tokens if len(after.tokens) == len(found) else tuple("" for _ in found)
-    return pd.DataFrame({"position": range(len(found)), "token": names, "cosine": found.tolist()})
+        return ()
+    return tuple(Moved(at, token, one) for at, (token, one) in enumerate(zip(after.read, found.tolist(), strict=True)))
+
+
+def moved_in_words(those: Sequence[Moved]) -> str:
+    """Which token moved the most, in a sentence."""
+    most = min(those, key=lambda one: one.cosine)
+    if 1 - most.cosine <= SAME:
+        return "The vectors of all tokens are the same to rounding."
+    return (
+        f"{most.token} (token {most.position}) has moved the most: its last vector has a cosine of {shown(most.cosine)} with what it was, "
+        f"all of them {shown(sum(one.cosine for one in those) / len(those))} on average."
+    )
+
+
+def moved_frame(those: Sequence[Moved]) -> pd.DataFrame:
+    """The same as a table."""
+    import pandas as pd
+
+    return pd.DataFrame(those, columns=["position", "token", "cosine"])

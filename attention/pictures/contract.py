@@ -95,10 +95,14 @@ class Control(TypedDict):
 
 
 class Own(TypedDict):
-    """What is said of a formula that the source brings along; `back` are the knobs that undo what was turned, none where nothing was."""
+    """What is said of a formula that the source brings along; `back` are the knobs that undo what was turned, none where nothing was.
+
+    It is marked where something inside the model is `changed`.
+    """
 
     said: str
     back: dict[str, Any]
+    changed: bool
 
 
 class Tab(TypedDict):

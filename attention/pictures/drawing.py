@@ -54,6 +54,8 @@ def figure_of(
     facts = [formula, where, shape]
     if panels[0].block > 1:
         facts.append(f"each cell the largest of {panels[0].block} × {panels[0].block}")
+    if trace.changes:
+        facts.append("model changed")
     mask = trace.layer(layer).mask
     blind = int((~mask.any(dim=1)).sum()) if mask is not None and hidden is not None else 0
     if blind:

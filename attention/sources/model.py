@@ -90,8 +90,8 @@ class Model:
         layers, found = self._run(loaded, given, changing, at, said)
         if any(layer.formula is None for layer in layers):
             notes.append("Of some layers the formula is not known here: their weights are as the model made them.")
-        told = {**_said(loaded, given, found, at), "changes": self._changes(layers)}
-        return replace(self._seen(loaded, layers, notes), **told, generated=said)
+        told = _said(loaded, given, found, at, said)
+        return replace(self._seen(loaded, layers, notes), **told, changes=self._changes(layers))
 
     def _run(
         self, loaded: Loaded, given: dict[str, Tensor], changing: Pass, at: tuple[int, ...] = (), said: int = 0
@@ -124,7 +124,7 @@ class Model:
         intervening.check(loaded, self.interventions, lengths)
         changing = intervening.Pass(self.interventions)
         if later := intervening.later(loaded, self.interventions) if self.frozen else ():
-            same = replace(self, interventions=(), frozen=False, other=None)
+            same = self.unchanged
             unchanged = intervening.Pass(wanted=dict.fromkeys(later, True))
             same._run(loaded, given, unchanged)
             changing.unchanged = unchanged.gives
@@ -164,6 +164,21 @@ class Model:
         special = loaded.tokenizer.all_special_tokens
         seen = tuple(merged(layer, special, self.words, self.special) for layer in layers)
         return Trace(seen[0].tokens, seen, seen[0].key_tokens, notes=tuple(notes)).turned(self.config)
+
+    @property
+    def unchanged(self) -> Model:
+        """The same model with nothing changed in it: what it says is what was said before."""
+        return replace(self, interventions=(), frozen=False, other=None)
+
+    def token(self, text: str) -> tuple[int, str]:
+        """The one token of the model that is meant by a text: its id, and how it is read.
+
+        Raises:
+            TextError: it is none, or several.
+        """
+        from attention.models import predicting
+
+        return predicting.token(self._loaded(), text)
 
     @property
     def base(self) -> Model:
@@ -289,16 +304,17 @@ class Model:
         )
         tokens = _Tokens(loaded, given, generated)
         layers = [Layer(name, *tokens.of(name), recorded={"weights": weights}) for name, weights in there]
-        return replace(self._seen(loaded, layers, notes), **_said(loaded, given, found, at), generated=generated)
+        return replace(self._seen(loaded, layers, notes), **_said(loaded, given, found, at, generated))
 
 
-def _said(loaded: Loaded, given: dict[str, Tensor], found: Any, at: tuple[int, ...]) -> dict[str, Any]:
+def _said(loaded: Loaded, given: dict[str, Tensor], found: Any, at: tuple[int, ...], generated: int) -> dict[str, Any]:
     """What a model says at these positions, or why it says nothing, and its vectors then: fields of a trace."""
     from attention.models import predicting
 
     said = predicting.predictions(loaded, given, found, at)
     return {
         "predictions": said,
+        "read": _Tokens(loaded, given, generated).read[-1],
         "unpredicted": predicting.why_not(loaded, at),
         "vectors": None if predicting.vocabulary(loaded) else predicting.vectors(found),
     }

@@ -16,7 +16,7 @@ from attention.formula.knobs import Knob
 from attention.models import progress
 from attention.pictures.live import live
 from attention.sources import Turnable
-from pages.ui import figure, show
+from pages.ui import changed, figure, show
 from pages.ui.knobs import controls, inputs, sidebar
 from pages.ui.knobs.session import session
 from pages.ui.knobs.table import TURN
@@ -73,7 +73,7 @@ class Page:
         return figure.Around(
             live=live(layer, cell.head) if follow else None,
             controls=controls.row(layer, self.trace.layers, cell, only),
-            own=controls.own(layer, alone if len(self.trace.layers) > 1 else ""),
+            own=controls.own(layer, alone if len(self.trace.layers) > 1 else "", changed.mark(cell)),
             strip=controls.strip(layer, cell.step, inputs.now("view"), overview) if steps else None,
             line=controls.line(self.trace, cell) if line else None,
             defaults=controls.defaults(),
@@ -136,6 +136,7 @@ def start(title: str, intro: str, maps: bool = True, own: bool = False, more: Se
             state_file.opener()
     trace = _worked_out(source, notes, about)
     if source is None or trace is None:
+        changed.bar(source, None, None)
         show.controls(figure.Around(controls=controls.row(None), defaults=controls.defaults()))
         _draw_menu(menu, embedded)
         with tools:
@@ -145,10 +146,10 @@ def start(title: str, intro: str, maps: bool = True, own: bool = False, more: Se
     if trace.random and not own:
         about.caption("**Random weights:** this shows the mechanism, not language.", width="content")
     cell = inputs.chosen_cell(notes, trace)
-    if title == "Lab" and session().head_place:
-        st.toast(f"L{cell.layer} H{cell.head} is {session().head_place}.", duration="long")
-        session().head_place = ""
+    if title == "Lab":
+        _say_place(cell)
     work_out(trace.layers[cell.layer], cell.head)
+    changed.bar(source, trace, cell)
     inputs.read_view(notes, more)
     inputs.keep(title)
     _draw_menu(menu, embedded)
@@ -165,6 +166,13 @@ def _fold(maps: bool, more: Sequence[Knob]) -> AbstractContextManager[object]:
     if TURN in more and (peek(TURN.key) or TURN.default) == "B":
         return st.expander("A, the first state")
     return nullcontext() if maps else st.expander("The source and its knobs")
+
+
+def _say_place(cell: Cell) -> None:
+    """Which place a head that was clicked has among all."""
+    if session().head_place:
+        st.toast(f"L{cell.layer} H{cell.head} is {session().head_place}.", duration="long")
+        session().head_place = ""
 
 
 def _draw_menu(place: DeltaGenerator, embedded: bool) -> None:

@@ -178,6 +178,7 @@ export function controls(place, sent, acts) {
 export function own(place, sent, turn) {
   const back = made("button", { type: "button", textContent: "Back to its own" });
   back.addEventListener("click", () => turn(sent.back));
+  place.classList.toggle("changed", Boolean(sent?.changed));
   const turned = Object.keys(sent?.back ?? {}).length > 0;
   place.replaceChildren(...(sent ? [made("span", { textContent: sent.said })] : []), ...(turned ? [back] : []));
 }

@@ -99,6 +99,7 @@
  * @typedef {object} Own
  * @property {string} said
  * @property {object} back the knobs that undo what was turned; none where nothing was
+ * @property {boolean} changed whether something inside the model is changed
  */
 
 /**

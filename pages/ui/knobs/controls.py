@@ -78,15 +78,17 @@ def _names(within: Choice, layer: Layer | None) -> dict[str, str]:
     return {what_if.OWN: f"{what_if.OWN} ({what_if.own_mask(layer)})"}
 
 
-def own(layer: Layer, where: str = "") -> Own | None:
+def own(layer: Layer, where: str = "", changed: str = "") -> Own | None:
     """What is said beside the maps of a source that brings its own formula, and the knobs that lead back to it where one is turned.
 
-    `where` it is turned is said of a source with more than that.
+    `where` it is turned is said of a source with more than that. What is `changed` inside the model comes first.
     """
-    said = what_if.said(layer, f"the {standing('source')}'s", where) if its_own() else ""
-    if not said:
+    turned = bool(what_if.changed(layer))
+    said = what_if.said(layer, f"the {standing('source')}'s", where) if its_own() and (turned or not changed) else ""
+    if not (said or changed):
         return None
-    return {"said": said, "back": {one.key: one.default for one in held_of_source() if what_if.changed(layer)}}
+    back = {one.key: one.default for one in held_of_source() if turned}
+    return {"said": f"{changed} {said}".strip(), "back": back, "changed": bool(changed)}
 
 
 def _control(knob: Knob, within: Range, value: Any, layer: Layer | None) -> Control:

@@ -56,6 +56,7 @@ class Session:
         next_page: the title of the page that an opened state file names; empty where none waits.
         state_files: how many state files were opened.
         state_file_problem: what is wrong with the last one.
+        switched_off: the changes inside the model that were switched off, as in a link: a switch brings them back.
         head_opened: a head was clicked, which the Lab shows.
         head_place: which place it has among all heads, to be said there.
         large: the matrices that are too long for a field, by name.
@@ -89,6 +90,7 @@ class Session:
     next_page: str = ""
     state_files: int = 0
     state_file_problem: str = ""
+    switched_off: list[str] = field(default_factory=list)
     head_opened: bool = False
     head_place: str = ""
     large: dict[str, str] = field(default_factory=dict)

@@ -12,7 +12,7 @@ import gc
 import marshal
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from hashlib import blake2b
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -43,6 +43,8 @@ def _key(source: Source, what: str = "trace") -> bytes:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, tuple) and value and (is_dataclass(value[0]) or hasattr(value[0], "_fields")):
+        return tuple(tuple(one) if hasattr(one, "_fields") else _plain(one) for one in value)
     if not is_dataclass(value):
         return value
     return type(value).__name__, *(_plain(getattr(value, one.name)) for one in fields(value) if one.compare)
@@ -82,6 +84,22 @@ def both_of(one: Source, other: Source) -> tuple[Trace, Trace]:
             f"Two states need at most {MAX_TRACE_MB} MB here; got {sum(bases.values()) / 2**20:,.0f} MB: choose a shorter text in one of them."
         )
     return trace_of(one), trace_of(other)
+
+
+def said_unchanged(source: Source) -> Trace | None:
+    """What a model says with nothing changed in it, as a trace without its layers; None where nothing is changed.
+
+    Raises:
+        AttentionError: as for `trace_of`.
+    """
+    if not getattr(source, "interventions", ()):
+        return None
+    unchanged: Source = source.unchanged  # type: ignore[attr-defined]
+
+    def make() -> Trace:
+        return replace(_trace_of(unchanged, 0), layers=())
+
+    return KEPT.once(_key(unchanged, "said"), make)
 
 
 def work_out(layer: Layer, head: int) -> None:

@@ -1,0 +1,159 @@
+"""What is changed inside the model: the list, always in sight, with a switch for each; and what can be changed of the shown head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import streamlit as st
+
+from attention import AttentionError, Cell, Intervention, Source, Trace
+from attention.formula import intervention
+from attention.formula.intervention import KINDS, MASKS, MOST, Kind, SetCell
+from pages.ui.knobs import inputs
+from pages.ui.knobs.session import session
+from pages.ui.knobs.widgets import locked
+from pages.ui.notes import plain, say_later
+from pages.ui.predictions import headline
+
+
+def bar(source: Source | None, trace: Trace | None, cell: Cell | None) -> None:
+    """The changes of a model with a switch each, what they do to what it says, and how to add one; nothing where the source is no model."""
+    those = _those()
+    shorts = [one.short for one in those]
+    listed = list(dict.fromkeys([*shorts, *session().switched_off]))
+    if not hasattr(source, "interventions") or (locked() and not those):
+        return
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="changed"):
+        if cell is not None and trace is not None and not locked():
+            _offer(trace, cell, shorts)
+        for short in listed:
+            _switch(short, short in shorts)
+        if listed and not locked():
+            _frozen(trace)
+            st.button("Reset", key="changed_reset", type="tertiary", on_click=_set, args=([],), help="The model as it is, with nothing changed.")  # fmt: skip
+        if source is not None and trace is not None and those and (said := headline(source, trace)):
+            st.markdown(f"**{plain(said)}**", width="content")
+
+
+def mark(cell: Cell) -> str:
+    """What is changed in the view of one head, in a sentence; empty where nothing is."""
+    return intervention.mark(_those(), cell.layer, cell.head)
+
+
+def _those() -> tuple[Intervention, ...]:
+    try:
+        return intervention.read(inputs.now("do") or "")
+    except AttentionError:  # what a link got wrong is said by its knob
+        return ()
+
+
+def _switch(short: str, on: bool) -> None:
+    """One change, with a switch that takes it out, and in again."""
+    (one,) = intervention.read(short)
+    key = f"do_{short}"
+    st.session_state[key] = on
+    st.checkbox(plain(_brief(one)), key=key, on_change=_turn, args=(short,), help=plain(one.words), disabled=locked(), width="content")  # fmt: skip
+
+
+def _brief(one: Intervention) -> str:
+    where = "All layers" if one.layer is None else f"L{one.layer}"
+    heads = "" if one.head is None else f" H{one.head}"
+    return f"{where}{heads} {one.brief}"
+
+
+def _offer(trace: Trace, cell: Cell, shorts: list[str]) -> None:
+    """The change that is wanted most as a button, and all others where they are asked for."""
+    zero = Intervention(layer=cell.layer, head=cell.head, silence="zero")
+    st.button(
+        f"Silence L{cell.layer} H{cell.head}", key="silence", on_click=_add, args=(zero,), disabled=zero.short in shorts,
+        help="The output of this head becomes 0, before W_O, and all that follows in the model is made anew (zero ablation).",
+    )  # fmt: skip
+    with st.popover("Change it otherwise", key="changing", on_change="rerun") as opened:
+        if not opened.open:
+            return
+        here = f"Head {cell.head} of layer {cell.layer}"
+        places = {here: (cell.layer, cell.head), f"All heads of layer {cell.layer}": (cell.layer, None), "All heads of all layers": (None, None)}  # fmt: skip
+        place = st.radio("Where", tuple(places), key="changing_where")
+        kinds = {f"{kind.name} ({kind.term})": kind for kind in KINDS if kind.fields[0] in _FIELDS}
+        kind: Kind = kinds[st.selectbox("What", tuple(kinds), key="changing_what")]
+        layer, head = places[place]
+        change = Intervention(layer=layer, head=head, **_FIELDS[kind.fields[0]](cell))
+        st.caption(plain(change.words))
+        st.button("Change it", key="change", type="primary", on_click=_add, args=(change,))
+
+
+def _silence(_: Cell) -> dict[str, Any]:
+    ways = {"to 0 (zero ablation)": "zero", "to its average over positions (mean ablation)": "mean"}
+    way = st.radio("Its output", tuple(ways), key="changing_silence")
+    return {"silence": ways[way], "strength": st.slider("How much of it", 0.0, 1.0, 1.0, 0.05, key="changing_strength")}
+
+
+def _temperature(_: Cell) -> dict[str, Any]:
+    return {"temperature": st.number_input("Temperature", 0.0, 1000.0, 0.2, 0.1, key="changing_temperature", help="Scores are divided by it too; below 1 rows become sharper, 0 is argmax.")}  # fmt: skip
+
+
+def _unscaled(_: Cell) -> dict[str, Any]:
+    return {"scaled": False}
+
+
+def _mask(_: Cell) -> dict[str, Any]:
+    named = {"first": "only the first token", "none": "all tokens (no mask)"}
+    names = [name for name in MASKS if name != "custom"]
+    mask = st.selectbox("Each query attends to", sorted(names, key=lambda name: name != "first"), format_func=lambda name: named.get(name, name), key="changing_mask")  # fmt: skip
+    found: dict[str, Any] = {"mask": mask}
+    if "window" in mask or mask == "prefix":
+        name = "prefix" if mask == "prefix" else "window"
+        found[name] = st.number_input("How many keys", 0, 4096, 2, key="changing_size")
+    return found
+
+
+def _cell(cell: Cell) -> dict[str, Any]:
+    step = st.radio("The cell", ("weights", "scores"), key="changing_step", format_func={"weights": "its weight, after the softmax", "scores": "its score, before the softmax"}.__getitem__)  # fmt: skip
+    st.caption(f"Query {cell.row}, key {cell.column}: click another cell of the map to choose it.")
+    if step == "scores":
+        return {"cells": (SetCell(step, cell.row, cell.column, float(st.number_input("Becomes", value=0.0, key="changing_score"))),)}  # fmt: skip
+    value = st.number_input("Becomes", 0.0, 1.0, 0.0, 0.1, key="changing_weight")
+    rescaled = st.toggle("Rescale the rest of its row, so that it sums to what it did", key="changing_rescaled")
+    return {"cells": (SetCell(step, cell.row, cell.column, float(value), rescaled),)}
+
+
+_FIELDS: dict[str, Callable[[Cell], dict[str, Any]]] = {
+    "silence": _silence, "temperature": _temperature, "scaled": _unscaled, "mask": _mask, "cells": _cell,
+}  # fmt: skip
+"""What is asked of each kind of change, by its first field."""
+
+
+def _frozen(trace: Trace | None) -> None:
+    st.session_state["frozen_switch"] = bool(inputs.now("frozen"))
+    st.checkbox(
+        "Later layers attend as before (frozen)", key="frozen_switch", width="content",
+        on_change=lambda: inputs.hold({"frozen": bool(st.session_state["frozen_switch"])}),
+        help="Off: they look anew at what the change has made. On: their weights stay those of the unchanged model, only what is brought differs.",
+    )  # fmt: skip
+
+
+def _add(one: Intervention) -> None:
+    """Adds a change; one of the same kind in the same place makes room for it."""
+    same = (one.layer, one.head, one.kinds, [cell[:3] for cell in one.cells])
+    those = [old for old in _those() if (old.layer, old.head, old.kinds, [cell[:3] for cell in old.cells]) != same]
+    if len(those) >= MOST:
+        say_later(f"At most {MOST} changes act at once: take some away.")
+        return
+    _set([*those, one])
+
+
+def _turn(short: str) -> None:
+    """Takes one change out, or in again."""
+    shorts, off = [one.short for one in _those()], session().switched_off
+    if short in shorts:
+        off.append(short)
+        shorts.remove(short)
+    else:
+        shorts.append(short)
+    inputs.hold({"do": ";".join(shorts)})
+
+
+def _set(those: list[Intervention]) -> None:
+    session().switched_off = [] if not those else session().switched_off
+    inputs.hold({"do": intervention.write(tuple(those))})

@@ -1,0 +1,162 @@
+"""What the model says, under the maps: the likeliest tokens before and after what is changed in it, or how far its vectors moved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from attention import Prediction, Source, TextError, Trace
+from attention.formula.knobs import Knob
+from attention.formula.ranges import Choice, Named, Whole
+from attention.numbers import predictions
+from attention.numbers.predictions import Moved, Said
+from attention.printed import shown
+from attention.tokens import label
+from pages.ui import show
+from pages.ui.knobs import inputs
+from pages.ui.knobs.widgets import Knobs
+from pages.ui.notes import plain
+from pages.ui.server.traces import said_unchanged
+
+if TYPE_CHECKING:
+    from pages.ui.start import Page
+
+AT = Knob("said", 0, Whole(0), "Step by step", "Each token that it has said itself, and where it was said.")
+TARGET = Knob(
+    "target", "", Named(40), "Target", "The token to watch; empty: the likeliest of the unchanged model. Type one, · is a blank.")  # fmt: skip
+DISTRACTOR = Knob(
+    "against", "", Named(40), "Against", "A token to compare it with: the difference of their logits is shown.")  # fmt: skip
+MOST_MOVED = 8  # tokens whose vectors are listed; the table has all
+
+
+def panel(page: Page) -> None:
+    """What the model says after the text, or in place of its masks; nothing where the source is no model."""
+    trace = page.trace
+    if not (trace.predictions or trace.unpredicted):
+        return
+    before = said_unchanged(page.source)
+    knobs = Knobs(page.notes)
+    with st.container(border=True, key="says"):
+        if not trace.predictions:
+            st.markdown("**What the model says**")
+            st.caption(plain(trace.unpredicted))
+            _vectors(predictions.moved(before, trace) if before else ())
+            return
+        one = _chosen(page, knobs)
+        was = predictions.before_of(one, trace, before) if before else None
+        fields, said = st.columns([1, 3], gap="medium")
+        with fields:
+            target = _token(page.source, one, knobs, TARGET)
+            against = _token(page.source, one, knobs, DISTRACTOR)
+        named = tuple(token for token in (target, against) if token)
+        rows = predictions.likeliest(one, was, named)
+        with said:
+            lines = predictions.summed_up(one, was, target, against)
+            st.markdown(f"**{plain(_where(one))}** {plain(' '.join(lines))}")
+            st.html(_table(rows, {token for token, _ in named}))
+        show.twin(predictions.frame(rows), "predictions", "All of its numbers: log-probability, logit, rank")
+
+
+def headline(source: Source, trace: Trace) -> str:
+    """What is said in one line, wherever something is changed; empty where the model says nothing."""
+    before = said_unchanged(source)
+    if not (before and trace.predictions):
+        return ""
+    one = trace.predictions[min(int(st.session_state.get(AT.key, 0)), len(trace.predictions) - 1)]
+    return predictions.summed_up(one, predictions.before_of(one, trace, before))[0]
+
+
+def _where(one: Prediction) -> str:
+    token = label(one.before, 20, escape=False)
+    return f"{'In place of' if one.fills else 'After'} {token} (token {one.position}):"
+
+
+def _chosen(page: Page, knobs: Knobs) -> Prediction:
+    """The prediction that is looked at; a scrubber steps through those that there are, and the maps go with it."""
+    there = page.trace.predictions
+    if len(there) == 1:
+        return there[0]
+
+    def step() -> None:
+        one = there[st.session_state[AT.key]]
+        if one.position < len(page.layer.tokens):
+            inputs.choose(replace(page.cell, row=one.position), page.layer)
+
+    at = knobs.value(AT, Choice(tuple(range(len(there))), scale=True), on_change=step)
+    if page.trace.generated:
+        st.html(_written(page.trace, there[at]))
+    chosen: Prediction = there[at]
+    return chosen
+
+
+def _written(trace: Trace, one: Prediction) -> str:
+    """What the model has written, up to the token that is looked at, and what will come."""
+    tokens = trace.read[-trace.generated - 6 :]
+    first = len(trace.read) - len(tokens)
+    pieces = []
+    for at, token in enumerate(tokens, first):
+        kind = "now" if at == one.position + 1 else "later" if at > one.position else "told"
+        pieces.append(f"<span class='{kind}'>{label(token)}</span>")
+    return f"<p class='written'>… {' '.join(pieces)}</p>"
+
+
+def _token(source: Source, one: Prediction, knobs: Knobs, knob: Knob) -> tuple[int, str] | None:
+    """The token that a field names; None where it is empty, or names none, which is said."""
+    there = tuple(dict.fromkeys(label(token, escape=False) for token in one.tokens))
+    typed = knobs.value(knob, Named(40, there=there))
+    if not typed:
+        return None
+    known = dict(zip(there, one.ids, strict=False))
+    if typed in known and len(there) == len(one.ids):
+        return known[typed], typed
+    try:
+        found: tuple[int, str] = source.token(typed)  # type: ignore[attr-defined]  # whatever makes predictions has it
+    except TextError as error:
+        show.problem(str(error))
+        return None
+    return found
+
+
+def _table(rows: Sequence[Said], watched: set[int]) -> str:
+    """The tokens with their probabilities, before and after, as bars and in digits."""
+    compared = any(one.before for one in rows)
+    most = max(one.probability for row in rows for one in (row, row.before) if one)
+    head = "<th>rank<th>token<th>probability<th class='n'>" + ("before → after" if compared else "")
+    body = "".join(_row(one, one.id in watched, most) for one in rows)
+    return f"<table class='said'><thead><tr>{head}<th class='n more'>log p<th class='n more'>logit</thead><tbody>{body}</tbody></table>"
+
+
+def _row(one: Said, watched: bool, most: float) -> str:
+    before = one.before
+    was = f"<i style='width:{_wide(before.probability, most)}'></i>" if before else ""
+    earlier = f"{shown(before.probability)} → " if before else ""
+    moved = f" <small class='{'up' if one.moved.startswith('↑') else 'down'}'>{one.moved}</small>" if one.moved else ""
+    return (
+        f"<tr{' class=watched' if watched else ''}><td>{one.rank:,}{moved}<td><code>{label(one.token)}</code>"
+        f"<td class='bar'>{was}<b style='width:{_wide(one.probability, most)}'></b>"
+        f"<td class='n'>{earlier}<strong>{shown(one.probability)}</strong>"
+        f"<td class='n more'>{shown(one.log_probability)}<td class='n more'>{shown(one.logit)}"
+    )
+
+
+def _wide(share: float, most: float) -> str:
+    """The width of a bar; the longest has all of the room."""
+    return f"{100 * share / (most or 1):.2f}%"
+
+
+def _vectors(moved: Sequence[Moved]) -> None:
+    """How far the vectors of tokens have moved, those first that moved the most."""
+    if not moved:
+        return
+    st.markdown(plain(predictions.moved_in_words(moved)))
+    rows = "".join(
+        f"<tr><td>{one.position}<td><code>{label(one.token)}</code><td class='bar'><b style='width:{_wide(1 - one.cosine, 2)}'></b>"
+        f"<td class='n'><strong>{shown(one.cosine)}</strong>"
+        for one in sorted(moved, key=lambda one: one.cosine)[:MOST_MOVED]
+    )
+    head = "<th>position<th>token<th>moved<th class='n'>cosine"
+    st.html(f"<table class='said'><thead><tr>{head}</thead><tbody>{rows}</tbody></table>")
+    show.twin(predictions.moved_frame(moved), "vectors", "The cosine of every token")
