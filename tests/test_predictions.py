@@ -9,7 +9,7 @@ import pytest
 import torch
 from tiny_models import FAMILIES
 
-from attention import ConfigError, Model, Prediction, TextError, Trace
+from attention import ConfigError, Intervention, Model, Prediction, TextError, Trace
 from attention.formula.kept import KEPT
 from attention.models import generating, predicting
 from attention.numbers import predictions
@@ -148,6 +148,27 @@ def test_what_is_drawn_is_of_its_seed_alone_and_fewer_tokens_are_the_beginning_o
     logits, drawn = torch.tensor([[0.0, 1.0, 2.0]]), generating._Drawn(2.0, 0)
     counts = torch.bincount(torch.tensor([int(drawn(logits, logits).argmax()) for _ in range(4000)]), minlength=3)
     torch.testing.assert_close(counts / 4000, (logits[0] / 2).softmax(-1), atol=0.03, rtol=0)
+
+
+def test_a_changed_model_writes_on_changed_and_one_that_is_changed_by_nothing_as_before(tiny):
+    def ids(*those, **more):
+        return (
+            source(tiny, "Llama", generate=5, interventions=those, **more)
+            .loaded_and_given()[1]["input_ids"][0]
+            .tolist()
+        )
+
+    nothing, hot = Intervention(0, 0, silence="zero", strength=0.0), Intervention(temperature=50.0)
+    assert ids(nothing) == ids() != ids(hot)
+    drawn = {"generate_temperature": 2.0, "generate_seed": 3}
+    assert ids(nothing, **drawn) == ids(**drawn)
+    # Each token is the likeliest that the changed model gives after those before it.
+    trace = source(tiny, "Llama", generate=5, interventions=(hot,)).trace()
+    assert [one.ids[0] for one in trace.predictions[:-1]] == ids(hot)[-trace.generated :]
+    unchanged = source(tiny, "Llama", generate=5).trace()
+    compared = [predictions.before_of(one, trace, unchanged) is not None for one in trace.predictions]
+    assert compared[0]
+    assert not all(compared)  # from where they have written something else, they are not the same question
 
 
 def test_generating_is_bounded_and_says_where_there_is_no_more(tiny):

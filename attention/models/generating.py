@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import torch
@@ -44,8 +43,7 @@ def continued(
     more: int,
     temperature: float = 0,
     seed: int = 0,
-    acting: AbstractContextManager[None] | None = None,
-    changes: str = "",
+    changed: tuple[Hashable, Callable[[dict[str, Tensor]], Tensor]] | None = None,
 ) -> dict[str, Tensor]:
     """The ids with up to `more` that the model says itself after them; it may say before that the text has ended.
 
@@ -56,8 +54,8 @@ def continued(
         temperature: 0: the likeliest token each time, as transformers' own `generate`; otherwise drawn from the softmax of
             the logits divided by it.
         seed: of what is drawn.
-        acting: what changes the model meanwhile, and those `changes` as text; the whole text then goes through it for each token,
-            since a change may reach back.
+        changed: where something in the model is changed, what, and what gives the logits [vocabulary] after some ids; the whole
+            text then goes through it for each token, since a change may reach back.
 
     Raises:
         ModelError: it has no head that says tokens.
@@ -65,20 +63,32 @@ def continued(
     if not loaded.model.can_generate():
         raise ModelError(f"{loaded.name} has a decoder that says no words: type a second text for it to read.")
     name = [*given][-1]
-    ids = {key: tuple(one[0].tolist()) for key, one in given.items()}
-    key = ("generated", id(loaded), loaded.name, tuple(ids.items()), more, temperature, seed, changes)
+    ids = tuple((key, tuple(one[0].tolist())) for key, one in given.items())
+    key = ("generated", id(loaded), loaded.name, ids, more, temperature, seed, changed and changed[0])
+    draw = _Drawn(temperature, seed) if temperature else None
 
     def say() -> Tensor:
         hush()
-        asked: dict[str, Any] = {"logits_processor": [_Drawn(temperature, seed)]} if temperature else {}
-        with torch.no_grad(), acting or nullcontext():
+        asked: dict[str, Any] = {"logits_processor": [draw]} if draw else {}
+        with torch.no_grad():
             said: Tensor = loaded.model.generate(
                 **given, attention_mask=torch.ones_like(given["input_ids"]), max_new_tokens=more, do_sample=False,
-                num_beams=1, use_cache=acting is None, **asked,
+                num_beams=1, **asked,
             )  # fmt: skip
         return said
 
-    return {**given, name: KEPT.once(key, say)}
+    def say_changed() -> Tensor:
+        assert changed is not None
+        there, ends = {**given}, loaded.model.generation_config.eos_token_id
+        for _ in range(more):
+            logits = changed[1](there)[None]
+            token = (draw(logits, logits) if draw else logits).argmax(-1)
+            there[name] = torch.cat([there[name], token[None]], dim=-1)
+            if int(token) in (ends if isinstance(ends, list) else [ends]):
+                break
+        return there[name]
+
+    return {**given, name: KEPT.once(key, say_changed if changed else say)}
 
 
 class _Drawn:

@@ -244,7 +244,7 @@ class Model:
 
     def _grown(self, loaded: Loaded, given: dict[str, Tensor], notes: list[str]) -> dict[str, Tensor]:
         """The ids with what the model says itself after them."""
-        from attention.models import generating
+        from attention.models import generating, predicting
 
         more = self._to_say(loaded, given)
         if self.generate > more:
@@ -258,7 +258,17 @@ class Model:
             how = f"drawn with temperature {self.generate_temperature:g} and seed {self.generate_seed}"
         if loaded.two_texts and not self.text2.strip():
             notes.append(f"The decoder reads what the model itself says, {how}: type a second text for another.")
-        return generating.continued(loaded, given, more, self.generate_temperature, self.generate_seed)
+
+        def changed(there: dict[str, Tensor]) -> Tensor:
+            last = len(predicting.read_text(there)) - 1
+            _, found = self._run(loaded, there, self._changing(loaded, there), (last,))
+            logits = predicting.logits_of(found)
+            assert logits is not None
+            return logits[-1]
+
+        key = (self.interventions, self.frozen, self.other)
+        anew = (key, changed) if self.interventions and loaded.sites else None
+        return generating.continued(loaded, given, more, self.generate_temperature, self.generate_seed, anew)
 
     def _cost(self, loaded: Loaded, given: dict[str, Tensor]) -> int:
         """The bytes of all that is recorded, and of what the largest layer takes while it is made.
@@ -270,7 +280,7 @@ class Model:
         from attention.models.layers import MAPS, NUMBER
 
         more = self._to_say(loaded, given)
-        generating.check(loaded, len(predicting.read_text(given)), more, anew=False)
+        generating.check(loaded, len(predicting.read_text(given)), more, anew=bool(self.interventions))
         longest = max(*(ids.shape[-1] for ids in given.values()), len(predicting.read_text(given)) + more)
         kept = sum(site.width for site in loaded.sites) * longest
         kept += intervening.numbers(loaded, self.interventions, self.frozen, longest)
