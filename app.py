@@ -10,7 +10,7 @@ from attention.numbers.norms import NORMS
 from attention.pictures import factors, heatmap
 from attention.pictures.read_off import reading_json
 from pages.ui import predictions, show
-from pages.ui.knobs import inputs
+from pages.ui.knobs import inputs, second
 from pages.ui.server import headers, process
 from pages.ui.start import start
 
@@ -59,6 +59,8 @@ if __name__ == "app":  # the server, which finds this app before anybody comes; 
     app = st.App(__file__, middleware=headers.MIDDLEWARE, lifespan=process.serving)
 else:
     page = start("Lab", "Click a cell to see how its number came about.")
+    with page.about:
+        second.last_turn()
     maps()
     predictions.panel(page)
     cell = page.cell

@@ -46,11 +46,11 @@ def difference_map(a: Trace, b: Trace, difference: Difference, cell: Cell, other
         for layer, one in zip(layers, (at, other), strict=True)
     ]
     facts = [" → ".join(dict.fromkeys(where)), f"{rows} × {columns}"]
-    facts += [difference.said or f"largest {shown(difference.largest)}"]
+    facts += [difference.said] if difference.said else []  # what changes with every turn would have all drawn anew
     facts += [f"{len(lone[0])} rows and {len(lone[1])} columns without a partner"] if any(lone) else []
     facts += [] if of_all or fit or len(a.layers) == 1 else ["colours of this layer"]
     alt = (
-        f"Heatmap of {step.name}, B − A, {', '.join(facts)}: {axis_title(step.row_axis)} by {axis_title(step.column_axis)}, "
+        f"Heatmap of {step.name}, B − A, {', '.join(facts)}, largest {shown(difference.largest)}: {axis_title(step.row_axis)} by {axis_title(step.column_axis)}, "
         f"colours from {shown(-high)} to {shown(high)}, 0 in white."
     )
     panel = Panel(cell.head, 0, 0, rows, columns)

@@ -19,7 +19,9 @@ KEY = "b"
 SHOWN = ("layer", "head")
 """What of a trace is compared; where a knob makes a source another one, it is one of `knobs.KNOBS`."""
 LONGEST = 24_000  # characters: a text as long as a page takes, and the knobs around it
-_ESCAPED = {ord(character): f"%{ord(character):02X}" for character in "%&=+;#"} | {ord(" "): "+"}
+_ESCAPED = {
+    ord(character): f"%{ord(character):02X}" for character in "%&+"
+}  # the address escapes the rest, and this again
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from pages.ui.knobs import files, inputs
 from pages.ui.knobs.controls import Stand
 from pages.ui.knobs.session import session
 from pages.ui.knobs.table import HEAD, KNOBS, LAYER, LIMITS, TURN, of, offered
-from pages.ui.knobs.widgets import here, went_back, widget
+from pages.ui.knobs.widgets import here, locked, went_back, widget
 
 
 class Second(link.Link):
@@ -162,3 +162,23 @@ def sidebar(notes: Callable[[str], None]) -> None:
         link.source(drawn)
     except AttentionError as error:
         notes(str(error))
+
+
+def last_turn() -> None:
+    """A button that opens the comparison of what is now, as B, with what was before the last knob was turned."""
+    if locked() or st.context.is_embedded:
+        return
+    states = session().states
+
+    def open_both() -> None:
+        before, after = states
+        inputs.ask_for({**before, second.KEY: second.differing(before, after)}, "Compare")
+
+    st.button(
+        "What did the last knob change?",
+        key="last_turn",
+        on_click=open_both,
+        disabled=len(states) < 2,
+        type="tertiary",
+        help="Opens Compare: A is what was before the last knob was turned, B what is now.",
+    )

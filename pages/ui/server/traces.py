@@ -32,6 +32,7 @@ Made = TypeVar("Made")
 
 _LARGE = 16 * 2**20  # bytes
 _MAKING: dict[str, Lock] = {}  # for each kind of thing one is made at a time: a slow model keeps only models waiting
+MAX_BOTH_MB = MAX_TRACE_MB * 3 // 2  # of two states that are compared, of which each alone may have as much as any
 
 KEPT.hold(CACHE_MB * 2**20)
 LIBRARY.hold(Settings(MODELS, MODEL_PATHS, HUB, MAX_MODEL_MB, MODELS_KEPT_MB))
@@ -79,9 +80,9 @@ def both_of(one: Source, other: Source) -> tuple[Trace, Trace]:
         AttentionError: one of them gives none, or they are too much together.
     """
     bases = {_key(source.base): source.needs for source in (one, other) if isinstance(source, Turnable)}
-    if sum(bases.values()) > MAX_TRACE_MB * 2**20:
+    if sum(bases.values()) > MAX_BOTH_MB * 2**20:
         raise ConfigError(
-            f"Two states need at most {MAX_TRACE_MB} MB here; got {sum(bases.values()) / 2**20:,.0f} MB: choose a shorter text in one of them."
+            f"Two states need at most {MAX_BOTH_MB:,} MB here; got {sum(bases.values()) / 2**20:,.0f} MB: choose a shorter text in one of them."
         )
     return trace_of(one), trace_of(other)
 

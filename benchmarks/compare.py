@@ -1,0 +1,63 @@
+"""How long a step of Compare takes through the server, against the same step in the Lab: from the entered number to the painted pictures.
+
+usage: python -m benchmarks.compare [--steps 9] [--tokens 22 256 512 1024]
+
+Both stand in one Chromium, each in a tab, and take turns; another seed is entered above the maps. On Compare it is that of B, as
+the page opens, or with `--both` that of both states, which are then both made anew. Exits with 1 where a median is more than 1.6
+times the Lab's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from urllib.parse import quote
+
+from benchmarks import texts
+from benchmarks.chromium import Ours, chromium
+from benchmarks.server import Server
+
+MOST = 1.6
+TOKENS = (22, 256, 512, 1024)
+
+
+def main() -> int:
+    """Takes the steps in turn and prints the medians."""
+    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ask.add_argument("--steps", type=int, default=9)
+    ask.add_argument("--tokens", type=int, nargs="+", default=TOKENS)
+    ask.add_argument("--both", action="store_true")
+    asked = ask.parse_args()
+    late = []
+    turn = "&turn=both" if asked.both else ""
+    print(
+        "| a step through the server | the Lab | Compare | times the Lab's | floor | kB until painted |\n|---|---|---|---|---|---|"
+    )
+    with chromium() as browser, Server() as server:
+        for tokens in asked.tokens:
+            query = f"?text={quote(texts.natural(tokens))}"
+            with (
+                Ours(browser, f"{server.base}/{query}") as lab,
+                Ours(browser, f"{server.base}/compare{query}&b=temperature%3D0.5{turn}") as compare,
+            ):
+                times: dict[str, list[float]] = {"lab": [], "compare": []}
+                kilobytes = 0.0
+                for step in range(asked.steps + 1):
+                    times["lab"].append(lab.step("seed", step + 1))
+                    before = compare.received()
+                    times["compare"].append(compare.step("seed", step + 1001))
+                    kilobytes = max(kilobytes, (compare.received(until_painted=True) - before) / 1000)
+            ours, two = (statistics.median(times[name][1:]) for name in times)  # the first warms up
+            print(
+                f"| T = {tokens} | {ours:.0f} ms | {two:.0f} ms | {two / ours:.2f} | {MOST} | {kilobytes:.0f} |",
+                flush=True,
+            )
+            late += [f"T = {tokens}: {two / ours:.2f} times the Lab's"] * (two > MOST * ours)
+    for sentence in late:
+        print(f"not reached: {sentence}", file=sys.stderr)
+    return 1 if late else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""Two states in a browser: the last knob's change from the Lab, both turned, a cell explained twice, the link opened by somebody else."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qs, urlsplit
+
+import numpy as np
+import pytest
+from conftest import acted, cell_of, click_cell, painted, settled, turned
+from playwright.sync_api import expect
+from test_browser import Open, query
+
+from attention import AttentionConfig, TypedText
+from attention.numbers.compare import Place, compare
+from attention.sources.second import second
+
+pytestmark = pytest.mark.browser
+TEXT = "the owl asked the moon"
+
+
+def test_what_the_last_knob_changed_is_one_click_and_the_link_shows_somebody_else_the_same(
+    open_page: Open, server: str
+) -> None:
+    page = open_page(f"{server}/?text={TEXT.replace(' ', '+')}&q=4&k=1")
+    last = page.get_by_role("button", name="What did the last knob change?")
+    expect(last).to_be_disabled()
+    turned(page, "mask", "causal")
+    acted(page, last.click)
+    expect(page.get_by_role("heading", name="Compare")).to_be_visible()
+    settled(page)
+    assert query(page)["b"] == "mask=causal"
+    a, b = TypedText(TEXT).trace(), TypedText(TEXT, AttentionConfig(mask="causal")).trace()
+    for index, matrix in enumerate((a.layers[0].weights[0], b.layers[0].weights[0], compare(a, b).matrix)):
+        np.testing.assert_array_equal(painted(page, index), matrix.numpy())
+    assert cell_of(page).startswith("weights, B − A · query 4 moon → key 1 owl = ")
+
+    # B alone is turned, above the maps and in its sidebar: the page says which it is.
+    turned(page, "head", "2")
+    field = page.locator(".st-key-second_text textarea")
+    field.fill("the owl asked a moon")
+    acted(page, lambda: page.keyboard.press("Control+Enter"))
+    assert second({"text": TEXT}, query(page)["b"]) == {"text": "the owl asked a moon", "mask": "causal", "head": "2"}
+    assert "head" not in query(page)
+    expect(page.get_by_text("Without a partner: 3 the in A; 3 a in B.")).to_be_visible()
+
+    # Then A, and B stays; then both.
+    acted(page, page.locator(".hand button[value=A]").click)
+    turned(page, "seed", "7")
+    acted(page, page.locator(".hand button[value=both]").click)
+    turned(page, "head", "1")
+    b = TypedText("the owl asked a moon", AttentionConfig(mask="causal")).trace()
+    a = TypedText(TEXT, AttentionConfig(seed=7)).trace()
+    expected = compare(a, b, "weights", Place(0, 1))
+    np.testing.assert_array_equal(painted(page, 2), expected.matrix.numpy())
+    assert page.locator(".js-plotly-plot").nth(2).locator(".shapelayer path").count() > 10, "hatches"
+
+    # A click on a cell of B − A chooses that of A; what has no partner in A chooses nothing.
+    row, column = expected.rows.place("a", 2), expected.columns.place("a", 0)
+    acted(page, lambda: click_cell(page, 2, row, column))
+    assert cell_of(page).startswith("weights, B − A · query 2 asked → key 0 the = ")
+    exactly = [
+        page.get_by_text(f"Exactly: {float(number)!r}", exact=True)
+        for number in (expected.a[row, column], expected.b[row, column])
+    ]
+    for one in exactly:
+        expect(one.first).to_be_visible()
+    expect(page.get_by_text("What differs most:")).to_be_visible()
+
+    # Somebody else opens the link: the same digits.
+    other = open_page(page.url, fresh=True)
+    for index in range(3):
+        np.testing.assert_array_equal(painted(other, index), painted(page, index))
+    assert cell_of(other) == cell_of(page)
+    assert parse_qs(urlsplit(other.url).query) == parse_qs(urlsplit(page.url).query)
+
+    # One act is one step back.
+    page.go_back()
+    settled(page)
+    page.go_back()
+    settled(page)
+    assert second(query(page), query(page)["b"])["head"] == "2"
+
+
+def test_on_a_phone_in_the_dark_and_locked_the_maps_stand_below_one_another_without_a_sidebar(
+    open_page: Open, server: str
+) -> None:
+    phone = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "color_scheme": "dark"}
+    page = open_page(f"{server}/compare?b=head%3D3&lock=1", **phone)
+    boxes = [plot.bounding_box() for plot in page.locator(".js-plotly-plot").all()]
+    assert len(boxes) == 3
+    assert all(one and one["x"] >= 0 and one["x"] + one["width"] <= 390 for one in boxes)
+    assert page.evaluate("document.querySelector('.stMain').scrollWidth") <= 390
+    expect(page.locator(".hand label")).to_have_count(0)
+    a = TypedText("the owl asked the moon and the moon blinked").trace()
+    np.testing.assert_array_equal(painted(page, 2), compare(a, a, "weights", Place(), Place(0, 3)).matrix.numpy())
+    # The keyboard reads a cell of the difference.
+    page.locator(".js-plotly-plot").nth(2).focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".js-plotly-plot .spoken").nth(2)).to_contain_text("weights, B − A, the to the,")
