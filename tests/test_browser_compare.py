@@ -96,4 +96,4 @@ def test_on_a_phone_in_the_dark_and_locked_the_maps_stand_below_one_another_with
     # The keyboard reads a cell of the difference.
     page.locator(".js-plotly-plot").nth(2).focus()
     page.keyboard.press("ArrowRight")
-    expect(page.locator(".js-plotly-plot .spoken").nth(2)).to_contain_text("weights, B − A, the to the,")
+    expect(page.locator(".js-plotly-plot .spoken").nth(2)).to_contain_text("weights, B − A, the to owl,")

@@ -172,7 +172,9 @@ def last_turn() -> None:
 
     def open_both() -> None:
         before, after = states
-        inputs.ask_for({**before, second.KEY: second.differing(before, after)}, "Compare")
+        now = inputs.state(whole=True)
+        shown = {key: text for key, text in now.items() if key not in second.compared(now)}
+        inputs.ask_for({**shown, **before, second.KEY: second.differing(before, after)}, "Compare")
 
     st.button(
         "What did the last knob change?",
