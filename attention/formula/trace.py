@@ -32,6 +32,7 @@ class Trace:
         vectors: what such a model makes of each token in the end, [query_pos d_model].
         read: the tokens of the text that is predicted in, as a model reads them: pieces, special ones too.
         changes: what was changed of heads inside the model, in words; empty: nothing.
+        about: a line that belongs beside its numbers, such as that a model is a 4-bit version.
 
     Raises:
         ShapeError: there are not as many tokens as rows, or not as many key tokens as columns.
@@ -47,6 +48,7 @@ class Trace:
     vectors: Tensor | None = None
     read: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
+    about: str = ""
 
     def __post_init__(self) -> None:
         if not self.key_tokens:

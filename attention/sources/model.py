@@ -163,7 +163,8 @@ class Model:
         """The layers as they are asked for: in pieces or words, with or without special tokens, turned by a hand or not."""
         special = loaded.tokenizer.all_special_tokens
         seen = tuple(merged(layer, special, self.words, self.special) for layer in layers)
-        return Trace(seen[0].tokens, seen, seen[0].key_tokens, notes=tuple(notes)).turned(self.config)
+        made = Trace(seen[0].tokens, seen, seen[0].key_tokens, notes=tuple(notes), about=loaded.about)
+        return made.turned(self.config)
 
     @property
     def unchanged(self) -> Model:
@@ -227,8 +228,6 @@ class Model:
         ]
         if self.text2.strip() and not loaded.two_texts:
             notes.append("This model reads one text only: the second text does nothing.")
-        if loaded.about:
-            notes.append(loaded.about)
         return given
 
     def _to_say(self, loaded: Loaded, given: dict[str, Tensor]) -> int:

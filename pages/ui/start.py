@@ -21,7 +21,7 @@ from pages.ui.knobs import controls, inputs, sidebar
 from pages.ui.knobs.session import session
 from pages.ui.knobs.table import TURN
 from pages.ui.knobs.widgets import locked, peek, presented
-from pages.ui.notes import Notes
+from pages.ui.notes import Notes, plain
 from pages.ui.server import paused, process
 from pages.ui.server.traces import trace_of, work_out
 from pages.ui.share import bar, link, state_file
@@ -145,6 +145,8 @@ def start(title: str, intro: str, maps: bool = True, own: bool = False, more: Se
     notes.say(trace.notes)
     if trace.random and not own:
         about.caption("**Random weights:** this shows the mechanism, not language.", width="content")
+    if trace.about and not own:
+        about.caption(plain(trace.about), width="content")
     cell = inputs.chosen_cell(notes, trace)
     if title == "Lab":
         _say_place(cell)
