@@ -1,6 +1,8 @@
 """Tiny models that learn: every task, its rule, its controls, the source "trained"."""
 
+import re
 import threading
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -8,6 +10,7 @@ import torch
 
 from attention import Cell, ConfigError, TextError, Trained, WhatIf, explain
 from attention.export import program
+from attention.formula.intervention import Intervention
 from attention.formula.kept import KEPT
 from attention.formula.seeds import generator
 from attention.sources.link import Limits, source_of
@@ -212,3 +215,31 @@ def test_a_snapshot_between_two_pictures_is_trained_up_to(monkeypatch):
     monkeypatch.setattr("attention.training.learning.SECONDS", 0)
     with pytest.raises(ConfigError, match="too long here"):
         Trained("copy", seed=99).trace()
+
+
+def test_a_head_is_silenced_inside_a_trained_model():
+    source = Trained("induction", steps=SHORT["induction"], interventions=(Intervention(0, 0, silence="zero"),))
+    plain, trace = replace(source, interventions=()).trace(), source.trace()
+    assert trace.changes
+    assert re.search(r"accuracy falls from 0\.9\d to 0\.[01]\d", trace.notes[-1])
+    assert not trace.layers[0].output.any()
+    assert not torch.equal(trace.layers[1].input, plain.layers[1].input)
+    said = [[one.tokens[0] for one in found.predictions][13:] for found in (plain, trace)]
+    right = [*trace.tokens[1:13], trace.tokens[0]]
+    hits = [sum(one == other for one, other in zip(found, right, strict=False)) for found in said]
+    assert hits[0] > 9
+    assert hits[1] < 5
+    found = {}
+    threads = torch.get_num_threads()
+    short = replace(source, steps=10)
+    exec(compile(program.python(short, short.trace(), Cell(1, "output", 0, 3, 5)), "copied", "exec"), found)
+    torch.set_num_threads(threads)
+    assert torch.allclose(found["output"], short.trace().layers[1].output, atol=1e-5)
+    link = {"source": "trained", "task": "induction", "steps": str(SHORT["induction"]), "do": "0.0.zero"}
+    assert source_of(link, LIMITS) == (source, ())
+    for wrong, said_of in (
+        ("5.0.zero", "layers count from 0 to 1"),
+        ("0.3.zero", "heads of layer 0 count from 0 to 0"),
+    ):
+        with pytest.raises(ConfigError, match=said_of):
+            source_of({**link, "do": wrong}, LIMITS)[0].trace()

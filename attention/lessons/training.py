@@ -13,7 +13,7 @@ from attention.pictures.charts import GRID, INK
 from attention.pictures.heatmap import heatmap_json
 from attention.pictures.layout import CHOSEN, NO_TEMPLATE, PLAIN, Spec, middles, named, outline
 from attention.pictures.mosaic import blank, tiles
-from attention.sources.trained import shown
+from attention.sources.trained_trace import shown
 
 if TYPE_CHECKING:
     from attention.training.learning import Snapshot

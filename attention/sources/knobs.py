@@ -73,7 +73,8 @@ SPECIAL = Knob(
     "special", "show", Choice(SPECIALS), "Special tokens",
     "Such as [CLS]. Hide: rows no longer sum to 1, and their sums stand beside the map. Renormalise: rows are divided by what is left.",
     _MODEL)
-DO = Knob("do", "", Changes(4000), help="What is changed of heads inside the model, such as 17.3.zero;5.*.t0.2.", sources=_MODEL, held=True)
+DO = Knob("do", "", Changes(4000), help="What is changed of heads inside the model, such as 17.3.zero;5.*.t0.2.",
+    sources=(*_MODEL, *_LEARNED), held=True)
 FROZEN = Knob(
     "frozen", False, Switch(), help="Later layers attend as in the unchanged model: A as there, V of now (frozen attention).",
     sources=_MODEL, held=True)

@@ -138,7 +138,8 @@ def _trained(asked: Asked, chosen: str) -> Trained:
     control = asked.knob(knobs.CONTROL, knobs.controls_of(task))
     turned = {key: asked.knob(*knobs.slider_of(task, key)) for key in knobs.SLIDERS}
     there = {key: value for key, value in turned.items() if key in {one.key for one in task.sliders}}
-    return Trained(task.name, seed, steps, at, text, _what_if(asked, chosen), control, **there)
+    those = read(asked.knob(knobs.DO))
+    return Trained(task.name, seed, steps, at, text, _what_if(asked, chosen), control, **there, interventions=those)
 
 
 def _config(asked: Asked, chosen: str) -> AttentionConfig:

@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from attention.errors import ConfigError
-from attention.formula.formula import Formula
-from attention.formula.layer import Layer
-from attention.formula.mask import Mask
+from attention.formula.intervention import Intervention
 from attention.formula.trace import Trace
 from attention.formula.what_if import WhatIf
+from attention.sources import trained_trace
 from attention.training.plan import Plan
 from attention.training.tasks import SLIDER_KEYS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from torch import Tensor
-
     from attention.sources import Snippet
     from attention.training.learning import Snapshot
     from attention.training.tasks.task import Example
-
-_TOLD = {
-    "input": "The rows of the tokens after a layer norm, which stands before every attention and is no part of it.",
-    "memory": "The rows that the model has learned for what is attended to.",
-}
-_KEYS = (
-    "What the encoder made of each character, after a layer norm, times W_K; the values come from the bare characters."
-)
 
 
 @dataclass(frozen=True)
@@ -51,6 +36,7 @@ class Trained:
         control: one of the task's controls, the same model but for one thing; empty: none.
         length: how many letters, entries or positions there are; None: as many as the task says.
         back: how many places back a copied letter stands; None: as the task says.
+        interventions: what is changed of heads inside the model, before all that follows is made.
     """
 
     task: str
@@ -62,6 +48,7 @@ class Trained:
     control: str = ""
     length: int | None = None
     back: int | None = None
+    interventions: tuple[Intervention, ...] = ()
 
     @property
     def plan(self) -> Plan:
@@ -107,8 +94,8 @@ class Trained:
             ConfigError: as for `plan` and `snapshot`.
             TextError: as for `example`.
         """
-        example, snapshot = self.example, self.snapshot
-        return shown(self.plan, snapshot, example).turned(self.config)
+        example = self.example
+        return trained_trace.shown(self.plan, self.snapshot, example, self.interventions).turned(self.config)
 
     @property
     def base(self) -> Trained:
@@ -125,47 +112,3 @@ class Trained:
         from attention.sources import trained_snippet
 
         return trained_snippet.trained(self, trace.layer(layer))
-
-
-def shown(plan: Plan, snapshot: Snapshot, example: Example) -> Trace:
-    """The trace of a model, at one step, that reads an example."""
-    import torch
-
-    from attention.training.network import forward
-
-    design, p = plan.design, snapshot.parameters
-    batch = plan.task.posed(example.ids, design)
-    with torch.no_grad():
-        _, kept = forward(p, design, batch)
-    layers = []
-    for name in design.names:
-        encoder = name.startswith("encoder")
-        queries = example.memory if encoder else example.tokens
-        keys = example.memory or queries
-        layers.append(_layer(name, p, design.heads_of(name), kept[name], queries, keys, design.causal))
-    return Trace(layers[0].tokens, tuple(layers), layers[0].key_tokens, notes=example.notes)
-
-
-def _layer(
-    name: str, p: Mapping[str, Tensor], heads: int, kept: dict[str, Any], queries: tuple[str, ...], keys: tuple[str, ...], causal: bool
-) -> Layer:  # fmt: skip
-    from attention.formula.attend import project
-    from attention.training.network import bias_of, cut
-
-    projections = {w: cut(p[f"{name} {w}"], heads) for w in ("w_q", "w_k", "w_v")}
-    x = kept["input"][0]
-    from_keys, from_values = kept["keys"], kept["values"]
-    recorded = {"input": x, **projections, "w_o": p[f"{name} w_o"].view(heads, -1, p[f"{name} w_o"].shape[-1])}
-    recorded |= {"query": project(x, projections["w_q"]), "key": project(from_keys[0], projections["w_k"])}
-    recorded["value"] = project(from_values[0], projections["w_v"])
-    told = dict(_TOLD)
-    if from_values is not kept["input"]:
-        recorded["memory"] = from_values[0]
-    if from_keys is not from_values:
-        told["key"] = _KEYS
-    if f"{name} distances" in p:
-        recorded["bias"] = bias_of(p, name, len(queries), len(keys))
-    divisor = math.sqrt(projections["w_q"].shape[-1])
-    mask = Mask("causal") if causal else Mask()
-    formula = Formula(divisor=divisor, own_divisor=divisor, bias="given" if "bias" in recorded else "", mask=mask)
-    return Layer(name, queries, keys, recorded, formula, told=told)

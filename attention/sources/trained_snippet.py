@@ -7,6 +7,7 @@ from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from attention.sources import Snippet
+from attention.sources.trained_trace import silent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,7 +21,6 @@ _HEAD = (
     "from typing import NamedTuple",
 )
 _PROJECTIONS = ("w_q", "w_k", "w_v")
-_MADE = ("input", "memory", *_PROJECTIONS, "w_o", "bias")
 
 
 def trained(source: Trained, layer: Layer) -> Snippet:
@@ -30,6 +30,8 @@ def trained(source: Trained, layer: Layer) -> Snippet:
     plan, example = source.plan, source.example
     at = plan.steps if source.at is None else source.at
     task, name, heads = plan.task, layer.name, plan.design.heads_of(layer.name)
+    silenced, posed = silent(plan, source.interventions), task.posed.__name__
+    off = f", silent={sorted(silenced)!r}" if silenced else ""
     roots: list[Callable[..., Any] | type] = [design.Design, network.Batch, task.ids, task.posed]
     roots += [network.initial, network.named, network.bias_of, network.forward, learning.learn]
     lines = [*_HEAD, "", "torch.set_num_threads(1)  # more add up in another order", "", *copied(roots)]
@@ -37,13 +39,13 @@ def trained(source: Trained, layer: Layer) -> Snippet:
         "",
         f"design = {plan.design!r}",
         f"row = initial(design, {plan.seed})",
-        "draw = lambda count, own: " + f"{task.posed.__name__}({task.ids.__name__}(count, own, design), design)",
+        "draw = lambda count, own: " + f"{posed}({task.ids.__name__}(count, own, design), design)",
         f"for step in learn(row, design, draw, {plan.steps}, {plan.rate!r}, {task.batch}, {plan.seed}):",
         f"    if step == {at}:",
         "        break",
         "p = named(row, design)",
         "with torch.no_grad():",
-        f"    _, kept = forward(p, design, {task.posed.__name__}(torch.tensor({example.ids.tolist()}), design))",
+        f"    _, kept = forward(p, design, {posed}(torch.tensor({example.ids.tolist()}), design){off})",
         f'entered = kept["{name}"]  # {name}',
         'x = entered["input"][0]  # after the layer norm',
     ]
@@ -54,6 +56,13 @@ def trained(source: Trained, layer: Layer) -> Snippet:
         lines += [f'bias = bias_of(p, "{name}", len(tokens), len(tokens))']
     if layer.has("memory"):
         lines += ['x2 = entered["values"][0]']
+    index = plan.design.names.index(name)
+    if silenced is None and any(one.layer is None or one.layer < index for one in source.interventions):
+        lines += [
+            'given = np.load("attention.npz")  # exported beside this code: what was changed before is in these numbers'
+        ]
+        lines += [f'{made} = torch.from_numpy(given["L{index}.{made}"])' for made in ("query", "key", "value")]
+        return Snippet("a tiny model, trained here again", tuple(lines), _PROJECTIONS)
     if "key" in layer.told:  # keys and values come from other rows
         lines += ['keys = entered["keys"][0]']
         sides = (("query", "x", "w_q"), ("key", "keys", "w_k"), ("value", "x2", "w_v"))
@@ -78,7 +87,8 @@ def _gather(name: str, thing: Any, found: dict[str, list[str]]) -> None:
         found[name] = [f"{name} = {thing!a}"]
         return
     if isinstance(thing, FunctionType):
-        for used in _names(thing.__code__):
+        used_by_default = [one.__name__ for one in thing.__defaults__ or () if isinstance(one, FunctionType)]
+        for used in (*used_by_default, *_names(thing.__code__)):
             other = thing.__globals__.get(used)
             if _ours(other) or isinstance(other, tuple | str | int | float):
                 _gather(used, other, found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -103,9 +103,16 @@ def attend(
 
 
 def forward(
-    p: Mapping[str, Tensor], design: Design, batch: Batch, silent: Collection[tuple[str, int]] = ()
+    p: Mapping[str, Tensor],
+    design: Design,
+    batch: Batch,
+    silent: Collection[tuple[str, int]] = (),
+    how: Callable[..., tuple[Tensor, Tensor]] = attend,
 ) -> tuple[Tensor, dict[str, dict[str, Any]]]:
-    """The logits [sequence query_pos answer], and by layer what entered its attention and its weights. Heads that are `silent` give zeros."""
+    """The logits [sequence query_pos answer], and by layer what entered its attention and its weights. Heads that are `silent` give zeros.
+
+    `how` is what a layer does, called as `attend` is.
+    """
     kept: dict[str, dict[str, Any]] = {}
     x, seen = p["token"][batch.tokens], None
     if design.positions == "learned":
@@ -120,7 +127,7 @@ def forward(
     if design.encoder:
         name = design.names[0]
         entered = norm(p, name, bare)
-        added, weights = attend(p, name, design.encoder, entered, entered, entered, seen, silent)
+        added, weights = how(p, name, design.encoder, entered, entered, entered, seen, silent)
         kept[name] = {"input": entered, "keys": entered, "values": entered, "weights": weights}
         keys = norm(p, "keys", bare + added)
     for name in design.names[1 if design.encoder else 0 :]:
@@ -128,7 +135,7 @@ def forward(
         sides = (entered, entered)
         if batch.memory:
             sides = (keys, keys if design.encoded_values else bare)
-        added, weights = attend(p, name, design.heads, entered, *sides, seen, silent)
+        added, weights = how(p, name, design.heads, entered, *sides, seen, silent)
         kept[name] = {"input": entered, "keys": sides[0], "values": sides[1], "weights": weights}
         x = x + added
     if design.mlp:

@@ -37,7 +37,7 @@ TASKS: dict[str, Task] = {one.name: one for one in (
         "Write the letters in the order of the alphabet. Each query is the letter written last, and must find the next one.",
         Design(27, 26, 10, memory=(26,)), letters.distinct_letters, letters.sorted_letters, letters.read_distinct,
         lambda design: letters.sample("qwertyuiopasdfghjklzxcvbnm", design), "10 letters, each another", 300, 5e-3, (0.974, 0.77),
-        sliders=(Knob("length", 10, Whole(5, 12), "Letters", "How many letters are sorted."),)),
+        sliders=(Knob("length", 10, Whole(5, 12), "Letters", "How many letters are sorted."),), next=True),
     Task(
         "induction", "An induction head",
         "What came after this word the last time? Two layers must work together: the first finds the word before each, the second finds where it stood.",
@@ -47,7 +47,7 @@ TASKS: dict[str, Task] = {one.name: one for one in (
             "one layer": Control("With one layer no key can know which word stood before it: it cannot learn this.", {"layers": 1}),
             "no positions": Control("Without positions the first layer cannot find the word before.", _NO_POSITIONS),
         },
-        sliders=(Knob("length", 32, Whole(16, 64), "Positions", "How many tokens it sees at once."),)),
+        sliders=(Knob("length", 32, Whole(16, 64), "Positions", "How many tokens it sees at once."),), next=True),
     Task(
         "dates", "Dates into ISO 8601",
         "Translate a date as people write it. Each place of the answer looks at the characters that say it.",
