@@ -1,0 +1,68 @@
+"""A head of a real model is silenced in a browser: what the model says changes, and whoever gets the link reads the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from urllib.parse import quote
+
+import pytest
+from conftest import acted, painted, running_process
+from playwright.sync_api import Page, expect
+from test_browser import query
+from tiny_models import TinyModels
+
+from attention import Intervention, Model
+from attention.numbers import predictions
+from attention.printed import shown
+from attention.tokens import label
+
+pytestmark = pytest.mark.browser
+
+TEXT = "the owl asked the moon"
+SILENT = Intervention(1, 2, silence="zero")
+
+
+def table(page: Page) -> list[list[str]]:
+    """The rows of the predictions: rank, token and probability of each."""
+    cells = "rows => rows.map((row) => [...row.cells].map((cell) => cell.textContent))"
+    found: list[list[str]] = page.locator("table.said tbody tr").evaluate_all(cells)
+    return found
+
+
+def test_a_silenced_head_changes_what_the_model_says_for_everybody_with_the_link(
+    open_page: Callable[..., Page], tiny: TinyModels
+) -> None:
+    own = Model(str(tiny("GPT-2")), TEXT)
+    before, after = own.trace(), Model(own.name, TEXT, interventions=(SILENT,)).trace()
+    rows = predictions.likeliest(after.predictions[0], before.predictions[0])
+    with running_process(LAB_MODELS=str(tiny.folder)) as (server, _):
+        page = open_page(f"{server}/?source=model&model=GPT-2&text={quote(TEXT)}&layer=1&head=2")
+        first = table(page)
+        assert [row[1] for row in first] == [label(one, escape=False) for one in before.predictions[0].tokens]
+        acted(page, lambda: page.get_by_role("button", name="Silence L1 H2").press("Enter"))
+        expect(page.locator("table.said tbody tr")).to_have_count(len(rows))
+        silenced = table(page)
+        for row, one in zip(silenced, rows, strict=True):
+            assert one.before is not None
+            assert (row[0].split()[0], row[1]) == (str(one.rank), label(one.token, escape=False))
+            assert row[3] == f"{shown(one.before.probability)} → {shown(one.probability)}"
+        expect(page.locator(".own")).to_have_text("Changed: L1 H2 silenced.")
+        assert query(page)["do"] == "1.2.zero"
+        output = painted(page, 2)
+        assert abs(output - after.layers[1].output.numpy()).max() < 1e-6
+
+        other = open_page(page.url, fresh=True)
+        assert (table(other), abs(painted(other, 2) - output).max()) == (silenced, 0)
+        shown_only = open_page(f"{page.url}&lock=1")
+        assert table(shown_only) == silenced
+        expect(shown_only.get_by_role("checkbox", name="L1 H2 silenced")).to_be_disabled()
+        expect(shown_only.get_by_role("button", name="Silence L1 H2")).to_have_count(0)
+
+        # Off, on again, and all of it away.
+        switch = page.locator("label", has_text="L1 H2 silenced")
+        for now, do in ((first, None), (silenced, "1.2.zero")):
+            acted(page, switch.click)
+            assert (table(page), query(page).get("do")) == (now, do)
+        acted(page, lambda: page.get_by_role("button", name="Reset", exact=True).click())
+        expect(switch).to_have_count(0)
+        assert (table(page), "do" in query(page)) == (first, False)
