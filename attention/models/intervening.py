@@ -242,6 +242,8 @@ def check(loaded: Loaded, those: tuple[Intervention, ...], lengths: Sequence[int
         _counts("layers", one.layer, len(sites))
         for site in sites.values() if one.layer is None else [sites[one.layer]]:
             _counts(f"heads of {site.name}", one.head, site.n_heads)
+            if not one.cells:
+                continue
             n_queries = lengths[-1 if site.name.startswith(("decoder", "cross")) else 0]
             n_keys = lengths[-1 if site.name.startswith("decoder") else 0]
             for cell in one.cells:

@@ -74,6 +74,7 @@ class Recorder:
 
 
 _RECORDER: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
+_CHANGE: ContextVar[Callable[[Tensor], Tensor] | None] = ContextVar("change", default=None)
 
 
 def register() -> None:
@@ -95,6 +96,16 @@ def recording(take: Taker) -> Iterator[None]:
         _RECORDER.reset(token)
 
 
+@contextmanager
+def replacing(change: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """While it lasts, the head output of every call in this thread, [batch query_pos head d_v], goes on as `change` gives it."""
+    token = _CHANGE.set(change)
+    try:
+        yield
+    finally:
+        _CHANGE.reset(token)
+
+
 def watch(module: Module) -> None:
     """From now on what the module is given is recorded with its calls."""
     module.register_forward_pre_hook(_enter, with_kwargs=True)
@@ -114,7 +125,9 @@ def _enter(module: Module, args: tuple[Any, ...], more: dict[str, Any]) -> None:
 def _attend(module: Module, query: Tensor, key: Tensor, value: Tensor, *args: Any, **more: Any) -> Any:
     """What the model calls instead of its eager attention: that, and a record of it."""
     found = _eager(module)(module, query, key, value, *args, **more)
-    recorder = _RECORDER.get()
+    recorder, change = _RECORDER.get(), _CHANGE.get()
+    if change is not None:
+        found = change(found[0]), found[1]
     other = None if recorder is None else recorder.take(_call(recorder, module, (query, key, value), args, more, found))
     return found if other is None else (other.transpose(0, 1).contiguous()[None], found[1])
 

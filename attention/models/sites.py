@@ -28,10 +28,10 @@ def sites(loaded: Loaded) -> tuple[Site, ...]:
     for module in modules.values():
         recording.watch(module)
     calls.clear()
-    parents = _parents(loaded.model)
+    around = parents(loaded.model)
     paths = {id(module): path for path, module in loaded.model.named_modules()}
     outputs: dict[int, Tensor] = {}
-    outs = {key: out_module(module, parents.get(key)) for key, module in modules.items()}
+    outs = {key: out_module(module, around.get(key)) for key, module in modules.items()}
     hooks = [
         out.register_forward_hook(lambda _, __, made, key=key: outputs.update({key: made[0]}))
         for key, out in outs.items()
@@ -46,7 +46,7 @@ def sites(loaded: Loaded) -> tuple[Site, ...]:
     for call in calls:
         key = id(call.module)
         if key not in named:
-            there = parameters(call, parents.get(key))
+            there = parameters(call, around.get(key))
             if "w_o" in there and not (key in outputs and makes_output(there, call, outputs[key])):
                 there = {name: one for name, one in there.items() if name not in ("w_o", "b_o")}
             named[key] = there
@@ -79,5 +79,6 @@ def _names(loaded: Loaded, calls: list[recording.Call], paths: dict[int, str]) -
     return names
 
 
-def _parents(model: Any) -> dict[int, Module]:
+def parents(model: Any) -> dict[int, Module]:
+    """The module around each, by the id of the one inside."""
     return {id(child): module for module in model.modules() for child in module.children()}

@@ -1,0 +1,181 @@
+"""Which heads matter: silenced in batches as one by one, and what each writes straight into a logit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from test_model import CAT, OWL, TWO_TEXTS
+from tiny_models import TinyModels
+
+from attention import ConfigError, Intervention, Model
+from attention.formula.kept import KEPT
+from attention.models import attributing, silencing
+from attention.models.library import LIBRARY, Settings
+from attention.models.silencing import Asked
+from attention.numbers.mattering import Matters
+from attention.sources import mattering
+
+
+@pytest.fixture(scope="module", autouse=True)
+def library(tiny: TinyModels) -> Iterator[None]:
+    LIBRARY.hold(Settings(tiny.folder))
+    yield
+    LIBRARY.hold(Settings())
+
+
+def model(tiny: TinyModels, family: str) -> Model:
+    tiny(family)
+    return Model(
+        family, OWL.replace("moon", "<mask>", 1) if family == "BERT" else OWL, CAT if family in TWO_TEXTS else ""
+    )
+
+
+def found(source: Model, **more: object) -> Matters:
+    *_, last = mattering.which(source, **more)  # type: ignore[arg-type]
+    assert last.found is not None
+    return last.found
+
+
+@pytest.mark.parametrize("family", ["GPT-2", "Llama", "BERT", "T5", "gpt-oss"])
+def test_in_batches_is_as_one_by_one(tiny: TinyModels, family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(silencing, "TOKENS", 9 * 4)  # three heads a batch: the last one is not full
+    source = model(tiny, family)
+    one = found(source, silence="mean")
+    base = source.trace().predictions[-1]
+    target = base.ids[0]
+    assert one.what == f"log-probability of {base.tokens[0]}"
+    assert one.before == pytest.approx(float(base.log_row[target]), abs=1e-5)
+    assert one.change.shape == (6 if family == "T5" else 2, 4)
+    for layer, head in ((0, 1), (1, 3), (len(one.n_heads) - 1, 2)):
+        changed = Model(source.name, source.text, source.text2, interventions=(Intervention(layer, head, "mean"),))
+        expected = float(changed.trace().predictions[-1].log_row[target]) - one.before
+        assert one.change[layer, head] == pytest.approx(expected, abs=1e-5)
+        assert one.numbers(layer, head)[0] == one.change[layer, head]
+    assert one.limit == np.abs(one.change).max() > 0
+    assert abs(one.change[one.sorted()[0]]) == one.limit
+    assert [*one.frame()["layer"].head(1)] == [one.sorted()[0][0]]
+    both = found(source, target=int(base.ids[1]), distractor=int(base.ids[2]), position=base.position)
+    assert both.before == pytest.approx(float(base.row[base.ids[1]] - base.row[base.ids[2]]), abs=1e-5)
+    assert "less that of" in both.what
+
+
+def test_what_a_head_writes_straight_is_what_is_missing_where_all_else_is_as_it_was(
+    tiny: TinyModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the last layer's other part and the norm held, silencing a head of that layer changes the logit by its direct effect."""
+    source = model(tiny, "Llama")
+    loaded, given = source.loaded_and_given()
+    at, target, other = 8, 17, 42
+    written = attributing.direct(loaded, given, Asked(at, target, other))
+    assert written is not None
+    parts, remainder = written
+    base = Model(source.name, source.text, predict=(at,)).trace().predictions[0]
+    whole = float(base.row[target] - base.row[other])
+    assert sum(float(one.sum()) for one in parts.values()) + remainder == pytest.approx(whole, rel=1e-4)
+    inside, last = loaded.model.model, loaded.model.model.layers[-1]
+    held: dict[str, torch.Tensor] = {}
+    hooks = [
+        last.mlp.register_forward_hook(lambda _, __, out: held.setdefault("mlp", out)),
+        inside.norm.register_forward_hook(lambda _, args, out: args[0] * held.setdefault("scale", out / args[0])),
+    ]
+    try:
+        _ = source.trace()
+        for head in range(4):
+            silenced = Model(source.name, source.text, predict=(at,), interventions=(Intervention(1, head, "zero"),))
+            now = silenced.trace().predictions[0]
+            assert whole - float(now.row[target] - now.row[other]) == pytest.approx(float(parts[1][head]), abs=1e-4)
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@pytest.mark.parametrize(
+    ("family", "known"), {"GPT-2": True, "OPT": True, "T5": True, "BERT": False, "Gemma 2": False}.items()
+)
+def test_direct_effects_and_the_remainder_are_the_logit_or_are_not_said(
+    tiny: TinyModels, family: str, known: bool
+) -> None:
+    source = model(tiny, family)
+    one = found(source)
+    assert one.known == known
+    assert len(one.columns) == 1 + known
+    assert ("direct effect" in one.said(0, 1)) == known
+    if known:
+        prediction = source.trace().predictions[-1]
+        assert np.nansum(one.direct) + one.remainder == pytest.approx(prediction.logits[0], rel=1e-3)
+    else:
+        assert np.isnan(one.direct).all()
+
+
+def test_a_model_without_a_head_says_how_far_its_vectors_moved(tiny: TinyModels) -> None:
+    tiny("RoBERTa")
+    source = Model("RoBERTa", OWL)
+    one = found(source)
+    assert one.before == pytest.approx(1)
+    assert (one.change <= 0).all()
+    assert "cosine" in one.what
+    vectors = source.trace().vectors
+    changed = Model("RoBERTa", OWL, interventions=(Intervention(1, 2, "zero"),)).trace().vectors
+    assert vectors is not None
+    assert changed is not None
+    cosine = torch.cosine_similarity(vectors.double(), changed.double(), dim=-1)
+    assert 1 + one.change[1, 2] == pytest.approx(float(cosine.mean()), abs=1e-5)
+    assert 1 + found(source, position=3).change[1, 2] == pytest.approx(float(cosine[3]), abs=1e-5)
+
+
+def test_heads_are_silenced_together_beside_random_ones_and_one_all_the_while(tiny: TinyModels) -> None:
+    source = model(tiny, "GPT-2")
+    heads = ((0, 1), (1, 3))
+    both = mattering.together(source, heads)
+    target = source.trace().predictions[-1].ids[0]
+    those = tuple(Intervention(*one, "zero") for one in heads)
+    after = Model(source.name, source.text, interventions=those).trace().predictions[-1]
+    assert both.after == pytest.approx(float(after.log_row[target]), abs=1e-5)
+    alone = found(source)
+    assert both.alone == pytest.approx([alone.change[one] for one in heads], abs=1e-5)
+    assert len(both.random) == mattering.RANDOM
+    assert min(both.random) <= both.median <= max(both.random)
+    assert "median of 16" in both.said
+    backed = found(source, also=((0, 1),))
+    assert backed.before == pytest.approx(alone.before + alone.change[0, 1], abs=1e-5)
+    assert backed.change[0, 1] == 0
+    assert backed.before + backed.change[1, 3] == pytest.approx(both.after, abs=1e-5)
+    assert math.isnan(mattering.together(source, tuple((0, head) for head in range(4))).median)
+
+
+def test_it_is_counted_before_stopped_between_and_kept(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
+    KEPT.hold(2**28)
+    monkeypatch.setattr(silencing, "TOKENS", 9 * 3)
+    source = model(tiny, "GPT-2")
+    asked = mattering.which(source)
+    first, second = next(asked), next(asked)
+    assert (first.done, first.total, second.done) == (0, 8, 2)
+    assert first.seconds == pytest.approx(mattering.seconds(source))
+    asked.close()  # type: ignore[attr-defined]
+    whole = found(source)
+    assert [one.done for one in mattering.which(source)] == [8]
+    assert found(source) is whole
+    monkeypatch.setattr(silencing, "MOST_WORK", 1)
+    with pytest.raises(ConfigError, match="choose a shorter text, or a smaller model"):
+        mattering.seconds(source)
+
+
+def test_what_is_not_there_is_said(tiny: TinyModels) -> None:
+    source = model(tiny, "GPT-2")
+    for more, said in (
+        ({"also": ((9, 0),)}, "layers count from 0 to 1; got 9"),
+        ({"position": 99}, "at a token from 0 to 8"),
+        ({"target": 10**6}, "Tokens of GPT-2 count from 0 to 399; got 1000000"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            found(source, **more)
+    tiny("Bloom")
+    with pytest.raises(ConfigError, match="does not let its heads be silenced"):
+        found(Model("Bloom", OWL))
+    tiny("BERT")
+    with pytest.raises(ConfigError, match="fills masks"):
+        found(Model("BERT", OWL))
