@@ -10,13 +10,15 @@ import streamlit as st
 
 from attention import AttentionError, Cell, Explanation, Source, Trace, explain
 from attention.export import program
+from attention.formula.intervention import mark
 from attention.numbers import changes, tables
 from attention.numbers.compare import Difference, Place
 from attention.pictures import compared
+from attention.pictures.contract import Own
 from attention.pictures.layout import Spec
 from attention.sources import link
 from attention.sources.second import SECOND, wrong
-from pages.ui import figure, show
+from pages.ui import changed, figure, show
 from pages.ui.knobs import controls, inputs, second
 from pages.ui.knobs.table import FIT, TURN
 from pages.ui.knobs.widgets import locked
@@ -46,6 +48,11 @@ class Both(NamedTuple):
         """The cell of B that is the chosen one of A."""
         return compared.cell_of_b(self.difference, self.cell, self.at) if self.difference else None
 
+    @property
+    def first_cell(self) -> Cell:
+        """A cell of B's head: the chosen one, or where that has no partner the first."""
+        return self.there() or Cell(self.at.layer, self.cell.step, self.at.head, 0, 0)
+
     def told(self) -> Explanation | None:
         """The difference at the chosen cell."""
         return changes.told(self.difference, self.cell) if self.difference else None
@@ -67,10 +74,24 @@ def both(now: Page) -> Both:
     return Both(a, b, source, now.cell, at, second.stand(asked), maps, difference, why, notes)
 
 
+def changed_inside(source: Source, cell: Cell) -> str:
+    """What is changed inside a model in the view of one head, in a sentence."""
+    return mark(getattr(source, "interventions", ()), cell.layer, cell.head)
+
+
+def own(now: Page, two: Both | None) -> Own | None:
+    """What is said of both where something is changed inside a model."""
+    said = {"A": changed_inside(now.source, now.cell)}
+    if two:
+        said["B"] = changed_inside(two.source, two.first_cell)
+    words = " ".join(f"{name}: {text}" for name, text in said.items() if text)
+    return {"said": words, "back": {}, "changed": True} if words else None
+
+
 def around(now: Page, two: Both | None) -> figure.Around:
     """What stands around the maps: the knobs of the state that is turned."""
     more = (TURN, FIT)
-    if two and inputs.now(TURN.key) == "B":
+    if two and second.is_turned():
         layer = two.b.layers[two.at.layer]
         cell = replace(now.cell, layer=two.at.layer, head=two.at.head)
         row = controls.row(layer, two.b.layers, cell, more=more, of=two.stand)
@@ -81,7 +102,11 @@ def around(now: Page, two: Both | None) -> figure.Around:
         line |= {"step": f"{now.cell.step} in A"}
     known = {key: text for key, text in controls.defaults(more).items() if key not in second.turned_alone()}
     return replace(
-        now.around(steps=True), controls=controls.with_buttons(row, TURN.key), own=None, line=line, defaults=known
+        now.around(steps=True),
+        controls=controls.with_buttons(row, TURN.key),
+        own=own(now, two),
+        line=line,
+        defaults=known,
     )
 
 
@@ -171,9 +196,8 @@ def rest() -> None:
 
 def python(two: Both) -> None:
     """The programs that make A and B again."""
-    there = two.there() or Cell(two.at.layer, two.cell.step, two.at.head, 0, 0)
     for place, name, source, trace, cell in zip(
-        st.columns(2), "AB", (page.source, two.source), (two.a, two.b), (two.cell, there), strict=True
+        st.columns(2), "AB", (page.source, two.source), (two.a, two.b), (two.cell, two.first_cell), strict=True
     ):
         with place:
             text = program.python(source, trace, cell)
@@ -183,8 +207,13 @@ def python(two: Both) -> None:
             st.code(text, height=260)
 
 
+if second.is_turned():
+    with suppress(AttentionError):
+        two = both(page)
+        changed.bar(two.source, two.b, two.first_cell)
+        del two  # the page's callbacks keep its names as long as its tab is open
 maps()
 rest()
-if not locked() and inputs.now(TURN.key) == "B":
+if not locked() and second.is_turned():
     with st.expander("Knobs of B") if st.context.is_embedded else st.sidebar:
         second.sidebar(show.problem)

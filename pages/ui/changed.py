@@ -10,7 +10,7 @@ import streamlit as st
 from attention import AttentionError, Cell, Intervention, Source, Trace
 from attention.formula import intervention
 from attention.formula.intervention import KINDS, MASKS, MOST, Kind, SetCell
-from pages.ui.knobs import inputs
+from pages.ui.knobs import second
 from pages.ui.knobs.session import session
 from pages.ui.knobs.widgets import locked
 from pages.ui.notes import plain, say_later
@@ -43,7 +43,7 @@ def mark(cell: Cell) -> str:
 
 def _those() -> tuple[Intervention, ...]:
     try:
-        return intervention.read(inputs.now("do") or "")
+        return intervention.read(second.now("do") or "")
     except AttentionError:  # what a link got wrong is said by its knob
         return ()
 
@@ -125,10 +125,10 @@ _FIELDS: dict[str, Callable[[Cell], dict[str, Any]]] = {
 
 
 def _frozen(trace: Trace | None) -> None:
-    st.session_state["frozen_switch"] = bool(inputs.now("frozen"))
+    st.session_state["frozen_switch"] = bool(second.now("frozen"))
     st.checkbox(
         "Later layers attend as before (frozen)", key="frozen_switch", width="content",
-        on_change=lambda: inputs.hold({"frozen": bool(st.session_state["frozen_switch"])}),
+        on_change=lambda: second.turn({"frozen": bool(st.session_state["frozen_switch"])}),
         help="Off: they look anew at what the change has made. On: their weights stay those of the unchanged model, only what is brought differs.",
     )  # fmt: skip
 
@@ -151,9 +151,9 @@ def _turn(short: str) -> None:
         shorts.remove(short)
     else:
         shorts.append(short)
-    inputs.hold({"do": ";".join(shorts)})
+    second.turn({"do": ";".join(shorts)})
 
 
 def _set(those: list[Intervention]) -> None:
     session().switched_off = [] if not those else session().switched_off
-    inputs.hold({"do": intervention.write(tuple(those))})
+    second.turn({"do": intervention.write(tuple(those))})

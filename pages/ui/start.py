@@ -143,17 +143,15 @@ def start(title: str, intro: str, maps: bool = True, own: bool = False, more: Se
             link.watch(title)
         st.stop()
     notes.say(trace.notes)
-    if trace.random and not own:
-        about.caption("**Random weights:** this shows the mechanism, not language.", width="content")
-    if trace.about and not own:
-        about.caption(plain(trace.about), width="content")
+    _about(trace, None if own else about)
     cell = inputs.chosen_cell(notes, trace)
     if title == "Lab":
         _say_place(cell)
     work_out(trace.layers[cell.layer], cell.head)
-    changed.bar(source, trace, cell)
     inputs.read_view(notes, more)
     inputs.keep(title)
+    if not _second(more):
+        changed.bar(source, trace, cell)
     _draw_menu(menu, embedded)
     with tools:
         if embedded or locked():
@@ -165,7 +163,7 @@ def start(title: str, intro: str, maps: bool = True, own: bool = False, more: Se
 
 def _fold(maps: bool, more: Sequence[Knob]) -> AbstractContextManager[object]:
     """What the knobs of a source are folded away in, where they are."""
-    if TURN in more and (peek(TURN.key) or TURN.default) == "B":
+    if _second(more):
         return st.expander("A, the first state")
     return nullcontext() if maps else st.expander("The source and its knobs")
 
@@ -175,6 +173,21 @@ def _say_place(cell: Cell) -> None:
     if session().head_place:
         st.toast(f"L{cell.layer} H{cell.head} is {session().head_place}.", duration="long")
         session().head_place = ""
+
+
+def _about(trace: Trace, place: DeltaGenerator | None) -> None:
+    """What a trace is of, in the line under the title; a page that says it by itself has no `place` for it."""
+    if place is None:
+        return
+    if trace.random:
+        place.caption("**Random weights:** this shows the mechanism, not language.", width="content")
+    if trace.about:
+        place.caption(plain(trace.about), width="content")
+
+
+def _second(more: Sequence[Knob]) -> bool:
+    """Whether the second of two states is turned, whose knobs the page draws."""
+    return TURN in more and (peek(TURN.key) or TURN.default) == "B"
 
 
 def _draw_menu(place: DeltaGenerator, embedded: bool) -> None:

@@ -110,15 +110,28 @@ def stand(asked: Second) -> Stand:
     )
 
 
+def is_turned() -> bool:
+    """Whether a knob turns the second state alone: on the page that compares, while its switch says so."""
+    return session().page == "Compare" and inputs.now(TURN.key) == "B"
+
+
 def turned_alone() -> tuple[str, ...]:
     """The knobs that the page must not write into the address by itself: only the second state is turned."""
-    return tuple(second.compared(dict.fromkeys(KNOBS, "x"))) if inputs.now(TURN.key) == "B" else ()
+    return tuple(second.compared(dict.fromkeys(KNOBS, "x"))) if is_turned() else ()
+
+
+def now(key: str) -> Any:
+    """What a held knob stands at in the state that is turned."""
+    return stand(Second()).value(key) if is_turned() else inputs.now(key)
 
 
 def turn(turned: dict[str, Any]) -> None:
-    """Takes over what a control of the figure was let go at: for the first state, the second, or both. Only in a callback."""
+    """Takes over what a hand has turned: of the first state, the second, or both. Only in a callback."""
+    if session().page != "Compare":
+        inputs.turn(turned)
+        return
     theirs = {key: value for key, value in turned.items() if key in second.compared(dict.fromkeys(turned, "x"))}
-    if inputs.now(TURN.key) == "B":
+    if is_turned():
         turn_second(theirs)
         inputs.turn({key: value for key, value in turned.items() if key not in theirs})
         return
