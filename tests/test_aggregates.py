@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,12 +16,11 @@ from attention.numbers.readings import Reading
 TEXT = "the owl asked the moon and the moon blinked"
 
 
-def trace(*seeds: int, **knobs: object) -> Trace:
+def trace(*seeds: int, **knobs: Any) -> Trace:
     """Layers of typed texts of several seeds, as if one came after the other."""
-    config = {"n_heads": 4, "mask": "causal", **knobs}
+    config: dict[str, Any] = {"n_heads": 4, "mask": "causal", **knobs}
     layers = tuple(
-        TypedText(TEXT, AttentionConfig(seed=seed, **config)).trace().layers[0]  # type: ignore[arg-type]
-        for seed in seeds or (0, 1, 2)
+        TypedText(TEXT, AttentionConfig(seed=seed, **config)).trace().layers[0] for seed in seeds or (0, 1, 2)
     )
     return Trace(layers[0].tokens, layers)
 

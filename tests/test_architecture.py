@@ -2,6 +2,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from attention import STEPS
 ROOT = Path(__file__).parents[1]
 BACKEND = sorted((ROOT / "attention").rglob("*.py"))
 PAGES = [ROOT / "app.py", *sorted((ROOT / "pages").rglob("*.py"))]
+
+NAMES = {step.name for step in STEPS}
 
 # A room of attention/ may import from the floors below its own; rooms on one floor do not know each other.
 FLOORS = (
@@ -29,21 +32,34 @@ def parsed(path):
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+@cache
+def nodes(path):
+    """Every node of a file by its kind."""
+    found = defaultdict(list)
+    for node in ast.walk(parsed(path)):
+        found[type(node)].append(node)
+    return found
+
+
+@cache
 def imports(path, typing=True):
     """The dotted names a file imports, wherever in it they stand; `from a import b` gives a and a.b. With or without those for types alone."""
-    tree = parsed(path) if typing else parsed.__wrapped__(path)  # one that nobody else has
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING" and not typing:
-            node.body = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (name.name for name in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert not node.level, f"{path}: imports are absolute"
-            yield node.module
-            yield from (f"{node.module}.{name.name}" for name in node.names)
+    for_types = {
+        inner
+        for node in nodes(path)[ast.If]
+        if getattr(node.test, "id", "") == "TYPE_CHECKING" and not typing
+        for line in node.body
+        for inner in ast.walk(line)
+    }
+    names = {name.name for node in nodes(path)[ast.Import] if node not in for_types for name in node.names}
+    for node in nodes(path)[ast.ImportFrom]:
+        assert not node.level, f"{path}: imports are absolute"
+        if node not in for_types:
+            names |= {node.module, *(f"{node.module}.{name.name}" for name in node.names)}
+    return names
 
 
+@cache
 def tops(path):
     return {name.split(".")[0] for name in imports(path)}
 
@@ -53,10 +69,12 @@ def part(path):
     return path.relative_to(ROOT / "attention").with_suffix("").parts[0]
 
 
+ROOMS = {part(file) for file in BACKEND}
+
+
 def own_imports(path):
-    known = {part(file) for file in BACKEND}
     pieces = (name.split(".") for name in imports(path))
-    return {piece[1] for piece in pieces if piece[0] == "attention" and len(piece) > 1 and piece[1] in known}
+    return {piece[1] for piece in pieces if piece[0] == "attention" and len(piece) > 1 and piece[1] in ROOMS}
 
 
 def floor(name):
@@ -102,11 +120,7 @@ def test_a_page_does_no_maths(path):
     assert not [
         name for name in imports(path) if re.match(r"attention\.formula\.(attend|functions|making|masks|seeds)\b", name)
     ]
-    calls = {
-        node.func.attr
-        for node in ast.walk(parsed(path))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
-    }
+    calls = {node.func.attr for node in nodes(path)[ast.Call] if isinstance(node.func, ast.Attribute)}
     assert calls.isdisjoint(
         {
             "softmax",
@@ -123,7 +137,7 @@ def test_a_page_does_no_maths(path):
             "transpose",
         }
     )
-    assert not [node for node in ast.walk(parsed(path)) if isinstance(node, ast.MatMult)]
+    assert not nodes(path)[ast.MatMult]
 
 
 @pytest.mark.parametrize("path", [path for path in PAGES if path.parent.name == "ui" or "ui" in path.parts], ids=titles)
@@ -135,40 +149,28 @@ def test_what_pages_share_knows_no_page(path):
 
 @pytest.mark.parametrize("path", [*BACKEND, *PAGES], ids=titles)
 def test_the_steps_are_listed_once(path):
-    lists = [node for node in ast.walk(parsed(path)) if isinstance(node, ast.List | ast.Tuple | ast.Set | ast.Dict)]
-    for node in lists:
+    for node in (one for kind in (ast.List, ast.Tuple, ast.Set, ast.Dict) for one in nodes(path)[kind]):
         elements = [*node.keys, *node.values] if isinstance(node, ast.Dict) else node.elts
-        named = {element.value for element in elements if isinstance(element, ast.Constant)} & {
-            step.name for step in STEPS
-        }
+        named = {element.value for element in elements if isinstance(element, ast.Constant)} & NAMES
         assert len(named) <= len(STEPS) // 2, f"{path.name}:{node.lineno} is a second list of steps: read STEPS"
 
 
 def test_steps_is_assigned_once():
     def targets(path):
-        for node in ast.walk(parsed(path)):
-            found = (
-                node.targets
-                if isinstance(node, ast.Assign)
-                else [node.target]
-                if isinstance(node, ast.AnnAssign)
-                else []
-            )
-            yield from (path.name for target in found if isinstance(target, ast.Name) and target.id == "STEPS")
+        assigned = [target for node in nodes(path)[ast.Assign] for target in node.targets]
+        for target in (*assigned, *(node.target for node in nodes(path)[ast.AnnAssign])):
+            if isinstance(target, ast.Name) and target.id == "STEPS":
+                yield path.name
 
     assert [name for path in (*BACKEND, *PAGES) for name in targets(path)] == ["steps.py"]
 
 
 @pytest.mark.parametrize("path", BACKEND, ids=titles)
 def test_the_global_generator_and_hash_are_never_used(path):
-    calls = [node.func for node in ast.walk(parsed(path)) if isinstance(node, ast.Call)]
-    assert not [name for name in calls if isinstance(name, ast.Name) and name.id == "hash"]
+    calls = nodes(path)[ast.Call]
+    assert not [node for node in calls if isinstance(node.func, ast.Name) and node.func.id == "hash"]
     assert "random" not in tops(path)
-    drawn = [
-        node
-        for node in ast.walk(parsed(path))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("rand", "randn")
-    ]
+    drawn = [node for node in calls if isinstance(node.func, ast.Attribute) and node.func.attr in ("rand", "randn")]
     assert all("generator" in {keyword.arg for keyword in node.keywords} for node in drawn)
 
 

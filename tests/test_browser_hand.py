@@ -189,7 +189,7 @@ def test_cells_painted_over_are_the_cells_that_plotly_paints(open_page: Open, se
             pictures = [pixels(page, i) for i in (1, 2)]
             texts = page.locator(".js-plotly-plot").nth(1).locator(".heatmap-label text")
             bar = [page.locator(".js-plotly-plot").nth(i).locator(".cbaxis text").all_text_contents() for i in (1, 2)]
-            inks = [text.evaluate("(text) => getComputedStyle(text).fill") for text in texts.all()]
+            inks = texts.evaluate_all("(all) => all.map((text) => getComputedStyle(text).fill)")
             mine[redrawn] = (pictures, texts.all_text_contents(), inks, bar)
         for over, plotlys in zip(mine[False][0], mine[True][0], strict=True):
             assert over.shape == plotlys.shape

@@ -211,7 +211,7 @@ def test_old_buttons_are_few_and_forgotten_in_time(files: Files, monkeypatch: py
 
 def test_who_reads_nothing_is_not_waited_for(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(downloads, "PATIENCE", 0.05)
-    routes = starlette_routes.create_media_routes(files.manager._storage, None)  # type: ignore[arg-type]
+    routes = starlette_routes.create_media_routes(files.manager._storage, None)  # type: ignore[arg-type]  # without a base path
     sent: list[Message] = []
 
     async def use() -> None:

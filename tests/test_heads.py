@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -22,7 +24,7 @@ TEXT = "the owl asked the moon and the moon blinked at the owl"
 def trace(many: int = 3, text: str = TEXT, **knobs: object) -> Trace:
     """Layers of several seeds, made head by head as those of a long text or of a model are."""
     config = {"n_heads": 4, "mask": "causal", **knobs}
-    made = [TypedText(text, AttentionConfig(seed=seed, **config)).trace().layers[0] for seed in range(many)]  # type: ignore[arg-type]
+    made = [TypedText(text, AttentionConfig(seed=seed, **config)).trace().layers[0] for seed in range(many)]
     return Trace(
         made[0].tokens,
         tuple(Layer("", one.tokens, one.key_tokens, one.recorded, one.formula, whole=False) for one in made),
@@ -112,13 +114,13 @@ def test_heads_are_points_beside_the_line_of_uniform_attention() -> None:
 
 
 @pytest.mark.parametrize("reading", [*aggregates.AGGREGATES, norms.NORMS], ids=lambda one: one.name)
-def test_a_reading_is_a_map_like_any_other(reading: object) -> None:
+def test_a_reading_is_a_map_like_any_other(reading: Any) -> None:
     made = trace()
-    figure = reading_json(made, reading, Cell(1, "weights", 2, 5, 3))  # type: ignore[arg-type]
-    np.testing.assert_array_equal(figure["data"][0]["z"], reading.matrix(made, 1, 2))  # type: ignore[attr-defined]
+    figure = reading_json(made, reading, Cell(1, "weights", 2, 5, 3))
+    np.testing.assert_array_equal(figure["data"][0]["z"], reading.matrix(made, 1, 2))
     meta = figure["layout"]["meta"]
     assert meta["chosen"] == [5, 3]
-    assert reading.step.formula in figure["layout"]["title"]["subtitle"]["text"]  # type: ignore[attr-defined]
+    assert reading.step.formula in figure["layout"]["title"]["subtitle"]["text"]
     assert "every number hidden" not in meta["alt"]
 
 
@@ -177,7 +179,7 @@ def opened(**link: str) -> AppTest:
     return app
 
 
-def metas(app: AppTest) -> list[dict[str, object]]:
+def metas(app: AppTest) -> list[dict[str, Any]]:
     messages = [unpacked(one.proto.bytes) for one in app.get("bidi_component") if b'"figures":' in one.proto.bytes]
     return [figure["layout"]["meta"] for message in messages for figure in message["figures"]]
 
@@ -186,7 +188,7 @@ def metas(app: AppTest) -> list[dict[str, object]]:
 def test_the_page_shows_all_layers_their_numbers_and_an_aggregate_that_was_asked_for() -> None:
     app = opened(text="a b a c a b", heads_sort="self", aggregate="rollout", layer="2", head="1", q="3", k="1")
     mosaic, chart, rollout = metas(app)
-    assert len(mosaic["panels"]) == 12  # type: ignore[arg-type]
+    assert len(mosaic["panels"]) == 12
     assert "sorted by self, on this text" in str(mosaic["alt"])
     assert "entropy against layer" in str(chart["alt"])
     assert (rollout["step"], rollout["chosen"]) == ("rollout", [3, 1])
@@ -200,7 +202,7 @@ def test_the_page_shows_all_layers_their_numbers_and_an_aggregate_that_was_asked
     assert "12 by self, on this text: entropy" in captions
     assert "Abnar and Zuidema 2020" in captions
     single = opened(text="a b a c a b", heads_layers="one layer", layer="1")
-    assert len(metas(single)[0]["panels"]) == 4  # type: ignore[arg-type]
+    assert len(metas(single)[0]["panels"]) == 4
     assert "rollout" not in [meta["step"] for meta in metas(single)]  # nobody asked
 
 

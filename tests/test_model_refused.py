@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
@@ -236,7 +236,7 @@ def test_the_hub_is_asked_only_where_it_is_allowed(monkeypatch: pytest.MonkeyPat
 
 
 class _Answer:
-    headers = MappingProxyType({})  # type: ignore[var-annotated]
+    headers: Mapping[str, str] = MappingProxyType({})
     request = None
     status_code = 403
 

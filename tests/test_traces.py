@@ -183,7 +183,7 @@ def test_of_many_temperatures_the_scores_and_the_last_are_kept(monkeypatch: pyte
         layer = trace_of(Matrices(query=rows, key=rows, value=rows, config=config)).layers[0]
         assert layer["output" if layer.has("output") else "head_output"].shape
     weights = [key for key in KEPT.cache if isinstance(key, tuple) and key[1] == ("weights", None)]
-    assert [key[2] for key in weights] == [layer.formula.knobs(find_step("weights"))]  # type: ignore[union-attr]
+    assert [key[2] for key in weights] == [layer.formula.knobs(find_step("weights"))]  # type: ignore[union-attr]  # it has one
     assert len([key for key in KEPT.cache if isinstance(key, tuple) and key[1] == ("scores", None)]) == 1
 
 

@@ -40,7 +40,7 @@ def test_the_one_who_has_read_least_is_given_up(monkeypatch: pytest.MonkeyPatch)
 
     async def use() -> None:
         slow, slower, reads = Socket(0), Socket(0), Socket(float("inf"))
-        clients: list[Any] = [StarletteSessionClient(socket) for socket in (slow, slower, reads)]  # type: ignore[arg-type]
+        clients: list[Any] = [StarletteSessionClient(socket) for socket in (slow, slower, reads)]  # type: ignore[arg-type]  # as below
         for i in range(250):
             await asyncio.sleep(0)
             for client, every in zip(clients, (2, 1, 1), strict=True):
@@ -63,7 +63,7 @@ def test_the_one_who_has_read_least_is_given_up(monkeypatch: pytest.MonkeyPatch)
 def test_a_full_queue_is_emptied() -> None:
     async def use() -> None:
         socket = Socket(0)
-        client: Any = StarletteSessionClient(socket)  # type: ignore[arg-type]
+        client: Any = StarletteSessionClient(socket)  # type: ignore[arg-type]  # it has what is asked of one
         while not client._send_queue.full():
             client.write_forward_msg(ForwardMsg())
         with pytest.raises(SessionClientDisconnectedError):

@@ -102,7 +102,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch, use: Callable[[Callable[..., Upl
     runtime = SimpleNamespace(uploaded_file_mgr=manager, is_active_session=lambda _: True)
     monkeypatch.setattr("streamlit.runtime.get_instance", lambda: runtime)
     monkeypatch.setattr(starlette_routes, "is_xsrf_enabled", lambda: False)
-    app = Starlette(routes=starlette_routes.create_upload_routes(runtime, manager, None))  # type: ignore[arg-type]
+    app = Starlette(routes=starlette_routes.create_upload_routes(runtime, manager, None))  # type: ignore[arg-type]  # without a base path
 
     def upload(session: str, size: int = LARGE) -> Upload:
         return Upload(app, manager.get_upload_urls(session, ["x.csv"])[0].upload_url, size)

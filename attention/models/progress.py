@@ -26,7 +26,7 @@ def follow() -> None:
     """Makes transformers report to whoever is `told`, and draw nothing into a terminal; more than once does no harm."""
     from transformers.utils import logging
 
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # of transformers
     logging.set_tqdm_hook(_bar)
 
 

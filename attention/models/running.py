@@ -77,7 +77,7 @@ def hush() -> None:
     """Keeps what transformers warns of out of a terminal; for good, since threads that come and go share what is ignored."""
     from transformers.utils import logging
 
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # of transformers
     warnings.filterwarnings(
         "ignore", module=r"(transformers|torch|attention\.models)\b"
     )  # the same once more does nothing

@@ -71,7 +71,7 @@ def npz(name: str, content: bytes) -> Archive:
         try:
             with zipped.open(one) as stream:
                 return stream.read(size)
-        except Exception:
+        except Exception:  # a damaged array makes zipfile and its unpackers raise nearly anything
             raise damaged(name, ".npz file as numpy.savez writes it", "an array in it cannot be unpacked") from None
 
     return _archive(name, {one.filename.removesuffix(".npy"): partial(read, one) for one in found})

@@ -86,7 +86,7 @@ def write(given: Matrix | Stack | Sequence[Sequence[float]]) -> str:
     """The matrix in a line, "1,0;0,0.5", or "2 heads: 1,0 / 0,1": short enough for a link, and `parse` reads the same back."""
     if len(given) and not isinstance(given[0][0], float | int):
         return f"{len(given)} head{'s' * (len(given) > 1)}: {' / '.join(map(write, given))}"  # type: ignore[arg-type]  # it has looked
-    return ";".join(",".join(map(_written, row)) for row in given)  # type: ignore[arg-type]
+    return ";".join(",".join(map(_written, row)) for row in given)  # type: ignore[arg-type]  # as above
 
 
 def _written(value: float) -> str:

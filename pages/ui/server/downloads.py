@@ -142,7 +142,7 @@ def keep_downloads() -> None:
     ) -> BackendOperationResponse:
         try:
             url = await _made(self, request.deferred_file.file_id, session_id)
-        except Exception as error:
+        except Exception as error:  # whatever making a file raises, the browser gets a sentence, and the log the rest
             why = error if isinstance(error, AttentionError) else error.__cause__  # Streamlit wraps it
             if isinstance(why, AttentionError):
                 return BackendOperationResponse(request_id=request.request_id, error_msg=str(why))
@@ -191,7 +191,7 @@ def keep_downloads() -> None:
         finally:
             _going.pop(limit, None)
 
-    # Wrapped on purpose, see above.
+    # Wrapped on purpose, see above; mypy knows of no method that may be replaced.
     DeferredFileHandler.handle = made  # type: ignore[method-assign]
     MediaFileManager._get_inactive_file_ids = outdated  # type: ignore[method-assign]
     MediaFileManager._remove_orphaned_deferred_callables = forget_buttons  # type: ignore[method-assign]

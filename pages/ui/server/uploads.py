@@ -199,7 +199,7 @@ def bound_uploads() -> None:
         _held.pop(session_id, None)
         forget(self, session_id)
 
-    # Wrapped on purpose, see above.
+    # Wrapped on purpose, see above; mypy knows of no method that may be replaced.
     Route.handle = bounded  # type: ignore[method-assign]
     MemoryUploadedFileManager.get_upload_urls = asked  # type: ignore[method-assign]
     MemoryUploadedFileManager.remove_session_files = forgotten  # type: ignore[method-assign]
