@@ -127,7 +127,7 @@ def curves(runs: Mapping[str, Sequence[Snapshot]], steps: int, at: int) -> Spec:
                 "y": 1 - 30 / _HEIGHT, "yref": "container", "yanchor": "bottom",
                 "subtitle": {"text": f"on {_probes()} sequences it never learns from", "font": {"size": 11}},
             },
-            "template": NO_TEMPLATE, "font": {"size": 11}, "height": _HEIGHT, "margin": {"l": 48, "r": 16, "t": 70, "b": 78},
+            "template": NO_TEMPLATE, "font": {"size": 11}, "height": _HEIGHT, "margin": {"l": 48, "r": 16, "t": 70, "b": 112},
             "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "uirevision": "learning", "meta": meta,
             "xaxis": {**plain, "title": {"text": "step", "standoff": 8}, "range": [0, steps]},
             "yaxis": {**plain, "range": [-0.02, 1.05]},
@@ -147,7 +147,7 @@ def seeds(plans: Sequence[Plan], lasts: Sequence[Snapshot], example: Example) ->
     weights = blank(panels, np.float32(np.nan))
     for panel, matrix in zip(panels, matrices, strict=False):
         weights[panel.place] = matrix
-    heat, _ = scales.painted(find_step("weights"), 0, 1, "fixed")
+    heat = {**scales.painted(find_step("weights"), 0, 1, "fixed")[0], "showscale": False}  # as above it
     there = panels[: len(matrices)]
     reached = [
         f"seed {plan.seed} · {last.accuracy:.2f} · {last.score:.2f}" for plan, last in zip(plans, lasts, strict=True)

@@ -18,6 +18,8 @@ from attention.training.tasks import CONTROLS, LONGEST_OWN, TASKS
 from attention.training.tasks.task import Task
 
 SOURCES = ("typed text", "model", "notebook", "matrices", "file", "trained")
+CALLED = {"trained": "trained model"}
+"""What a source is called where its name is no noun."""
 GIVEN = {
     "X and weights": ("x", "w_q", "w_k", "w_v", "w_o"),
     "Q, K and V": ("query", "key", "value", "w_o"),

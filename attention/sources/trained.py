@@ -103,6 +103,11 @@ class Trained:
         return replace(self, config=WhatIf())
 
     @property
+    def unchanged(self) -> Trained:
+        """The model with nothing changed in it."""
+        return replace(self, interventions=())
+
+    @property
     def needs(self) -> int:
         """The bytes that its steps take while they are made, counted before."""
         return 2**20

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from weakref import ReferenceType, ref
 
 import streamlit as st
@@ -16,6 +17,7 @@ from attention.formula.knobs import Knob
 from attention.models import progress
 from attention.pictures.live import live
 from attention.sources import Turnable
+from attention.training import films
 from pages.ui import changed, figure, show
 from pages.ui.knobs import controls, inputs, sidebar
 from pages.ui.knobs.session import session
@@ -208,13 +210,16 @@ def _worked_out(source: Source | None, notes: Notes, place: DeltaGenerator) -> T
     said = nullcontext() if session().waited else st.spinner("Working out every step …")
     bars: list[DeltaGenerator] = []
 
-    def loaded(share: float) -> None:
-        bars[:] = [
-            bars[0].progress(share, "Loading the model …") if bars else place.progress(share, "Loading the model …")
-        ]
+    def done(words: str, share: float) -> None:
+        bars[:] = [bars[0].progress(share, words) if bars else place.progress(share, words)]
 
     try:
-        with place, said, progress.told(loaded):
+        with (
+            place,
+            said,
+            progress.told(partial(done, "Loading the model …")),
+            films.told(partial(done, "Training the model …")),
+        ):
             return trace_of(source) if source else None
     except AttentionError as error:
         notes.error(str(error))

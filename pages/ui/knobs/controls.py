@@ -13,6 +13,7 @@ from attention.formula.ranges import Choice, Range, Real, Switch, Whole, in_url
 from attention.numbers import norms, tables
 from attention.numbers.norms import NORMS
 from attention.pictures.contract import Control, Line, Own, Tab
+from attention.sources.knobs import CALLED
 from pages.ui.knobs.inputs import held_of_source, its_own, now
 from pages.ui.knobs.table import COLORS, DEFAULTS, HEAD, HELD, KNOBS, LAYER, OF_COMPARE, VIEWS, layer_of, offered
 from pages.ui.knobs.widgets import here, left_open, standing
@@ -84,7 +85,11 @@ def own(layer: Layer, where: str = "", changed: str = "") -> Own | None:
     `where` it is turned is said of a source with more than that. What is `changed` inside the model comes first.
     """
     turned = bool(what_if.changed(layer))
-    said = what_if.said(layer, f"the {standing('source')}'s", where) if its_own() and (turned or not changed) else ""
+    said = (
+        what_if.said(layer, f"the {CALLED.get(standing('source'), standing('source'))}'s", where)
+        if its_own() and (turned or not changed)
+        else ""
+    )
     if not (said or changed):
         return None
     back = {one.key: one.default for one in held_of_source() if turned}

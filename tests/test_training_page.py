@@ -1,0 +1,96 @@
+"""The page Training, and a tiny model as the source of the other pages."""
+
+import pytest
+from test_pages import drawn, opened, said
+
+from attention import Trained
+from attention.lessons import training
+from attention.training import Plan, train
+from attention.training.films import film_of
+
+SHORT = {"train_task": "copy", "train_copy_back": "3"}
+
+
+def steps(app):
+    """The steps that the maps say they show."""
+    titles = [one["layout"]["title"]["subtitle"]["text"] for one in drawn(app) if one["layout"]["meta"]["step"]]
+    return {part for title in titles for part in title.replace("<br>", " · ").split(" · ") if part.startswith("step ")}
+
+
+def pressed(app, label):
+    next(one for one in app.button if one.label.startswith(label)).click()
+    return app.run()
+
+
+def test_it_is_trained_played_stopped_and_scrubbed():
+    app = opened("pages/training.py", **SHORT)
+    assert not app.exception
+    assert steps(app) == {"step 0"}
+    assert app.select_slider(key="train_scrub").disabled
+    app = pressed(app, "Train")
+    film = film_of(Plan("copy", turned=(("back", 3),))).wait()
+    app.run()
+    app = pressed(app, "Stop")
+    now = app.select_slider(key="train_scrub").value
+    assert 0 < now < 100
+    assert steps(app) == {f"step {now}"}
+    assert app.query_params["train_at"] == str(now)
+    app = app.select_slider(key="train_scrub").set_value(100).run()
+    assert steps(app) == {"step 100"}
+    assert app.query_params["train_at"] == "100"
+    assert any("13 of 13 right" in one.value for one in app.markdown)
+    shown = next(one for one in drawn(app) if one["layout"]["meta"]["step"] == "weights")
+    assert shown["data"][0]["z"].shape == (16, 16)
+    assert film[-1].score > 0.99
+    app = pressed(app, "Beside it: no positions")
+    film_of(Plan("copy", turned=(("back", 3),), control="no positions")).wait()
+    app.run()
+    assert len([one for one in drawn(app) if one["layout"]["meta"]["step"] == "weights"]) == 2
+    app = app.selectbox(key="train_task").set_value("reverse").run()  # another model, which nobody has trained
+    assert steps(app) == {"step 0"}
+    assert "train_at" not in app.query_params
+
+
+def test_a_link_trains_again_and_shows_the_very_digits():
+    film_of(Plan("reverse", 5), 33).wait()
+    app = opened("pages/training.py", train_seed="5", train_at="33", train_reverse_own="abcdefghijkl")
+    app.run()
+    shown = next(one for one in drawn(app) if one["layout"]["meta"]["step"] == "weights")
+    source = Trained("reverse", seed=5, at=33, text="abcdefghijkl")
+    assert (shown["data"][0]["z"] == source.trace().layers[0].weights[0].numpy()).all()
+    app = pressed(app, "Open this model in the Lab")
+    assert (app.session_state["source"], app.session_state["at"]) == ("trained", 33)  # for the page that it leads to
+    lab = opened("app.py", source="trained", seed="5", at="33", own="abcdefghijkl")
+    assert not lab.exception
+    weights = next(one for one in drawn(lab) if one["layout"]["meta"]["step"] == "weights")
+    assert (weights["data"][0]["z"] == shown["data"][0]["z"]).all()
+
+
+@pytest.mark.parametrize(
+    "bad", [{"train_reverse_own": "<b>$x$"}, {"train_task": "dates", "train_dates_own": "9/10/2024"}]
+)
+def test_what_a_model_cannot_read_is_said_in_a_sentence(bad):
+    app = opened("pages/training.py", **bad)
+    assert not app.exception
+    assert "got" in said(app)
+
+
+@pytest.mark.parametrize("page", ["pages/heads.py", "pages/masks.py", "pages/compare.py"])
+def test_every_page_shows_a_trained_model(page):
+    app = opened(page, source="trained", task="copy", steps="20", layer="0", do="0.0.zero")
+    assert not app.exception
+    assert not app.error
+    assert drawn(app)
+
+
+def test_curves_and_seeds_say_what_was_reached():
+    plan = Plan("reverse", steps=20)
+    snapshots = list(train("reverse", steps=20))
+    curves = training.curves({"Reverse": snapshots}, 20, 10)
+    assert curves["data"][0]["x"] == list(range(11))
+    assert "by step 10 of 20" in curves["layout"]["meta"]["alt"]
+    many = training.seeds([plan, plan], [snapshots[0], snapshots[-1]], plan.example(""))
+    assert [one["text"][:6] for one in many["layout"]["annotations"]] == ["seed 0"] * 2
+    said_of = training.answers(plan, snapshots[-1], plan.example(""))
+    assert [one.token for one in said_of] == list("transformers")
+    assert {one.right for one in said_of} <= {True, False}
