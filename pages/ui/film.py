@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 TICK = 0.1  # seconds; a picture is shown as long as this at least
 LOOK = 0.5  # seconds between two looks at many seeds
 AT = Knob("train_at", None, Whole(0, MOST_STEPS, optional=True), held=True)
+_FILM = "training_film"
 _SCRUB = "train_scrub"
 
 
@@ -123,7 +124,9 @@ class Player:
             drawn.append(training.curves(seen, now.plan.steps, at))
         for name, film in seen.items():
             self._said(name if len(seen) > 1 else "It answers", self.plans[name], film[-1])
-        show.figures(drawn, "training_film")
+        # What was sent before Streamlit sends as a hash, which a browser may have forgotten after so many runs: no two are equal.
+        session().acts[_FILM] += 1
+        show.figures(drawn, _FILM)
 
     def _films(self) -> dict[str, Sequence[Snapshot]]:
         """The snapshots that there are by now, by name; the trainings go on as long as somebody looks."""
