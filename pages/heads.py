@@ -17,6 +17,7 @@ from pages.ui import head_numbers, show
 from pages.ui.knobs import inputs
 from pages.ui.knobs.session import session
 from pages.ui.knobs.widgets import Knobs, locked
+from pages.ui.matters import matters
 from pages.ui.server import turns
 from pages.ui.server.limits import METRIC_SECONDS
 from pages.ui.start import start
@@ -76,9 +77,10 @@ if session().head_opened:
     # Streamlit refuses bound keys here; their widgets write themselves into the address on the next page. A locked page has none.
     st.switch_page("app.py", query_params={**inputs.state(), **inputs.modes()} if locked() else {})
 
+found = matters(page, knobs, open_head)
 with st.expander("What each head does, in numbers", many, key="heads_numbers", on_change="rerun") as unfolded:
     if unfolded.open and (table := table or head_numbers.table_of(page, "numbers")):
-        head_numbers.numbers(page, table, knobs, by, open_head)
+        head_numbers.numbers(page, table, knobs, by, open_head, found)
 together(page, knobs)
 
 # The page's callbacks keep its names as long as its tab is open: nothing as large as a layer has one.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from attention.errors import ConfigError
+from attention.errors import ConfigError, TextError
 from attention.formula.intervention import Intervention
 from attention.formula.trace import Trace
 from attention.formula.what_if import WhatIf
@@ -98,14 +98,25 @@ class Trained:
         return trained_trace.shown(self.plan, self.snapshot, example, self.interventions).turned(self.config)
 
     @property
+    def unchanged(self) -> Trained:
+        """The same model with nothing changed in it: what it says is what was said before."""
+        return replace(self, interventions=())
+
+    def token(self, text: str) -> tuple[int, str]:
+        """The answer that is meant by a text: its number, and how it is read.
+
+        Raises:
+            TextError: there is no such answer.
+        """
+        answers = self.example.answers
+        if text not in answers:
+            raise TextError(f"The model answers one of {', '.join(answers)}; got {text[:40]!r}: choose one.")
+        return answers.index(text), text
+
+    @property
     def base(self) -> Trained:
         """The model as it is: its trace, turned, is this one's."""
         return replace(self, config=WhatIf())
-
-    @property
-    def unchanged(self) -> Trained:
-        """The model with nothing changed in it."""
-        return replace(self, interventions=())
 
     @property
     def needs(self) -> int:

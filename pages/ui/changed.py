@@ -30,7 +30,8 @@ def bar(source: Source | None, trace: Trace | None, cell: Cell | None) -> None:
         for short in listed:
             _switch(short, short in shorts)
         if listed and not locked():
-            _frozen(trace)
+            if hasattr(source, "frozen"):
+                _frozen()
             st.button("Reset", key="changed_reset", type="tertiary", on_click=_set, args=([],), help="The model as it is, with nothing changed.")  # fmt: skip
         if source is not None and trace is not None and those and (said := headline(source, trace)):
             st.markdown(f"**{plain(said)}**", width="content")
@@ -124,7 +125,7 @@ _FIELDS: dict[str, Callable[[Cell], dict[str, Any]]] = {
 """What is asked of each kind of change, by its first field."""
 
 
-def _frozen(trace: Trace | None) -> None:
+def _frozen() -> None:
     st.session_state["frozen_switch"] = bool(second.now("frozen"))
     st.checkbox(
         "Later layers attend as before (frozen)", key="frozen_switch", width="content",

@@ -9,6 +9,7 @@ import streamlit as st
 from attention import metrics
 from attention.formula.knobs import Knob
 from attention.formula.ranges import Choice
+from attention.numbers.mattering import Matters
 from attention.numbers.metrics import alike, frames
 from attention.pictures import charts
 from pages.ui import show
@@ -40,12 +41,21 @@ def table_of(page: Page, key: str) -> metrics.Table | None:
         return metrics_of(page.trace)
 
 
-def numbers(page: Page, table: metrics.Table, knobs: Knobs, by: str, open_head: Callable[[int, int], None]) -> None:
-    """The table of metrics in the order of the heads, and the heads as points."""
+def numbers(
+    page: Page,
+    table: metrics.Table,
+    knobs: Knobs,
+    by: str,
+    open_head: Callable[[int, int], None],
+    matters: Matters | None = None,
+) -> None:
+    """The table of metrics in the order of the heads, beside what each matters where that is known, and the heads as points."""
     layer, head = page.cell.layer, page.cell.head
     by = "" if by == UNSORTED else by
     order = table.sorted_by(by) if by else table.heads
     rows = frames.frame(page.trace, table, order, by)
+    if matters is not None:
+        rows = rows.join(matters.frame(order)[list(matters.columns)])
     helps = {frames.heading(metric): frames.about(metric, table) for metric in metrics.METRICS}
     st.caption("Click a row to open its head in the Lab. None: not defined on this text.")
     show.pick(rows, "heads_table", helps, lambda row: open_head(*order[row]))

@@ -103,21 +103,28 @@ def _written(trace: Trace, one: Prediction) -> str:
     return f"<p class='written'>… {' '.join(pieces)}</p>"
 
 
+def token_of(source: Source, one: Prediction, text: str) -> tuple[int, str]:
+    """The token that is meant by a text: one of the likeliest, or what the source makes of it.
+
+    Raises:
+        TextError: it is none, or several.
+    """
+    there = [label(token, escape=False) for token in one.tokens]
+    if there.count(text) == 1:
+        return one.ids[there.index(text)], text
+    found: tuple[int, str] = source.token(text)  # type: ignore[attr-defined]  # whatever makes predictions has it
+    return found
+
+
 def _token(source: Source, one: Prediction, knobs: Knobs, knob: Knob) -> tuple[int, str] | None:
     """The token that a field names; None where it is empty, or names none, which is said."""
     there = tuple(dict.fromkeys(label(token, escape=False) for token in one.tokens))
     typed = knobs.value(knob, Named(40, there=there))
-    if not typed:
-        return None
-    known = dict(zip(there, one.ids, strict=False))
-    if typed in known and len(there) == len(one.ids):
-        return known[typed], typed
     try:
-        found: tuple[int, str] = source.token(typed)  # type: ignore[attr-defined]  # whatever makes predictions has it
+        return token_of(source, one, typed) if typed else None
     except TextError as error:
         show.problem(str(error))
         return None
-    return found
 
 
 def _table(rows: Sequence[Said], watched: set[int]) -> str:

@@ -57,6 +57,7 @@ class Session:
         state_files: how many state files were opened.
         state_file_problem: what is wrong with the last one.
         switched_off: the changes inside the model that were switched off, as in a link: a switch brings them back.
+        matters: what somebody has asked which heads matter for, see `pages.ui.matters`; None: nothing.
         head_opened: a head was clicked, which the Lab shows.
         head_place: which place it has among all heads, to be said there.
         large: the matrices that are too long for a field, by name.
@@ -91,6 +92,7 @@ class Session:
     state_files: int = 0
     state_file_problem: str = ""
     switched_off: list[str] = field(default_factory=list)
+    matters: Any = None
     head_opened: bool = False
     head_place: str = ""
     large: dict[str, str] = field(default_factory=dict)
