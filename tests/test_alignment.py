@@ -28,6 +28,9 @@ def test_equal_tokens_go_one_to_one():
         # Of different texts, by what both have; pieces between that are the same characters stand together.
         ("the cat sat on it", "the dog sat on it",
          [("the", "the"), ("cat", ""), ("", "dog"), ("sat", "sat"), ("on", "on"), ("it", "it")]),
+        # A text that repeats itself stays in its places, where difflib's longest run would be another one.
+        ("a b a b x b a b", "a b a b a b a b",
+         [*[(one, one) for one in "abab"], ("", "a"), ("x", ""), ("b", "b"), ("a", "a"), ("b", "b")]),
         ("a walk ##ing man", "a walking old man", [("a", "a"), ("walk", ""), ("##ing", ""), ("", "walking"), ("", "old"), ("man", "man")]),
         ("so walk ##ing man", "and walking man", [("", "and"), ("", "walking"), ("so", ""), ("walk", ""), ("##ing", ""), ("man", "man")]),
     ],

@@ -83,15 +83,30 @@ def aligned(a: tuple[str, ...], b: tuple[str, ...]) -> Alignment:
     if one_text:
         groups += _by_characters(ours, theirs, 0, 0)
     else:
-        matcher = SequenceMatcher(None, ours, theirs, autojunk=max(len(a), len(b)) > _LONG)
-        for kind, a0, a1, b0, b1 in matcher.get_opcodes():
-            if kind == "equal":
+        for a0, a1, b0, b1 in _runs(ours, theirs):
+            if ours[a0:a1] == theirs[b0:b1]:
                 groups += (Group((a0 + i, a0 + i + 1), (b0 + i, b0 + i + 1)) for i in range(a1 - a0))
             else:
                 groups += _between(ours[a0:a1], theirs[b0:b1], a0, b0)
     pieces = any(one.partners and not one.single for one in groups)
     how = "tokens of one text, by their characters" if one_text else "different texts, by the tokens they share"
     return Alignment(tuple(groups), f"{how}; pieces are put together" if pieces else how)
+
+
+def _runs(ours: Sequence[str], theirs: Sequence[str]) -> list[tuple[int, int, int, int]]:
+    """Both texts from beginning to end in runs that are the same, or are not: [from, before) in A, and in B.
+
+    Where both have as many tokens, and at least as many are the same in their places, they stay in their places: difflib begins
+    with the longest run, and in a text that repeats itself that may be another one.
+    """
+    matcher = SequenceMatcher(None, ours, theirs, autojunk=max(len(ours), len(theirs)) > _LONG)
+    found = matcher.get_opcodes()
+    shared = sum(a1 - a0 for kind, a0, a1, _, _ in found if kind == "equal")
+    in_place = [one == other for one, other in zip(ours, theirs, strict=False)]
+    if len(ours) != len(theirs) or sum(in_place) < shared:
+        return [(a0, a1, b0, b1) for _, a0, a1, b0, b1 in found]
+    runs = [list(run) for _, run in groupby(range(len(ours)), key=in_place.__getitem__)]
+    return [(run[0], run[-1] + 1, run[0], run[-1] + 1) for run in runs]
 
 
 def _between(ours: Sequence[str], theirs: Sequence[str], a0: int, b0: int) -> list[Group]:

@@ -83,9 +83,10 @@ def clicked(difference: Difference | None, cell: Cell, name: str, row: int, colu
 
 def _level(maps: list[Spec]) -> list[Spec]:
     """Maps with the same room around them, so that their rows lie level."""
-    margins = [one["layout"]["margin"] for one in maps]
-    for margin in margins:
-        margin.update({side: max(one[side] for one in margins) for side in ("l", "t", "b")})
+    for name, sides in (("margin", ("l", "t", "b")), ("title", ("standoff",))):
+        rooms = [one["layout"]["margin"] if name == "margin" else one["layout"]["xaxis"]["title"] for one in maps]
+        for room in rooms:
+            room.update({side: max(one[side] for one in rooms) for side in sides})
     return maps
 
 

@@ -47,7 +47,7 @@ def difference_map(a: Trace, b: Trace, difference: Difference, cell: Cell, other
     ]
     facts = [" → ".join(dict.fromkeys(where)), f"{rows} × {columns}"]
     facts += [difference.said] if difference.said else []  # what changes with every turn would have all drawn anew
-    facts += [f"{len(lone[0])} rows and {len(lone[1])} columns without a partner"] if any(lone) else []
+    facts += [f"{_some(lone[0], 'row')} and {_some(lone[1], 'column')} without a partner"] if any(lone) else []
     facts += [] if of_all or fit or len(a.layers) == 1 else ["colours of this layer"]
     alt = (
         f"Heatmap of {step.name}, B − A, {', '.join(facts)}, largest {shown(difference.largest)}: {axis_title(step.row_axis)} by {axis_title(step.column_axis)}, "
@@ -68,6 +68,10 @@ def difference_map(a: Trace, b: Trace, difference: Difference, cell: Cell, other
     named.write(layout)
     layout["shapes"] = [*hatches(lone[0], lone[1], rows, columns), *marks(rows, columns, row, column)]
     return placed({"data": _data(difference, matrix, lone, high), "layout": layout}, row, column)
+
+
+def _some(those: list[int], what: str) -> str:
+    return f"{len(those)} {what}{'s' * (len(those) != 1)}"
 
 
 def _data(difference: Difference, matrix: Any, lone: list[list[int]], high: float) -> list[dict[str, Any]]:
