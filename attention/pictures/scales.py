@@ -105,6 +105,13 @@ def mixed(shares: Any) -> list[str]:
     return ["#" + "".join(f"{round(part):02x}" for part in color) for color in mixed]
 
 
+def ramp(step: Step, share: float) -> str:
+    """The colour of a step's numbers at a `share` of its scale, as #rrggbb."""
+    stops = PROBABILITY if step.kind == "probability" else SIGNED
+    places, colors = [place for place, _ in stops], np.array([hex_to_rgb(color) for _, color in stops], dtype=float)
+    return "#" + "".join(f"{round(float(np.interp(share, places, part))):02x}" for part in colors.T)
+
+
 def _powers(high: float, bar: dict[str, Any]) -> dict[str, Any]:
     """A trace without points that has the colour bar of powers of ten: one of them for 0, then `FLOOR` … `high`."""
     first, last = math.log10(FLOOR), math.log10(high)

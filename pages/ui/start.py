@@ -30,6 +30,7 @@ from pages.ui.share import bar, link, state_file
 
 MENU = {
     "app.py": "Lab",
+    "pages/lessons.py": "Lessons",
     "pages/heads.py": "Heads",
     "pages/compare.py": "Compare",
     "pages/masks.py": "Masks",

@@ -72,6 +72,7 @@ class Session:
         watched: the film of a training that was watched last.
         seeds_run: of what many seeds are trained now; `seeds_shown` of what they were.
         grids: the table that a grid to edit began with, by its key, and how many grids there were before it.
+        guesses: what was answered, by the name of the lesson.
     """
 
     page: str = ""
@@ -109,6 +110,7 @@ class Session:
     watched: Watched | None = None
     seeds_run: Plan | None = None
     seeds_shown: Plan | None = None
+    guesses: dict[str, list[Any]] = field(default_factory=dict)
 
 
 def session() -> Session:

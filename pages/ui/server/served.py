@@ -37,7 +37,11 @@ def script(name: str) -> str:
 @cache
 def publish() -> dict[str, str]:
     """Puts all scripts where the server can serve them; by its name, the folder of each."""
-    ours = {path.stem: path.read_bytes() for part in ("figure", "share/link") for path in (_UI / part).glob("*.js")}
+    ours = {
+        path.stem: path.read_bytes()
+        for part in ("figure", "lesson", "share/link")
+        for path in (_UI / part).glob("*.js")
+    }
     folders = {**dict.fromkeys(ours, _folder(ours)), "plotly": _folder({"plotly": _PLOTLY.read_bytes()})}
     with suppress(FileNotFoundError):  # another server that starts now does the same
         others = [one for one in _STATIC.iterdir() if one.name not in folders.values() and one.name[0] != "."]

@@ -22,10 +22,14 @@ from attention.formula.kept import KEPT
 from attention.models.library import LIBRARY, Settings
 from attention.numbers.readings import Reading
 from attention.sources import Turnable
+from attention.sources.link import source_of
+from pages.ui.knobs.table import LIMITS
 from pages.ui.server import turns
 from pages.ui.server.limits import CACHE_MB, HUB, MAX_MODEL_MB, MAX_TRACE_MB, MODEL_PATHS, MODELS, MODELS_KEPT_MB
 
 if TYPE_CHECKING:
+    from attention.lessons.answers import Seen
+    from attention.lessons.lesson import Lesson
     from attention.lessons.scaling import Scaling
 
 Made = TypeVar("Made")
@@ -152,6 +156,21 @@ def scaling_of(source: TypedText) -> Scaling:
         return measured(source)
 
     return _found(_key(source, "scaling"), make, "scaling")
+
+
+def seen_of(lesson: Lesson) -> Seen:
+    """What a lesson is about, before and after its one knob is turned.
+
+    Raises:
+        AttentionError: its state, or what it asks for, is not to be had here.
+    """
+    from attention.lessons.answers import Seen
+
+    before, _ = source_of(lesson.link, LIMITS)
+    after, _ = source_of(lesson.link_turned, LIMITS) if lesson.turn else (before, ())
+    layer, head = (int(lesson.link.get(key, "0")) for key in ("layer", "head"))
+    first = trace_of(before)
+    return Seen(first, first if after == before else trace_of(after), layer, head)
 
 
 def _trace_of(source: Source, needs: int) -> Trace:

@@ -15,7 +15,7 @@ from pages.ui.server import uploads
 from pages.ui.server.limits import STATE_FILE_MB
 
 _MARK = "attention lab"  # the first key of the file; its value is the version of the format
-_OF_A_PAGE = re.compile(r"(?:lab|heads|masks|softmax|reference|compare|train)_[a-z_]{1,40}")
+_OF_A_PAGE = re.compile(r"(?:lab|lessons|heads|masks|softmax|reference|compare|train)_[a-z_]{1,40}")
 _KEY = "open_state"
 _TEXT = re.compile(r'"(?:[^"\\]++|\\.?)*+"?', re.DOTALL)  # in JSON; without an end it goes on to the end
 _TEXTS = 1000  # of a file, which has two for each knob

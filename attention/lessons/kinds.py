@@ -1,0 +1,119 @@
+"""Every kind of question once: what an answer is, when it is right, and in which ways it can be wrong."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+Guess: TypeAlias = "int | float | str | tuple[int, ...] | tuple[float, ...]"
+"""A key, a number, an option, a cell or an order, a row."""
+
+_MOST = 64  # places of one answer
+_NEAR_ONE = 0.101  # what a sketched row may miss of the sum 1
+_FLAT = 0.06  # between the bars of a row that prefers none
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of question.
+
+    Attributes:
+        reads: an answer from what a browser sends; None where it is none.
+        right: whether it is right: the answer, what is true, the tolerance.
+        wrong: by its name in a lesson's replies, one way to be wrong: the answer, what is true.
+        options: what there is to choose from, where that is always the same.
+    """
+
+    reads: Callable[[Any], Guess | None]
+    right: Callable[[Any, Any, float], bool]
+    wrong: Mapping[str, Callable[[Any, Any], bool]] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+
+
+def _whole(sent: Any) -> int | None:
+    return sent if isinstance(sent, int) and not isinstance(sent, bool) and 0 <= sent < 10**6 else None
+
+
+def _number(sent: Any) -> float | None:
+    fits = isinstance(sent, int | float) and not isinstance(sent, bool) and math.isfinite(sent)
+    return float(sent) if fits else None
+
+
+def _text(sent: Any) -> str | None:
+    return sent[:200] if isinstance(sent, str) else None
+
+
+def _several(sent: Any, one: Callable[[Any], Any]) -> tuple[Any, ...] | None:
+    found = tuple(map(one, sent)) if isinstance(sent, list | tuple) and 0 < len(sent) <= _MOST else (None,)
+    return None if None in found else found
+
+
+def _cell(sent: Any) -> tuple[int, ...] | None:
+    found = _several(sent, _whole)
+    return found if found is not None and len(found) == 2 else None
+
+
+def _same(guess: Any, truth: Any, _: float) -> bool:
+    return bool(guess == truth)
+
+
+def _peak(row: Sequence[float]) -> int:
+    return max(range(len(row)), key=row.__getitem__)
+
+
+def _always(*_: Any) -> bool:
+    return True
+
+
+KINDS: dict[str, Kind] = {
+    "cell": Kind(_cell, _same, {
+        "swapped": lambda guess, truth: guess == truth[::-1],
+        "row": lambda guess, truth: guess[0] == truth[0],
+        "column": lambda guess, truth: guess[1] == truth[1],
+        "elsewhere": _always,
+    }),
+    "key": Kind(_whole, _same, {
+        "before": lambda guess, truth: guess < truth,
+        "after": lambda guess, truth: guess > truth,
+    }),
+    "choice": Kind(_text, _same, options=("more", "less", "the same")),
+    "order": Kind(lambda sent: _several(sent, _whole), _same, {
+        "backwards": lambda guess, truth: guess == truth[::-1],
+        "first": lambda guess, truth: guess[0] != truth[0],
+        "later": _always,
+    }),
+    "number": Kind(_number, lambda guess, truth, far: abs(guess - truth) <= far + 1e-9, {
+        "too small": lambda guess, truth: guess < truth,
+        "too large": lambda guess, truth: guess > truth,
+    }),
+    "row": Kind(
+        lambda sent: _several(sent, _number),
+        lambda guess, truth, far: len(guess) == len(truth)
+        and all(abs(one - other) <= far + 1e-9 for one, other in zip(guess, truth, strict=True)),
+        {
+            "not one": lambda guess, _: abs(sum(guess) - 1) > _NEAR_ONE,
+            "flat": lambda guess, _: max(guess) - min(guess) < _FLAT,
+            "peak": lambda guess, truth: len(guess) != len(truth) or _peak(guess) != _peak(truth),
+            "elsewhere": _always,
+        },
+    ),
+}  # fmt: skip
+"""By name: click a cell, pick a key, more or less or the same, put keys in order, a number, sketch one row.
+
+A wrong key may also be named by its number, a wrong option by itself.
+"""
+
+
+def reply_to(kind: str, guess: Guess, truth: Guess, right: bool, replies: Sequence[tuple[str, str]]) -> str:
+    """What a lesson says to an answer: the first reply that fits; empty where none does."""
+    ways = KINDS[kind].wrong
+    for to, words in replies:
+        if to == "right" or right:
+            fits = right and to == "right"
+        else:
+            fits = to == str(guess) or (to in ways and ways[to](guess, truth))
+        if fits:
+            return words
+    return ""

@@ -1,0 +1,60 @@
+"""Lessons: a path from one row of scores to a head of a real model. One idea, one question; the answer comes after yours."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+import streamlit as st
+
+from attention import AttentionError, explain
+from attention.formula.knobs import Knob
+from attention.formula.ranges import Choice
+from attention.lessons import lesson as lessons
+from pages.ui import show
+from pages.ui.knobs.session import session
+from pages.ui.knobs.widgets import Knobs, went_back
+from pages.ui.lesson import lesson as draw
+from pages.ui.server.traces import seen_of
+from pages.ui.start import start
+
+page = start("Lessons", "One idea and one question at a time. Guess first: the answer comes after yours.", maps=False)
+
+PATH = lessons.path()
+OPEN = Knob("lessons_open", next(iter(PATH)), Choice(tuple(PATH)), held=True)
+
+
+def go(name: str) -> None:
+    if name in PATH:
+        st.session_state[OPEN.key] = name
+
+
+def answer(sent: object) -> None:
+    if seen is not None and (guess := asking.accepted(lesson, seen, sent)) is not None:
+        session().guesses.setdefault(lesson.name, []).append(guess)
+
+
+if went_back():
+    st.session_state.pop(OPEN.key, None)
+lesson = PATH[Knobs(page.notes).value(OPEN)]
+if lesson.name != OPEN.default:
+    st.query_params[OPEN.key] = lesson.name
+elif OPEN.key in st.query_params:
+    del st.query_params[OPEN.key]
+
+from attention.lessons import asking
+
+st.markdown(f"## {list(PATH).index(lesson.name) + 1}. {lesson.title}")
+st.markdown(lesson.text)
+seen, message, guesses = None, None, session().guesses.get(lesson.name, [])
+try:
+    with st.spinner("Making the numbers of this lesson …"):
+        seen = seen_of(lesson)
+    message = asking.told(lesson, seen, guesses)
+except AttentionError as error:
+    show.problem(str(error))
+done = message is not None and message["stage"] == "done"
+lab = f"./?{urlencode(lesson.link_turned)}" if done else ""
+draw(message, lesson.name, [(one.name, one.title) for one in PATH.values()], lab, answer, go)
+if done and seen and (cell := asking.cell_of(lesson, seen)):
+    with st.expander("How this number came about", expanded=True):
+        show.arithmetic(explain(seen.after, cell.step, cell.layer, cell.head, cell.row, cell.column))
