@@ -17,7 +17,7 @@ from pages.ui.lesson import lesson as draw
 from pages.ui.server.traces import seen_of
 from pages.ui.start import start
 
-page = start("Lessons", "One idea and one question at a time. Guess first: the answer comes after yours.", maps=False)
+page = start("Lessons", "One idea, one question. Guess first: the answer comes after yours.", maps=False, own=True)
 
 PATH = lessons.path()
 OPEN = Knob("lessons_open", next(iter(PATH)), Choice(tuple(PATH)), held=True)
@@ -50,6 +50,8 @@ try:
     with st.spinner("Making the numbers of this lesson …"):
         seen = seen_of(lesson)
     message = asking.told(lesson, seen, guesses)
+    if seen.before.random:
+        page.about.caption("**Random weights:** this shows the mechanism, not language.", width="content")
 except AttentionError as error:
     show.problem(str(error))
 done = message is not None and message["stage"] == "done"

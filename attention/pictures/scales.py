@@ -108,7 +108,8 @@ def mixed(shares: Any) -> list[str]:
 def ramp(step: Step, share: float) -> str:
     """The colour of a step's numbers at a `share` of its scale, as #rrggbb."""
     stops = PROBABILITY if step.kind == "probability" else SIGNED
-    places, colors = [place for place, _ in stops], np.array([hex_to_rgb(color) for _, color in stops], dtype=float)
+    places = np.array([place for place, _ in stops], dtype=float)
+    colors = np.array([hex_to_rgb(color) for _, color in stops], dtype=float)
     return "#" + "".join(f"{round(float(np.interp(share, places, part))):02x}" for part in colors.T)
 
 

@@ -193,6 +193,13 @@ def _second(more: Sequence[Knob]) -> bool:
     return TURN in more and (peek(TURN.key) or TURN.default) == "B"
 
 
+def first_lesson() -> None:
+    """A line for who comes first."""
+    if not (st.context.is_embedded or locked()):
+        with suppress(StreamlitPageNotFoundError):
+            st.page_link("pages/lessons.py", label="New here? Begin with one row", width="content")
+
+
 def _draw_menu(place: DeltaGenerator, embedded: bool) -> None:
     """The links to all pages. After the knobs, so that they carry what these say now."""
     if embedded or locked():

@@ -36,7 +36,7 @@ function inOrder(place, { keys }) {
     const at = order.indexOf(i);
     button.setAttribute("aria-pressed", at >= 0);
     button.setAttribute("aria-label", at < 0 ? keys[i] : `${keys[i]}, place ${at + 1}`);
-    button.firstChild.textContent = at < 0 ? "" : at + 1;
+    button.firstChild.textContent = at < 0 ? "○" : at + 1;
   });
   show();
   group.append(...buttons);
