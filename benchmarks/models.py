@@ -1,4 +1,5 @@
-"""What a real model costs: loaded, a text let go until its first map can be drawn, another head, another layer.
+"""What a real model costs: loaded, a text let go until its first map can be drawn, another head, another layer, a head
+silenced, and every head silenced in turn.
 
 usage: python -m benchmarks.models [--times 5]
 
@@ -18,14 +19,18 @@ from pathlib import Path
 
 import torch
 
-from attention import Layer, Model, Trace
+from attention import Intervention, Layer, Model, Trace
 from attention.formula.kept import KEPT
 from attention.models.library import LIBRARY, Settings
+from attention.numbers.mattering import Progress
+from attention.sources import mattering
 from benchmarks.texts import natural
 
 FOLDER = Path(__file__).parents[1] / "models"
 MINILM, SMOLLM = "all-MiniLM-L6-v2", "SmolLM2-135M-Instruct"
 MOST_FIRST, MOST_OTHER = 0.5, 0.1  # seconds of MiniLM with 256 tokens, issue 14
+MOST_CHANGED = 0.4  # seconds until MiniLM with 64 tokens shows its maps with a head silenced, issue 15
+MOST_MATTER = {MINILM: 5, SMOLLM: 60}  # seconds for every head silenced in turn, with 16 tokens, issue 15
 
 
 def seconds(act: Callable[[], object]) -> float:
@@ -57,6 +62,22 @@ def measured(name: str, tokens: int, times: int) -> tuple[list[float], Trace]:
     return [statistics.median(column) for column in zip(*rows, strict=True)], trace
 
 
+def changed(name: str, times: int) -> tuple[float, float, int]:
+    """The median of the maps after a head was silenced, the seconds of all heads in turn, and how many these are."""
+    one = (Intervention(layer=1, head=2, silence="zero"),)
+    source = Model(name, natural(64), max_tokens=64, interventions=one)
+    _ = source.trace()
+
+    def anew() -> None:
+        KEPT.hold(2**28)
+        look(source.trace().layers[2], 0)
+
+    once = statistics.median(seconds(anew) for _ in range(times))
+    found: list[Progress] = []
+    turn = seconds(lambda: found.extend(mattering.which(Model(name, natural(16), max_tokens=16))))
+    return once, turn, found[-1].total
+
+
 def main() -> int:
     """Prints the table; 1 if a bound is broken."""
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -83,6 +104,14 @@ def main() -> int:
                 broken.append(
                     f"another head or layer at {tokens} tokens took {max(head, other):.2f} s, more than {MOST_OTHER}"
                 )
+    print("\n| | tokens | a head silenced, its new maps | heads | each silenced in turn |\n|---|---|---|---|---|")
+    for name in (MINILM, *([SMOLLM] if (FOLDER / SMOLLM).is_dir() else [])):
+        once, turn, many = changed(name, asked.times)
+        print(f"| {name} | 64, 16 | {once * 1000:.0f} ms | {many} | {turn:.1f} s |", flush=True)
+        if name == MINILM and once > MOST_CHANGED:
+            broken.append(f"the maps of a silenced head took {once:.2f} s, more than {MOST_CHANGED}")
+        if turn > MOST_MATTER[name]:
+            broken.append(f"every head of {name} silenced in turn took {turn:.1f} s, more than {MOST_MATTER[name]}")
     for text in broken:
         print(f"broken: {text}", file=sys.stderr)
     return 1 if broken else 0

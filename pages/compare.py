@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import streamlit as st
 
-from attention import AttentionError, Cell, Explanation, Source, Trace, explain
+from attention import AttentionError, Cell, Explanation, Model, Source, Trace, explain
 from attention.export import program
 from attention.formula.intervention import mark
 from attention.numbers import changes, tables
@@ -66,6 +66,7 @@ def both(now: Page) -> Both:
     """
     asked = second.Second()
     source = link.source(asked)
+    source = source.beside(now.source) if isinstance(source, Model) else source
     a, b = both_of(now.source, source)
     at = asked.place(b)
     work_out(b.layers[at.layer], at.head)

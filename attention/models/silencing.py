@@ -23,7 +23,7 @@ Heads = tuple[tuple[int, int], ...]
 TOKENS = 512  # of all texts of a batch: a fraction of a second, so that others are not kept waiting
 BYTES = 2**26  # of its weights of attention in one layer
 MOST_WORK = 2**41  # numbers of the model times tokens that go through it
-A_SECOND = 1.2e10  # of these that two cores do while others use them too
+A_SECOND = 2e10  # of these that one core does, where others use it too
 _NUMBER = 4  # bytes
 
 

@@ -80,6 +80,10 @@ DO = Knob("do", "", Changes(4000), help="What is changed of heads inside the mod
 FROZEN = Knob(
     "frozen", False, Switch(), help="Later layers attend as in the unchanged model: A as there, V of now (frozen attention).",
     sources=_MODEL, held=True)
+OTHER = Knob(
+    "other", "", Text(limit="characters"),
+    help="The text of the other state, of as many tokens: what an intervention takes comes from the same model reading it (activation patching).",
+    sources=_MODEL, held=True)
 SEQUENCE = Knob(
     "sequence", 0, Whole(0), "Sequence", "Each line, or each row of a batch, is one sequence.", (*_TYPED, *_PUBLISHED))
 TEXT = Knob(
@@ -152,6 +156,7 @@ KNOBS = (
     SPECIAL,
     DO,
     FROZEN,
+    OTHER,
     NOTEBOOK,
     SEQUENCE,
     TEXT,

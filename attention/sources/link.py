@@ -97,11 +97,13 @@ def source(asked: Asked) -> Source:
         name, text, text2 = asked.knob(knobs.MODEL, knobs.models()), asked.knob(knobs.TEXT), asked.knob(knobs.TEXT2)
         words, special = asked.knob(knobs.WORDS), asked.knob(knobs.SPECIAL)
         LIBRARY.allow(name)
+        other = asked.knob(knobs.OTHER)
         return Model(
             name, text, text2, _what_if(asked, chosen), words, special, asked.limits.tokens, max_bytes,
             generate=asked.knob(knobs.GENERATE), generate_temperature=asked.knob(knobs.GENERATE_TEMPERATURE),
             generate_seed=asked.knob(knobs.GENERATE_SEED), predict=Places.of(asked.knob(knobs.PREDICT)),
             interventions=read(asked.knob(knobs.DO)), frozen=asked.knob(knobs.FROZEN),
+            other=Model(name, other, text2, max_tokens=asked.limits.tokens, max_bytes=max_bytes) if other.strip() else None,
         )  # fmt: skip
     if chosen == "trained":
         return _trained(asked, chosen)

@@ -181,6 +181,13 @@ class Model:
 
         return predicting.token(self._loaded(), text)
 
+    def beside(self, other: object) -> Model:
+        """Itself with `other` as the other state, where it takes something from one and has none; of two that are compared."""
+        takes = any(one.take for one in self.interventions)
+        if not takes or self.other is not None or not isinstance(other, Model):
+            return self
+        return replace(self, other=replace(other, config=WhatIf(), other=None))
+
     @property
     def base(self) -> Model:
         """The model as it is: its trace, turned, is this one's."""
