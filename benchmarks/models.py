@@ -1,5 +1,4 @@
-"""What a real model costs: loaded, a text let go until its first map can be drawn, another head, another layer, a head
-silenced, and every head silenced in turn.
+"""What a real model costs: loaded, read until its first map can be drawn, another head or layer, one head silenced, each in turn.
 
 usage: python -m benchmarks.models [--times 5]
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from attention.errors import MissingError
+from attention.errors import ConfigError, MissingError
 from attention.formula import kept
 from attention.formula.facts import Facts, Survey
 from attention.formula.formula import Formula
@@ -160,10 +160,18 @@ class Layer:
         return self if (formula, turned) == (self.formula, self.own) else replace(self, formula=formula, own=turned)
 
     def intervened(self, those: Iterable[Intervention], index: int = 0) -> Layer:
-        """The layer with what is changed of its heads, as layer `index` of its model; nothing is taken from another state here."""
+        """The layer with what is changed of its heads, as layer `index` of its model.
+
+        Raises:
+            ConfigError: something is taken from another state, which is not known here.
+        """
         from attention.formula.changing import changed
 
-        there = [part for one in those if one.layer in (None, index) for part in one.parts if not one.take]
+        there = [part for one in those if one.layer in (None, index) for part in one.parts]
+        if any(part.take for part in there):
+            raise ConfigError(
+                "Something is taken from another state only inside a real model: silence the head, or choose a model."
+            )
         if self.formula is None or not there:
             return self
         kv_heads = self.sizes.get("kv_head", self.n_heads)

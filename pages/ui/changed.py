@@ -26,7 +26,7 @@ def bar(source: Source | None, trace: Trace | None, cell: Cell | None) -> None:
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="changed"):
         if cell is not None and trace is not None and not locked():
-            _offer(trace, cell, shorts)
+            _offer(cell, shorts, hasattr(source, "other"))
         for short in listed:
             _switch(short, short in shorts)
         if listed and not locked():
@@ -63,8 +63,8 @@ def _brief(one: Intervention) -> str:
     return f"{where}{heads} {one.brief}"
 
 
-def _offer(trace: Trace, cell: Cell, shorts: list[str]) -> None:
-    """The change that is wanted most as a button, and all others where they are asked for."""
+def _offer(cell: Cell, shorts: list[str], takes: bool) -> None:
+    """The change that is wanted most as a button, and all others where they are asked for; `takes`: from another state too."""
     zero = Intervention(layer=cell.layer, head=cell.head, silence="zero")
     st.button(
         f"Silence L{cell.layer} H{cell.head}", key="silence", on_click=_add, args=(zero,), disabled=zero.short in shorts,
@@ -76,12 +76,13 @@ def _offer(trace: Trace, cell: Cell, shorts: list[str]) -> None:
         here = f"Head {cell.head} of layer {cell.layer}"
         places = {here: (cell.layer, cell.head), f"All heads of layer {cell.layer}": (cell.layer, None), "All heads of all layers": (None, None)}  # fmt: skip
         place = st.radio("Where", tuple(places), key="changing_where")
-        kinds = {f"{kind.name} ({kind.term})": kind for kind in KINDS if kind.fields[0] in _FIELDS}
+        kinds = {f"{kind.name} ({kind.term})": kind for kind in KINDS if takes or "take" not in kind.fields}
         kind: Kind = kinds[st.selectbox("What", tuple(kinds), key="changing_what")]
         layer, head = places[place]
         change = Intervention(layer=layer, head=head, **_FIELDS[kind.fields[0]](cell))
         st.caption(plain(change.words))
-        st.button("Change it", key="change", type="primary", on_click=_add, args=(change,))
+        more = (_other(),) if change.take else ()
+        st.button("Change it", key="change", type="primary", on_click=_add, args=(change, *more))
 
 
 def _silence(_: Cell) -> dict[str, Any]:
@@ -119,10 +120,22 @@ def _cell(cell: Cell) -> dict[str, Any]:
     return {"cells": (SetCell(step, cell.row, cell.column, float(value), rescaled),)}
 
 
+def _take(_: Cell) -> dict[str, Any]:
+    named = {"head_output": "its output (Z)", "weights": "its weights (A)", "query": "its queries (Q)", "key": "its keys (K)", "value": "its values (V)"}  # fmt: skip
+    return {"take": st.selectbox("What is taken", tuple(named), format_func=named.__getitem__, key="changing_take")}
+
+
 _FIELDS: dict[str, Callable[[Cell], dict[str, Any]]] = {
-    "silence": _silence, "temperature": _temperature, "scaled": _unscaled, "mask": _mask, "cells": _cell,
+    "silence": _silence, "temperature": _temperature, "scaled": _unscaled, "mask": _mask, "cells": _cell, "take": _take,
 }  # fmt: skip
 """What is asked of each kind of change, by its first field."""
+
+
+def _other() -> str:
+    return st.text_area(
+        "From the same model reading", str(second.now("other") or second.now("text")), key="changing_other",
+        help="Another text of as many tokens. On the Compare page what is taken comes from the first state where this is empty.",
+    )  # fmt: skip
 
 
 def _frozen() -> None:
@@ -134,8 +147,10 @@ def _frozen() -> None:
     )  # fmt: skip
 
 
-def _add(one: Intervention) -> None:
-    """Adds a change; one of the same kind in the same place makes room for it."""
+def _add(one: Intervention, other: str = "") -> None:
+    """Adds a change, with the text of the `other` state where it takes something; one of the same kind in its place makes room."""
+    if other:
+        second.turn({"other": other})
     same = (one.layer, one.head, one.kinds, [cell[:3] for cell in one.cells])
     those = [old for old in _those() if (old.layer, old.head, old.kinds, [cell[:3] for cell in old.cells]) != same]
     if len(those) >= MOST:
