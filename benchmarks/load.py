@@ -1,11 +1,11 @@
 """Many people at once on one server process: how long a turn of a knob takes, what it costs in memory, and how it ends.
 
-usage: python -m benchmarks.load [--sessions 50] [--minutes 5] [--think 3] [--default-cache] [--memory 300]
+usage: python -m benchmarks.load [--sessions 50] [--minutes 5] [--think 3] [--default-cache] [--memory 300] [--train 4]
 
 Each session turns one knob, waits for the picture, thinks for `--think` seconds on average (0: not at all) and turns
 the next. With `--default-cache` their texts are long, so that the cache of traces is full in the end: in a control group of 1 GiB
-nobody may be killed. With `--memory MB` the server only has to start and draw its first page in that much memory. Exits with 1
-if a bound is broken.
+nobody may be killed. With `--memory MB` the server only has to start and draw its first page in that much memory. With
+`--train PEOPLE` so many have tiny models trained, one after the other, while somebody else turns knobs. Exits with 1 if a bound is broken.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ SMALL_CACHE = {"LAB_CACHE_MB": "8", "LAB_MAX_TRACE_MB": "4"}
 LONG = {"text": natural(256)}  # 4 MB a trace: the default cache holds some sixty
 REPLICA = 1024  # MB, what the manifests give one
 MOST_SECONDS_TO_END = 10
+MOST_SLOWER = 2  # times, a turn while others train
 MOST_GROWTH_PER_MINUTE = 2.0  # MB, of the whole process; what grows faster than this is no longer flat
 WARM_UP = 0.2  # the share of the run after which memory must be flat
 SAMPLE_EVERY = 2.0  # seconds
@@ -157,6 +158,59 @@ def start_in(limit: int) -> list[str]:
     return broken
 
 
+async def while_training(
+    server: Server, people: int, seconds: float
+) -> tuple[list[float], list[float], list[float], Seen]:
+    """The times of somebody's turns alone, and while so many people train; how long each training took for who waits for it."""
+    seen, trained = Seen(), list[float]()
+
+    async def train(number: int) -> None:
+        seed = 1000 * number
+        while True:
+            seed += 1
+            task = ("induction", "dates", "sort", "reverse")[number % 4]
+            link = urlencode({"source": "trained", "task": task, "seed": seed})
+            began = time.monotonic()
+            async with Session(server.base, link, timeout=120) as session:
+                _judge(await session.open(), number, seen)
+            trained.append(time.monotonic() - began)
+
+    times = []
+    for many in (0, people):
+        others = [asyncio.create_task(train(number)) for number in range(many)]
+        before = len(seen.turns)
+        await person(server.base, 0, 0.5, time.monotonic() + seconds, seen)
+        times.append([run.seconds for run in seen.turns[before:]])
+        for one in others:
+            one.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+    return times[0], times[1], trained, seen
+
+
+def train(people: int, minutes: float) -> list[str]:
+    """What training costs others, with its table; what broke."""
+    with Server() as server:
+        alone, beside, trained, seen = asyncio.run(while_training(server, people, 60 * minutes))
+        said = server.errors()
+    rows = {
+        f"p50 / p95 of {len(alone)} turns alone": _ends(alone),
+        f"p50 / p95 of {len(beside)} turns while {people} train": _ends(beside),
+        f"p50 / p95 of {len(trained)} trainings, page and all": _ends(trained),
+    }
+    print("| measured | |\n|---|---|\n" + "\n".join(f"| {name} | {value} |" for name, value in rows.items()))
+    broken = seen.errors[:20] + (["the server printed a traceback"] if "Traceback" in said else [])
+    if len(trained) < people:
+        broken.append(f"only {len(trained)} trainings were finished")
+    if statistics.median(beside) > MOST_SLOWER * statistics.median(alone):
+        broken.append(f"a turn takes more than {MOST_SLOWER} times as long while others train")
+    return broken
+
+
+def _ends(seconds: list[float]) -> str:
+    times = sorted(1000 * one for one in seconds)
+    return f"{statistics.median(times):.0f} / {times[min(len(times) - 1, int(0.95 * len(times)))]:.0f} ms"
+
+
 def measure(sessions: int, minutes: float, think: float, default_cache: bool) -> list[str]:
     """The whole run, with its table; what broke."""
     with Server(limit=REPLICA) if default_cache else Server(**SMALL_CACHE) as server:
@@ -203,8 +257,11 @@ def main() -> int:
     ask.add_argument("--think", type=float, default=3, help="seconds between two turns of one person, on average")
     ask.add_argument("--default-cache", action="store_true", help="with long texts, in 1 GiB")
     ask.add_argument("--memory", type=int, default=0, help="only start, with this many MB")
+    ask.add_argument("--train", type=int, default=0, help="so many people train meanwhile")
     asked = ask.parse_args()
-    if asked.memory:
+    if asked.train:
+        broken = train(asked.train, asked.minutes)
+    elif asked.memory:
         broken = start_in(asked.memory)
     else:
         broken = measure(asked.sessions, asked.minutes, asked.think, asked.default_cache)
