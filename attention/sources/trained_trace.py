@@ -58,14 +58,9 @@ def shown(plan: Plan, snapshot: Snapshot, example: Example, those: Sequence[Inte
     with torch.no_grad():
         logits, _ = forward(p, design, plan.task.posed(example.ids, design), how=how)
     said = tuple(_prediction(plan, example, at, row) for at, row in enumerate(logits[0]))
-    reached = (
-        f"After {snapshot.step} of {plan.steps} steps its answers are right in {snapshot.accuracy:.0%} of all cases."
-    )
-    about, notes = " ".join((reached, *example.notes)), _on_others(plan, snapshot, those)
-    changes = tuple(one.words for one in those)
-    first = layers[0]
-    keys, all_layers = first.key_tokens, tuple(layers)
-    return Trace(first.tokens, all_layers, keys, notes=notes, predictions=said, changes=changes, about=about)
+    first, changes = layers[0], tuple(one.words for one in those)
+    about = " ".join((_reached(plan, snapshot, those), *example.notes))
+    return Trace(first.tokens, tuple(layers), first.key_tokens, predictions=said, changes=changes, about=about)
 
 
 def silent(plan: Plan, those: Sequence[Intervention]) -> set[tuple[str, int]] | None:
@@ -81,17 +76,16 @@ def silent(plan: Plan, those: Sequence[Intervention]) -> set[tuple[str, int]] | 
     }
 
 
-def _on_others(plan: Plan, snapshot: Snapshot, those: Sequence[Intervention]) -> tuple[str, ...]:
-    """What silencing does to what it answers of other sequences."""
+def _reached(plan: Plan, snapshot: Snapshot, those: Sequence[Intervention]) -> str:
+    """How much of what it answers is right, and what silencing does to that."""
     from attention.formula.seeds import generator
     from attention.training.learning import PROBES, measured
 
-    heads = silent(plan, those)
-    if not heads:
-        return ()
-    probes = plan.task.draw(PROBES, generator(plan.seed, "probes"), plan.design)
-    changed = measured(snapshot.row, plan.design, probes, heads)
-    return (f"On {PROBES} other sequences its accuracy falls from {snapshot.accuracy:.2f} to {changed.accuracy:.2f}.",)
+    said = f"After {snapshot.step} of {plan.steps} steps {snapshot.accuracy:.0%} of its answers are right"
+    if heads := silent(plan, those):
+        probes = plan.task.draw(PROBES, generator(plan.seed, "probes"), plan.design)
+        said += f", and {measured(snapshot.row, plan.design, probes, heads).accuracy:.0%} with what is silenced"
+    return f"{said} (on {PROBES} other sequences)."
 
 
 def _check(plan: Plan, those: Sequence[Intervention]) -> None:

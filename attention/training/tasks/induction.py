@@ -62,9 +62,7 @@ def read_words(text: str, design: Design) -> Example:
     known = list(dict.fromkeys(words))
     ids = [known.index(word) for word in (*words, *words, words[0])]
     names = (*known, *(f"token {i}" for i in range(len(known), design.tokens)))
-    notes = [
-        "Your words are shown twice; the model learned from random tokens alone, and has never seen one of these words."
-    ]
+    notes = ["Your words are shown twice; it learned from random tokens alone, and has seen none of them."]
     if len(known) < len(words):
         notes.append("A word that you wrote more than once has several continuations: its row splits between them.")
     return Example(torch.tensor([ids]), (*words, *words), (), names, tuple(notes))
