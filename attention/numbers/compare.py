@@ -34,6 +34,8 @@ ROUNDING = 32 * 2.0**-23
 
 MOST_IN_LIMIT = 2**22  # numbers of all layers that are looked at for one limit; of more, the shown matrix has its own
 
+MOST_CELLS = 2**23  # of one difference: two texts that share nothing have four times those of each
+
 
 class Place(NamedTuple):
     """Which matrix of a step: of which layer, of which head."""
@@ -114,7 +116,7 @@ def compare(a: Trace, b: Trace, step: str = "weights", at: Place = Place(), othe
 
     Raises:
         MissingError: one of them has no such step, layer or head.
-        ShapeError: their columns are not the same: d_k is 64 and 32.
+        ShapeError: their columns are not the same: d_k is 64 and 32; or there are more than `MOST_CELLS` cells.
     """
     found, other = find_step(step), at if other is None else other
     ours, theirs = a.layer(at.layer), b.layer(other.layer)
@@ -134,7 +136,7 @@ def axes(a: Layer, b: Layer, step: Step) -> tuple[Alignment, Alignment]:
     """Which rows and which columns of a step are the same in two layers.
 
     Raises:
-        ShapeError: an axis without tokens has two sizes.
+        ShapeError: an axis without tokens has two sizes, or there are too many cells.
     """
     found = []
     for side, axis in enumerate(step.axes[-2:]):
@@ -149,7 +151,12 @@ def axes(a: Layer, b: Layer, step: Step) -> tuple[Alignment, Alignment]:
                 "partners, so there is no difference. Choose the same size, or a step from query to key."
             )
         found.append(Alignment.numbered(sizes[0]))
-    return found[0], found[1]
+    rows, columns = found
+    if (size := len(rows.groups) * len(columns.groups)) > MOST_CELLS:
+        raise ShapeError(
+            f"B − A has at most {MOST_CELLS:,} cells, with the tokens of both; got {size:,}: choose shorter texts, or texts that share more."
+        )
+    return rows, columns
 
 
 def limit(a: Trace, b: Trace, step: str, at: Place, other: Place) -> tuple[float, bool]:
