@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from urllib.parse import quote
 
+import numpy as np
 import pytest
 from conftest import acted, painted, running_process
 from playwright.sync_api import Page, expect
@@ -14,6 +15,7 @@ from tiny_models import TinyModels
 from attention import Intervention, Model
 from attention.numbers import predictions
 from attention.printed import shown
+from attention.sources import mattering
 from attention.tokens import label
 
 pytestmark = pytest.mark.browser
@@ -57,6 +59,19 @@ def test_a_silenced_head_changes_what_the_model_says_for_everybody_with_the_link
         assert table(shown_only) == silenced
         expect(shown_only.get_by_role("checkbox", name="L1 H2 silenced")).to_be_disabled()
         expect(shown_only.get_by_role("button", name="Silence L1 H2")).to_have_count(0)
+
+        # Which heads matter, before and while that one is silent.
+        heads = open_page(page.url.replace("/?", "/heads?"))
+        before_asking = heads.locator(".js-plotly-plot").count()
+        acted(heads, lambda: heads.get_by_role("button", name="Silence each of 8 heads in turn").click())
+        expect(heads.locator(".js-plotly-plot")).not_to_have_count(before_asking)
+        expect(heads.get_by_text("Which heads step in")).to_be_visible()
+        *_, last = mattering.which(own)
+        assert last.found is not None
+        maps = heads.evaluate("[...document.querySelectorAll('.js-plotly-plot')].map((plot) => plot.layout.meta.step)")
+        np.testing.assert_allclose(painted(heads, maps.index("matters")), last.found.change, atol=1e-5)
+        expect(heads.get_by_text("Without L1 H2: log-probability")).not_to_have_count(0)
+        expect(heads.get_by_role("button", name="Stop")).to_have_count(0)
 
         # Off, on again, and all of it away.
         switch = page.locator("label", has_text="L1 H2 silenced")

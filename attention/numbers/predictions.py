@@ -120,12 +120,14 @@ def summed_up(
             lines.append("The prediction is the same to rounding.")
         else:
             leads = prediction.tokens[0] if prediction.ids[0] != before.ids[0] else ""
-            led = f"; now {leads} leads" if leads else ""
-            lines.append(f"{watched[1]}: {shown(was.probability)} → {shown(now.probability)}{led}.")
+            led = f"; now “{leads}” leads" if leads else ""
+            lines.append(f"“{watched[1]}” {shown(was.probability)} → {shown(now.probability)}{led}.")
     if target and distractor:
         now_by = difference(prediction, target[0], distractor[0])
         was_by = "" if before is None else f"{shown(difference(before, target[0], distractor[0]))} → "
-        lines.append(f"Logit of {target[1]} less that of {distractor[1]}: {was_by}{shown(now_by)} (logit difference).")
+        lines.append(
+            f"Logit of “{target[1]}” less that of “{distractor[1]}”: {was_by}{shown(now_by)} (logit difference)."
+        )
     if before is not None:
         lines.append(f"KL from the unchanged model: {shown(divergence(before, prediction))} nats.")
     return tuple(lines)

@@ -86,9 +86,12 @@ def _offer(cell: Cell, shorts: list[str], takes: bool) -> None:
 
 
 def _silence(_: Cell) -> dict[str, Any]:
-    ways = {"to 0 (zero ablation)": "zero", "to its average over positions (mean ablation)": "mean"}
-    way = st.radio("Its output", tuple(ways), key="changing_silence")
-    return {"silence": ways[way], "strength": st.slider("How much of it", 0.0, 1.0, 1.0, 0.05, key="changing_strength")}
+    ways = {"0 (zero ablation)": "zero", "its average over positions (mean ablation)": "mean"}
+    way = st.radio("Its output becomes", tuple(ways), key="changing_silence")
+    return {
+        "silence": ways[way],
+        "strength": st.slider("Strength, from 0 (nothing changes) to 1", 0.0, 1.0, 1.0, 0.05, key="changing_strength"),
+    }
 
 
 def _temperature(_: Cell) -> dict[str, Any]:

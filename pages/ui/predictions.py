@@ -56,6 +56,8 @@ def panel(page: Page) -> None:
         with said:
             lines = predictions.summed_up(one, was, target, against)
             st.markdown(f"**{plain(_where(one))}** {plain(' '.join(lines))}")
+            if before and not was:
+                st.caption("The unchanged model has written something else up to here: there is nothing to compare.")
             st.html(_table(rows, {token for token, _ in named}))
         show.twin(predictions.frame(rows), "predictions", "All of its numbers: log-probability, logit, rank")
 
@@ -63,10 +65,13 @@ def panel(page: Page) -> None:
 def headline(source: Source, trace: Trace) -> str:
     """What is said in one line, wherever something is changed; empty where the model says nothing."""
     before = said_unchanged(source)
-    if not (before and trace.predictions):
+    if before is None:
         return ""
+    if not trace.predictions:
+        there = predictions.moved(before, trace)
+        return predictions.moved_in_words(there) if there else ""
     one = trace.predictions[min(int(st.session_state.get(AT.key, 0)), len(trace.predictions) - 1)]
-    return predictions.summed_up(one, predictions.before_of(one, trace, before))[0]
+    return next(iter(predictions.summed_up(one, predictions.before_of(one, trace, before))), "")
 
 
 def _where(one: Prediction) -> str:
@@ -159,8 +164,9 @@ def _vectors(moved: Sequence[Moved]) -> None:
     if not moved:
         return
     st.markdown(plain(predictions.moved_in_words(moved)))
+    most = max(1 - one.cosine for one in moved)
     rows = "".join(
-        f"<tr><td>{one.position}<td><code>{label(one.token)}</code><td class='bar'><b style='width:{_wide(1 - one.cosine, 2)}'></b>"
+        f"<tr><td>{one.position}<td><code>{label(one.token)}</code><td class='bar'><b style='width:{_wide(1 - one.cosine, most)}'></b>"
         f"<td class='n'><strong>{shown(one.cosine)}</strong>"
         for one in sorted(moved, key=lambda one: one.cosine)[:MOST_MOVED]
     )
