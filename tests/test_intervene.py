@@ -15,12 +15,15 @@ from test_model import CAT, OWL, RECORDED, SHARED, TWO_TEXTS, W_O, each
 from tiny_models import TinyModels
 from torch import Tensor
 
-from attention import Cell, ConfigError, Intervention, Layer, Model, Trace, WhatIf, explain
+from attention import Cell, ConfigError, Intervention, Layer, Model, Trace, WhatIf, explain, find_step
 from attention.export.program import python
 from attention.formula.functions import project_output
 from attention.formula.intervention import read, write
 from attention.models import recording, running
 from attention.models.library import LIBRARY, Settings
+from attention.pictures.drawing import hidden_cells
+from attention.pictures.heatmap import heatmap_json
+from attention.pictures.live import live
 
 OTHER = "the moon asked the owl and the owl blinked"
 
@@ -281,3 +284,39 @@ def test_the_copied_python_makes_the_changed_head_again(
             assert said
             assert float(said[1]) == pytest.approx(float(said[2]), rel=1e-4, abs=1e-6), (at, step)
             assert float(said[2]) == pytest.approx(float(trace.layers[at].matrix(step, 1)[3, 1]))
+
+
+def test_pictures_of_a_changed_head_have_its_own_mask_and_formula(tiny: TinyModels) -> None:
+    trace = model(tiny, "Llama", *read("0.1.nomask;0.1.unscaled;0.2.zero0.25;0.3.mean")).trace()
+    hidden = [hidden_cells(trace, find_step("weights"), 0, head) for head in (0, 1, None)]
+    assert [int(one.sum()) for one in hidden if one is not None] == [36, 0, 0]
+    titles = {
+        (step, head): heatmap_json(trace, step, 0, head)["layout"]["meta"]["alt"]
+        for step, head in (
+            ("scaled_scores", 0),
+            ("scaled_scores", 1),
+            ("kept_output", 0),
+            ("kept_output", 2),
+            ("kept_output", 3),
+        )
+    }
+    said = ("S / (√d_k · temperature)", "S / temperature", "Z", "0.75 Z", "mean of Z")
+    for (place, alt), formula in zip(titles.items(), said, strict=True):
+        assert formula in alt, place
+    assert live(trace.layers[0], 1) is None  # the page's own arithmetic does not know it, and the server makes it
+    assert live(trace.layers[1], 1) is not None
+    frozen = model(tiny, "Llama", *read("0.1.zero"), frozen=True).trace()
+    assert "A of the unchanged model" in heatmap_json(frozen, "weights", 1, 0)["layout"]["meta"]["alt"]
+
+
+def test_heads_of_minilm_are_silenced_and_patched_to_the_bit() -> None:
+    LIBRARY.hold(Settings())
+    text = "The quiet harbor watched the copper moon while the old owl slept."
+    plain = Model("all-MiniLM-L6-v2", text)
+    base = plain.trace()
+    for one in (Intervention(3, 7, "zero", 0.0), Intervention(3, 7, take="weights"), Intervention(take="value")):
+        assert differ(replace(plain, interventions=(one,), other=plain).trace(), base) == 0
+    silenced = replace(plain, interventions=(Intervention(3, 7, "zero"),)).trace().layers[3]
+    own = base.layers[3]
+    term = own["head_output"][7] @ own["w_o"][7]
+    torch.testing.assert_close(silenced["output"], own["output"] - term, rtol=1e-5, atol=1e-5)

@@ -41,6 +41,19 @@ class ByHand:
         """Whether its weights are others than its formula makes of its scores."""
         return bool(self.cells) or self.takes("weights")
 
+    @property
+    def formula(self) -> str:
+        """How what goes on is made of the head's output, plain text."""
+        z = f"Z of {dict(self.taken)['head_output']}" if self.takes("head_output") else "Z"
+        if not self.silence:
+            return z
+        rest = "" if self.strength == 1 else f"{1 - self.strength:.4g} {z}"
+        if self.silence == "zero":
+            return rest or "0, the head is silenced"
+        return " + ".join(
+            one for one in (rest, f"{'' if self.strength == 1 else f'{self.strength:.4g} · '}mean of {z}") if one
+        )
+
     def takes(self, step: str) -> bool:
         """Whether a step comes from elsewhere."""
         return step in dict(self.taken)

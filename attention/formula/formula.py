@@ -88,6 +88,10 @@ class Formula:
             return "S / temperature" if self.divisor == 1 else own or SCORES[self.score].scaled
         if step.name == "dropped_weights":
             return self.dropping.formula
+        if step.name == "kept_output" and not self.heads:
+            return self.by_hand.formula
+        if step.name == "weights" and self.by_hand.takes("weights"):
+            return f"A of {dict(self.by_hand.taken)['weights']}"
         if step.name == "weights" and self.share:
             return SHARES[self.share].formula
         return step.formula

@@ -128,7 +128,11 @@ def compare(a: Trace, b: Trace, step: str = "weights", at: Place = Place(), othe
     rows, columns = axes(ours, theirs, found)
     one = grouped(ours.matrix(step, at.head), rows, columns, "a", found)
     two = grouped(theirs.matrix(step, other.head), rows, columns, "b", found)
-    hidden = _both(_hidden(ours, found, rows, columns, "a"), _hidden(theirs, found, rows, columns, "b"), found)
+    hidden = _both(
+        _hidden(ours.of(at.head), found, rows, columns, "a"),
+        _hidden(theirs.of(other.head), found, rows, columns, "b"),
+        found,
+    )
     return Difference(found, rows, columns, one, two, hidden)
 
 

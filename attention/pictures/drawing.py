@@ -50,22 +50,23 @@ def figure_of(
     low, high = scales.range_of(step, span or own_span, colors)
     shape = " × ".join(map(str, (trace.layer(layer).shape(step.name) if whole is None else whole.shape)[-2:]))
     where = f"{place(trace.layer(layer), layer)}{_heads(trace.layer(layer), step, panels)}"
-    formula = trace.layer(layer).formula_of(step)
+    own = trace.layer(layer).of(panels[0].head) if len(panels) == 1 else trace.layer(layer)
+    formula = own.formula_of(step)
     facts = [formula, where, shape]
     if panels[0].block > 1:
         facts.append(f"each cell the largest of {panels[0].block} × {panels[0].block}")
     if trace.changes:
         facts.append("model changed")
-    mask = trace.layer(layer).mask
+    mask = own.mask
     blind = int((~mask.any(dim=1)).sum()) if mask is not None and hidden is not None else 0
     if blind:
         facts.append(f"{blind} {'query sees' if blind == 1 else 'queries see'} no key")
 
     rows, columns = matrix.shape
     many = len(panels) > 1
-    own: dict[str, Any] = {}  # which head a place belongs to; one panel says it in words
+    belongs: dict[str, Any] = {}  # which head a place belongs to; one panel says it in words
     if many:
-        own["customdata"] = heads_of = np.zeros((rows, columns), dtype=np.uint16)
+        belongs["customdata"] = heads_of = np.zeros((rows, columns), dtype=np.uint16)
         for panel in panels:
             heads_of[panel.place] = panel.head
     head = f" H{'%{customdata}' if many else panels[0].head}" if step.per_head else ""
@@ -74,7 +75,7 @@ def figure_of(
     heatmap: dict[str, Any] = {
         "type": "heatmap",
         "z": matrix if finite.all() else np.where(finite, matrix, np.nan).astype(matrix.dtype),
-        **own,
+        **belongs,
         **painted,
         "hovertemplate": hover + "<b>%{z:.9g}</b><extra></extra>",
         "hoverongaps": False,  # between the panels there is nothing to tell; hidden cells have a trace of their own
@@ -83,7 +84,7 @@ def figure_of(
     data = [heatmap]
     below = ground(hover, "0" if step.kind == "probability" else "−∞")
     if hidden is not None and hidden.any():
-        data.append({**below, "z": np.where(hidden, np.float32(1), np.float32(np.nan)), **own})
+        data.append({**below, "z": np.where(hidden, np.float32(1), np.float32(np.nan)), **belongs})
     data += beside
     told = scales.said(step, low, high, colors)
     sums = trace.layer(layer).facts(step.name) if whole is None and step.kind == "probability" else None
@@ -120,12 +121,16 @@ def ground(hover: str, number: str) -> dict[str, Any]:
     return {**GROUND, "hovertemplate": f"{hover}<b>{number}</b>, hidden by the mask<extra></extra>"}
 
 
-def hidden_cells(trace: Trace, step: Step, layer: int) -> NDArray[np.bool_] | None:
-    """Which cells the mask hides [query_pos key_pos]; None for the steps before it and after it."""
-    mask = trace.layer(layer).mask
-    if mask is None or step.how not in ("hidden", "shared out", "drawn"):
+def hidden_cells(trace: Trace, step: Step, layer: int, head: int | None = None) -> NDArray[np.bool_] | None:
+    """Which cells a head's mask hides [query_pos key_pos], without one those hidden in all; None for the steps before and after it."""
+    if step.how not in ("hidden", "shared out", "drawn"):
         return None
-    hidden: NDArray[np.bool_] = np.logical_not(mask.numpy())
+    there = trace.layer(layer)
+    alike = there.formula is None or not there.formula.heads
+    heads = [head or 0] if alike or head is not None else range(there.n_heads)
+    masks = [there.of(one).mask for one in heads]
+    known = [np.logical_not(mask.numpy()) for mask in masks if mask is not None]
+    hidden: NDArray[np.bool_] | None = np.logical_and.reduce(known) if known and len(known) == len(masks) else None
     return hidden
 
 

@@ -57,7 +57,7 @@ def heatmap_json(
     found = find_step(step)
     matrix = trace.layer(layer).matrix(step, head)
     rows, columns = matrix.shape
-    panel, hidden = Panel(head, 0, 0, rows, columns), hidden_cells(trace, found, layer)
+    panel, hidden = Panel(head, 0, 0, rows, columns), hidden_cells(trace, found, layer, head)
     row, column = _places(found, chosen)
     more: dict[str, Any] = {"shapes": marks(rows, columns, row, column)}
     more["heat"] = numbers_in_cells(rows, columns)
