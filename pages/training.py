@@ -22,7 +22,11 @@ from pages.ui.start import start
 
 TASK = replace(declared.TASK, key="train_task", sources=())
 SEED = Knob(
-    "train_seed", 0, Whole(0, SEEDS), "Seed", "Another seed draws another model, and other sequences to learn from."
+    "train_seed",
+    0,
+    Whole(0, SEEDS),
+    "Seed",
+    "Another seed draws another model and other sequences. The same gives the same digits on machines of one type.",
 )
 
 intro = "A tiny model learns in front of you, in a second or a few. Its attention begins as noise."

@@ -16,7 +16,7 @@ from attention.formula.seeds import generator
 from attention.sources.link import Limits, source_of
 from attention.training import TASKS, Plan, train
 from attention.training.design import Design
-from attention.training.films import film_of
+from attention.training.films import _RUNNING, film_of
 from attention.training.learning import PROBES, measured, score
 from attention.training.network import forward
 
@@ -128,6 +128,20 @@ def test_a_film_is_trained_once_for_all_who_ask_and_kept():
     assert film_of(plan) is films[0]
     assert KEPT.get(films[0].wanted) is films[0]
     assert films[0].nbytes >= 21 * films[0].snapshots[0].row.nbytes
+
+
+def test_a_film_that_nobody_looks_at_stops(monkeypatch):
+    monkeypatch.setattr("attention.training.films.PATIENCE", -1)
+    film = film_of(Plan("reverse", 12, 20))
+    while film in _RUNNING.values():
+        pass
+    assert len(film.snapshots) < 3
+    assert KEPT.get(film.wanted) is None
+    monkeypatch.undo()
+    assert film_of(Plan("reverse", 12, 20)).wait()[-1].step == 20  # who comes later has it trained again
+    monkeypatch.setattr("attention.training.films.MOST_AT_ONCE", 0)
+    with pytest.raises(ConfigError, match="no more at once"):
+        film_of(Plan("reverse", 13, 20))
 
 
 def test_without_the_first_layer_induction_fails():

@@ -35,7 +35,7 @@ class Film:
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted, self.snapshots = wanted, list["Snapshot"]()
-        self._looked = time.monotonic()
+        self.looked = time.monotonic()
         self._changed, self._ended = Condition(), False
         self._failed: BaseException | None = None
 
@@ -60,7 +60,7 @@ class Film:
         Raises:
             ConfigError: it could not be finished.
         """
-        self._looked = time.monotonic()
+        self.looked = time.monotonic()
         with self._changed:
             self._changed.wait_for(lambda: self._ended or bool(self.snapshots))
         if self._ended and not self.finished:
@@ -97,7 +97,7 @@ class Film:
                     with self._changed:
                         self.snapshots.append(snapshot)
                         self._changed.notify_all()
-                    if time.monotonic() - self._looked > PATIENCE:
+                    if time.monotonic() - self.looked > PATIENCE:
                         break
         except BaseException as error:  # whoever waits is told
             self._failed = error
@@ -140,6 +140,7 @@ def film_of(plan: Plan, also: int = 0, film: bool = True) -> Film:
     with _CHANGE:
         found: Film | None = KEPT.get(wanted) or _RUNNING.get(wanted)
         if found is not None:
+            found.looked = time.monotonic()
             return found
         if len(_RUNNING) >= MOST_AT_ONCE:
             raise ConfigError(

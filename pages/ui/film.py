@@ -16,7 +16,7 @@ from attention.training.films import film_of, untrained
 from attention.training.plan import MOST_STEPS
 from pages.ui import show
 from pages.ui.knobs.session import Watched, session
-from pages.ui.knobs.widgets import Knobs
+from pages.ui.knobs.widgets import Knobs, locked
 from pages.ui.notes import plain
 from pages.ui.server import turns
 
@@ -142,6 +142,9 @@ class Player:
         options = sorted({*whole, self.watched.plan.steps, at} if self.moves or len(steps) < 2 else steps)
         if self.watched.opening:
             st.progress(steps[-1] / self.watched.plan.steps, f"Training again, for step {at}: {steps[-1]} …")
+            return
+        if locked():
+            st.caption(f"Step {at} of {self.watched.plan.steps}")
             return
         st.session_state[_SCRUB] = at
         still = self.moves or self.watched.step is None
