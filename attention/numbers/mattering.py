@@ -77,6 +77,13 @@ class Matters:
         both = float(self.change[layer, head]), float(self.direct[layer, head])
         return both[: len(self.columns)]
 
+    def others(self, layer: int, head: int) -> str:
+        """The median of what the other heads of its layer change, one at a time, in words; empty where it is the only one."""
+        import numpy as np
+
+        rest = np.delete(self.change[layer, : self.n_heads[layer]], head)
+        return f"Another head of its layer: {float(np.median(rest)):+.3g} (median of {len(rest)})." if len(rest) else ""
+
     def sorted(self) -> tuple[tuple[int, int], ...]:
         """All heads, the one whose silencing changes most first."""
         return tuple(sorted(self.heads, key=lambda one: -abs(float(self.change[one]))))

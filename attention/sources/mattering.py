@@ -115,6 +115,10 @@ def together(
     loaded, given = _plain(model)
     _check(loaded, heads)
     asked, what = _asked(loaded, given, position, target, distractor)
+    key = ("together", id(loaded), loaded.name, _ids(given), asked, heads, silence)
+    if (kept_before := kept.KEPT.get(key)) is not None:
+        known: Together = kept_before
+        return known
     places = intervening.order(loaded)
     drawn = _drawn(heads, {at: loaded.sites[places.index(at)].n_heads for at, _ in heads})
     groups = [heads, *((one,) for one in heads), *drawn]
@@ -122,7 +126,7 @@ def together(
     found = [pair for batch in silencing.runs(loaded, given, groups, asked, silence) for pair in batch]
     changes = [after - before for before, after in found]
     alone, random = changes[1 : 1 + len(heads)], sorted(changes[1 + len(heads) :])
-    return Together(heads, what, *found[0], tuple(alone), tuple(random))
+    return kept.KEPT.once(key, lambda: Together(heads, what, *found[0], tuple(alone), tuple(random)))
 
 
 def _plain(model: Model) -> tuple[Loaded, dict[str, Tensor]]:

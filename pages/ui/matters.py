@@ -18,7 +18,7 @@ from pages.ui import show
 from pages.ui.knobs.session import session
 from pages.ui.knobs.widgets import Knobs
 from pages.ui.notes import plain
-from pages.ui.predictions import AT, DISTRACTOR, TARGET, token_of
+from pages.ui.predictions import AT, DISTRACTOR, TARGET, token_field
 from pages.ui.server import turns
 from pages.ui.start import Page
 
@@ -47,10 +47,9 @@ def matters(page: Page, knobs: Knobs, open_head: Callable[[int, int], None]) -> 
         return None
     st.markdown("### Which heads matter for what the model says?")
     st.caption(f"Each head is silenced in turn, and the prediction read again. {CAVEAT}")
-    with st.container(horizontal=True, width=560, vertical_alignment="bottom"):
-        how = knobs.value(HOW)
     try:
-        asked = _asked(page, knobs, how)
+        with st.container(horizontal=True, width=840, vertical_alignment="bottom"):
+            asked = _asked(page, knobs, knobs.value(HOW))
         needs = mattering.seconds(asked.model) * (2 if asked.also else 1)
         place = st.empty()
         if session().matters != asked:
@@ -74,11 +73,10 @@ def _asked(page: Page, knobs: Knobs, how: str) -> Asked:
     assert isinstance(source, Model)
     there = page.trace.predictions
     one = there[min(int(st.session_state.get(AT.key, 0)), len(there) - 1)] if there else None
-    typed = [str(st.session_state.get(knob.key) or st.query_params.get(knob.key) or "") for knob in (TARGET, DISTRACTOR)]  # fmt: skip
-    target, against = (token_of(source, one, text) if one and text else None for text in typed)
+    target, against = (None if one is None else token_field(source, one, knobs, knob) for knob in (TARGET, DISTRACTOR))
     silent = tuple(
         (change.layer, change.head) for change in source.interventions
-        if change.silence and change.layer is not None and change.head is not None
+        if change.silence and change.strength == 1 and change.layer is not None and change.head is not None
     )  # fmt: skip
     plainly = replace(source.unchanged, config=type(source.config)(), words=False, special="show")
     return Asked(
@@ -125,7 +123,8 @@ def _draw(
         if (y, x) in found.heads:
             open_head(y, x)
 
-    st.markdown(plain(found.said(*found.sorted()[0])) + " " + plain(found.said(*chosen) if chosen != found.sorted()[0] else ""))  # fmt: skip
+    for head in dict.fromkeys((found.sorted()[0], chosen)):
+        st.markdown(plain(f"{found.said(*head)} {found.others(*head)}"))
     maps = [pictures.map_json(found, chosen)]
     if found.known:
         maps.append(pictures.map_json(found, chosen, direct=True))

@@ -49,8 +49,8 @@ def panel(page: Page) -> None:
         was = predictions.before_of(one, trace, before) if before else None
         fields, said = st.columns([1, 3], gap="medium")
         with fields:
-            target = _token(page.source, one, knobs, TARGET)
-            against = _token(page.source, one, knobs, DISTRACTOR)
+            target = token_field(page.source, one, knobs, TARGET)
+            against = token_field(page.source, one, knobs, DISTRACTOR)
         named = tuple(token for token in (target, against) if token)
         rows = predictions.likeliest(one, was, named)
         with said:
@@ -108,7 +108,7 @@ def _written(trace: Trace, one: Prediction) -> str:
     return f"<p class='written'>… {' '.join(pieces)}</p>"
 
 
-def token_of(source: Source, one: Prediction, text: str) -> tuple[int, str]:
+def _token(source: Source, one: Prediction, text: str) -> tuple[int, str]:
     """The token that is meant by a text: one of the likeliest, or what the source makes of it.
 
     Raises:
@@ -121,12 +121,12 @@ def token_of(source: Source, one: Prediction, text: str) -> tuple[int, str]:
     return found
 
 
-def _token(source: Source, one: Prediction, knobs: Knobs, knob: Knob) -> tuple[int, str] | None:
+def token_field(source: Source, one: Prediction, knobs: Knobs, knob: Knob) -> tuple[int, str] | None:
     """The token that a field names; None where it is empty, or names none, which is said."""
     there = tuple(dict.fromkeys(label(token, escape=False) for token in one.tokens))
     typed = knobs.value(knob, Named(40, there=there))
     try:
-        return token_of(source, one, typed) if typed else None
+        return _token(source, one, typed) if typed else None
     except TextError as error:
         show.problem(str(error))
         return None

@@ -101,10 +101,12 @@ def said_unchanged(source: Source) -> Trace | None:
         return None
     unchanged: Source = source.unchanged  # type: ignore[attr-defined]
 
-    def make() -> Trace:
-        return replace(_trace_of(unchanged, 0), layers=())
-
-    return KEPT.once(_key(unchanged, "said"), make)
+    key = _key(unchanged, "said")
+    kept: Trace | None = KEPT.get(key)
+    if kept is not None:
+        return kept
+    whole = _trace_of(unchanged, unchanged.needs if isinstance(unchanged, Turnable) else 0)  # aside
+    return KEPT.once(key, lambda: replace(whole, layers=()))
 
 
 def work_out(layer: Layer, head: int) -> None:
