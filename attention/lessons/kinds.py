@@ -102,18 +102,18 @@ KINDS: dict[str, Kind] = {
 }  # fmt: skip
 """By name: click a cell, pick a key, more or less or the same, put keys in order, a number, sketch one row.
 
-A wrong key may also be named by its number, a wrong option by itself.
+A wrong key may also be named by its place, a wrong number or option by itself.
 """
 
 
 def reply_to(kind: str, guess: Guess, truth: Guess, right: bool, replies: Sequence[tuple[str, str]]) -> str:
     """What a lesson says to an answer: the first reply that fits; empty where none does."""
-    ways = KINDS[kind].wrong
+    ways, written = KINDS[kind].wrong, f"{guess:g}" if isinstance(guess, float) else str(guess)
     for to, words in replies:
         if to == "right" or right:
             fits = right and to == "right"
         else:
-            fits = to == str(guess) or (to in ways and ways[to](guess, truth))
+            fits = to == written or (to in ways and ways[to](guess, truth))
         if fits:
             return words
     return ""

@@ -1,0 +1,101 @@
+"""Lessons in a browser: by keyboard alone, on a phone; what is announced, and what is kept where."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from conftest import settled
+from playwright.sync_api import Page, expect
+
+pytestmark = pytest.mark.browser
+
+Open = Callable[..., Page]
+PHONE = {"width": 390, "height": 844}
+
+
+def progress(page: Page) -> dict[str, str]:
+    found: dict[str, str] = json.loads(page.evaluate("localStorage.getItem('attention-lab-lessons') ?? '{}'"))
+    return found
+
+
+def test_a_newcomer_goes_through_lessons_on_a_phone_by_keyboard(open_page: Open, server: str) -> None:
+    page = open_page(server, viewport=PHONE)
+    page.get_by_role("link", name="New here? Begin with one row").press("Enter")
+    settled(page)
+    said, reply = page.locator(".lesson [role=status]"), page.locator(".lesson .reply")
+    expect(page.get_by_role("heading", name="1. One score")).to_be_visible()
+    expect(said).to_contain_text("Lesson 1 of 16: One score. What is the score of query “sun” and key “owl”?")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    field = page.get_by_label("What is the score")
+    expect(field).to_be_in_viewport()
+    field.press("Enter")
+    expect(said).to_have_text("Answer first, or skip this lesson.")
+    field.fill("18")
+    field.press("Enter")
+    expect(reply).to_contain_text("adds the middle 4 twice")
+    expect(said).to_contain_text("Not yet. That adds the middle 4 twice")
+    assert "2·4" not in reply.inner_text()
+    assert not page.locator(".katex").count()
+    expect(page.locator(".lesson td.kept")).to_have_count(2)
+    page.get_by_label("What is the score").fill("10")
+    page.keyboard.press("Enter")
+    expect(reply).to_contain_text("Yes: 10.")
+    expect(reply).to_be_focused()
+    expect(said).to_contain_text("Right. It is 10.")
+    expect(said).to_contain_text("1 of 16 lessons done.")
+    expect(page.locator(".lesson td.kept")).to_have_count(0)
+    expect(page.locator(".lesson td.truth")).to_have_text("10 (the answer)")
+    expect(page.locator(".katex").first).to_be_visible()  # the arithmetic is open
+    expect(page.get_by_role("link", name="Play with it in the Lab")).to_have_attribute("href", "./?source=matrices" + (
+        page.get_by_role("link", name="Play with it in the Lab").get_attribute("href") or "").partition("matrices")[2])  # fmt: skip
+
+    # Skipped lessons are no lessons done; the map is walked with the arrow keys.
+    page.get_by_role("button", name="Next: From scores to shares").press("Enter")
+    expect(page.get_by_role("heading", name="2. From scores to shares")).to_be_visible()
+    expect(page.locator(".lesson legend")).to_be_focused()
+    page.get_by_role("button", name="5, From a row to a map").press("Enter")
+    expect(page.get_by_role("heading", name="5. From a row to a map")).to_be_visible()
+    first = page.get_by_role("gridcell").first
+    first.focus()
+    for key in ("ArrowRight", *["ArrowDown"] * 4, "Enter"):
+        page.keyboard.press(key)
+    expect(page.get_by_text("Your cell: moon → owl")).to_be_visible()
+    page.get_by_role("button", name="Answer").press("Enter")
+    expect(reply).to_contain_text("Yes: query 4, key 1.")
+    settled(page)
+    assert progress(page) == {"score": "right", "map": "right"}
+    assert page.url.endswith("lessons_open=map")
+
+    # Who comes back, to another server or tomorrow, finds what was done; the answer is asked for again.
+    page.reload()
+    settled(page)
+    expect(page.get_by_role("button", name="1, One score, done")).to_be_visible()
+    expect(page.locator(".lesson nav p")).to_have_text("2 of 16 lessons done")
+    expect(page.get_by_role("button", name="Answer")).to_be_visible()
+
+
+def test_a_row_is_sketched_an_order_tapped_and_the_truth_stands_beside_the_guess(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/lessons?lessons_open=share", color_scheme="dark")
+    reply = page.locator(".lesson .reply")
+    for _ in range(2):
+        bars = page.locator(".lesson input[type=range]")
+        bars.nth(1).fill("0.6")
+        page.get_by_role("button", name="Answer").click()
+        expect(reply).to_contain_text("A row of weights sums to 1")
+        settled(page)
+    expect(page.locator(".lesson .compared small")).to_have_text(
+        ["it is 0.08", "you said 0.00", "it is 0.08", "you said 0.60", "it is 0.61", "you said 0.00", "it is 0.22", "you said 0.00"]
+    )  # fmt: skip
+    widths = page.evaluate(
+        "[...document.querySelectorAll('.lesson .compared i')].map((one) => one.getBoundingClientRect().width)"
+    )
+    assert widths[3] / widths[4] == pytest.approx(0.6 / 0.6103, rel=0.02)
+    page.get_by_role("button", name="Next: Below zero").click()
+    for name in ("sea", "fog", "owl", "sun"):
+        page.get_by_role("button", name=name, exact=True).click()
+    page.get_by_role("button", name="Answer").click()
+    expect(reply).to_contain_text("Yes: sea, fog, owl, sun.")
+    settled(page)
+    assert progress(page) == {"share": "shown", "order": "right"}
