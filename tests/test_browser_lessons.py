@@ -48,8 +48,7 @@ def test_a_newcomer_goes_through_lessons_on_a_phone_by_keyboard(open_page: Open,
     expect(page.locator(".lesson td.kept")).to_have_count(0)
     expect(page.locator(".lesson td.truth")).to_have_text("10 (the answer)")
     expect(page.locator(".katex").first).to_be_visible()  # the arithmetic is open
-    expect(page.get_by_role("link", name="Play with it in the Lab")).to_have_attribute("href", "./?source=matrices" + (
-        page.get_by_role("link", name="Play with it in the Lab").get_attribute("href") or "").partition("matrices")[2])  # fmt: skip
+    assert (page.get_by_role("link", name="Play with it").get_attribute("href") or "").startswith("./?source=matrices")
 
     # Skipped lessons are no lessons done; the map is walked with the arrow keys.
     page.get_by_role("button", name="Next: From scores to shares").press("Enter")
@@ -57,6 +56,7 @@ def test_a_newcomer_goes_through_lessons_on_a_phone_by_keyboard(open_page: Open,
     expect(page.locator(".lesson legend")).to_be_focused()
     page.get_by_role("button", name="5, From a row to a map").press("Enter")
     expect(page.get_by_role("heading", name="5. From a row to a map")).to_be_visible()
+    settled(page)
     first = page.get_by_role("gridcell").first
     first.focus()
     for key in ("ArrowRight", *["ArrowDown"] * 4, "Enter"):

@@ -34,7 +34,7 @@ function tableOf(figure) {
   const table = made("table", { className: figure.columns.length > MANY ? "many" : "" });
   table.setAttribute("aria-label", `${figure.title}, ${down} by ${across}`);
   const head = made("tr");
-  head.append(made("td", { className: "corner" }), ...figure.columns.map((name) => heading(name, "col")));
+  head.append(made("td", { ariaHidden: "true" }), ...figure.columns.map((name) => heading(name, "col")));
   const rows = figure.cells.map((cells, i) => {
     const row = made("tr");
     const place = (k) => `${figure.rows[i]} → ${figure.columns[k]}`;
