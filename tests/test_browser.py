@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import numpy as np
 import pytest
-from conftest import acted, cell_of, click_cell, painted, running_server, settled, turned
+from conftest import acted, cell_of, click_cell, in_theme, painted, running_server, settled, turned
 from playwright.sync_api import Page, expect
 
 from attention import AttentionConfig, TypedText, explain
@@ -190,16 +190,18 @@ def test_a_link_left_at_once_for_other_pages_keeps_its_knobs(open_page: Open, se
         expect(page.get_by_label("Text", exact=True)).to_have_value(TEXT)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_both_themes_are_readable(open_page: Open, server: str, scheme: str) -> None:
-    page = open_page(f"{server}/?{LINK}", color_scheme=scheme)
-    tick, ground = page.evaluate(
-        """() => [getComputedStyle(document.querySelector('.js-plotly-plot .xtick text')).fill,
-                  getComputedStyle(document.querySelector('.stApp')).backgroundColor]
-            .map((color) => color.match(/\\d+/g).slice(0, 3).reduce((sum, part) => sum + Number(part), 0))"""
-    )
-    assert abs(tick - ground) > 400
-    assert page.evaluate("document.querySelectorAll('.js-plotly-plot')[1]._fullData[0].colorscale[0][1]") == "#440154"
+def test_both_themes_are_readable(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{LINK}", color_scheme="dark")
+    for scheme in ("dark", "light"):
+        in_theme(page, scheme)
+        tick, ground = page.evaluate(
+            """() => [getComputedStyle(document.querySelector('.js-plotly-plot .xtick text')).fill,
+                      getComputedStyle(document.querySelector('.stApp')).backgroundColor]
+                .map((color) => color.match(/\\d+/g).slice(0, 3).reduce((sum, part) => sum + Number(part), 0))"""
+        )
+        assert abs(tick - ground) > 400
+        scale = "document.querySelectorAll('.js-plotly-plot')[1]._fullData[0].colorscale[0][1]"
+        assert page.evaluate(scale) == "#440154"
 
 
 def test_on_a_phone_the_maps_stand_one_under_the_other_and_nothing_sticks_out(open_page: Open, server: str) -> None:

@@ -13,7 +13,7 @@ from conftest import acted, cell_of, click_cell, painted, received, settled, tur
 from playwright.sync_api import Page, expect
 from test_browser import Open
 
-from attention import AttentionConfig, Notebook, TypedText, WhatIf
+from attention import AttentionConfig, Notebook, TypedText, WhatIf, explain
 from attention.pictures.heatmap import COLORS
 
 pytestmark = pytest.mark.browser
@@ -126,15 +126,24 @@ def test_what_is_let_go_or_chosen_is_the_knob_and_stands_in_the_address(open_pag
     np.testing.assert_array_equal(painted(page, 0), layer().scores[3].numpy())
 
 
-def test_300_tokens_are_drawn_as_blocks_and_become_exact_when_zoomed(open_page: Open, server: str) -> None:
+def test_300_tokens_are_drawn_as_blocks_that_can_be_clicked_and_become_exact_when_zoomed(
+    open_page: Open, server: str
+) -> None:
     text = " ".join(f"w{i % 90}" for i in range(300))
     expected = layer(text, mask="causal")
-    page = open_page(f"{server}/?{urlencode({'text': text, 'mask': 'causal'})}")
+    page = open_page(f"{server}/?{urlencode({'text': text, 'mask': 'causal', 'q': 250, 'k': 100})}")
+    number = explain(TypedText(text, AttentionConfig(mask="causal")).trace(), "weights", q=250, k=100)
+    expect(page.locator(".answer .number")).to_have_text(number.shown)
     assert painted(page, 1).shape == (150, 150)
     np.testing.assert_allclose(
         painted(page, 1), expected.weights[0].numpy().reshape(150, 2, 150, 2).max(axis=(1, 3)), rtol=0, atol=1e-6
     )
     expect(page.locator(".js-plotly-plot").nth(1)).to_contain_text("each cell the largest of 2 × 2")
+    # A click on a block is a click on its largest number.
+    row, column = divmod(int(expected.weights[0, 40:42, 20:22].argmax()), 2)
+    acted(page, lambda: click_cell(page, 1, row=40.5, column=20.5))
+    assert f"query {40 + row} w{40 + row}" in cell_of(page)
+    assert f"key {20 + column} w{20 + column}" in cell_of(page)
     drag(page, 1, (100, 150), (199, 249))
     page.wait_for_function("document.querySelectorAll('.js-plotly-plot')[1].data[0].dx === 1")
     place = page.evaluate(
@@ -151,17 +160,6 @@ def test_300_tokens_are_drawn_as_blocks_and_become_exact_when_zoomed(open_page: 
     assert page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].data[0].dx") == 1
 
 
-def test_a_click_on_a_block_is_a_click_on_its_largest_number(open_page: Open, server: str) -> None:
-    text = " ".join(f"w{i % 90}" for i in range(300))
-    block = layer(text).weights[0, 20:22, 40:42]
-    row, column = divmod(int(block.argmax()), 2)
-    page = open_page(f"{server}/?{urlencode({'text': text})}")
-    acted(page, lambda: click_cell(page, 1, row=20.5, column=40.5))
-    assert f"query {20 + row} w20".replace("w20", f"w{20 + row}") in cell_of(page)
-    assert f"key {40 + column} w{40 + column}" in cell_of(page)
-    settled(page)
-
-
 PIXELS = """async (i) => { const image = document.querySelectorAll('.js-plotly-plot')[i].querySelector('.hm image'), made = new Image();
     made.src = image.getAttribute('href') ?? image.getAttributeNS('http://www.w3.org/1999/xlink', 'href');
     await made.decode();
@@ -175,30 +173,34 @@ def pixels(page: Page, index: int) -> np.ndarray:
     return received(page.evaluate(PIXELS, index), np.uint8).astype(int)
 
 
-@pytest.mark.parametrize("colors", COLORS)
-def test_cells_painted_over_are_the_cells_that_plotly_paints(open_page: Open, server: str, colors: str) -> None:
-    page = open_page(f"{server}/?{urlencode({'text': TEXT, 'mask': 'causal', 'colors': colors})}")
-    for place in (0, 30, 170):
-        follow(page, "temperature", place)
-        mine = {}
-        for redrawn in (False, True):
-            if redrawn:
-                page.evaluate(
-                    "Promise.all([...document.querySelectorAll('.js-plotly-plot')].map((plot) => Plotly.redraw(plot)))"
-                )
-            pictures = [pixels(page, i) for i in (1, 2)]
-            texts = page.locator(".js-plotly-plot").nth(1).locator(".heatmap-label text")
-            bar = [page.locator(".js-plotly-plot").nth(i).locator(".cbaxis text").all_text_contents() for i in (1, 2)]
-            inks = texts.evaluate_all("(all) => all.map((text) => getComputedStyle(text).fill)")
-            mine[redrawn] = (pictures, texts.all_text_contents(), inks, bar)
-        for over, plotlys in zip(mine[False][0], mine[True][0], strict=True):
-            assert over.shape == plotlys.shape
-            assert np.abs(over - plotlys).max() <= 2  # of 255: a thousand shades
-        assert mine[False][1:] == mine[True][1:]
-        assert len(mine[True][1]) == 36
-        [(*_, last), _] = mine[True][3]
-        largest = float(layer(mask="causal", temperature=temperature(page)).weights.max())
-        assert last == (f"{largest:.3g}" if colors == "stretched" else "1")
+def test_cells_painted_over_are_the_cells_that_plotly_paints(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?{urlencode({'text': TEXT, 'mask': 'causal', 'colors': COLORS[0]})}")
+    for colors in COLORS:
+        if colors != COLORS[0]:
+            turned(page, "colors", colors)
+        for place in (0, 30, 170):
+            follow(page, "temperature", place)
+            mine = {}
+            for redrawn in (False, True):
+                if redrawn:
+                    page.evaluate(
+                        "Promise.all([...document.querySelectorAll('.js-plotly-plot')].map((plot) => Plotly.redraw(plot)))"
+                    )
+                pictures = [pixels(page, i) for i in (1, 2)]
+                texts = page.locator(".js-plotly-plot").nth(1).locator(".heatmap-label text")
+                bar = [
+                    page.locator(".js-plotly-plot").nth(i).locator(".cbaxis text").all_text_contents() for i in (1, 2)
+                ]
+                inks = texts.evaluate_all("(all) => all.map((text) => getComputedStyle(text).fill)")
+                mine[redrawn] = (pictures, texts.all_text_contents(), inks, bar)
+            for over, plotlys in zip(mine[False][0], mine[True][0], strict=True):
+                assert over.shape == plotlys.shape
+                assert np.abs(over - plotlys).max() <= 2  # of 255: a thousand shades
+            assert mine[False][1:] == mine[True][1:]
+            assert len(mine[True][1]) == 36
+            [(*_, last), _] = mine[True][3]
+            largest = float(layer(mask="causal", temperature=temperature(page)).weights.max())
+            assert last == (f"{largest:.3g}" if colors == "stretched" else "1")
 
 
 def test_what_rounds_to_zero_has_no_sign(open_page: Open, server: str) -> None:
@@ -217,19 +219,19 @@ def test_what_rounds_to_zero_has_no_sign(open_page: Open, server: str) -> None:
         assert texts == [f"{number:.2f}".replace("-0.00", "0.00") for number in numbers]
 
 
-@pytest.mark.parametrize("colors", ["stretched", "log"])
-def test_blocks_of_a_long_text_have_the_same_colours_in_the_hand_as_at_rest(
-    open_page: Open, server: str, colors: str
-) -> None:
+def test_blocks_of_a_long_text_have_the_same_colours_in_the_hand_as_at_rest(open_page: Open, server: str) -> None:
     text = " ".join(f"w{i % 90}" for i in range(300))
-    page = open_page(f"{server}/?{urlencode({'text': text, 'heads': '1', 'colors': colors})}")
-    follow(page, "temperature", 20)
+    page = open_page(f"{server}/?{urlencode({'text': text, 'heads': '1', 'colors': 'stretched'})}")
     ends = "(({zmin, zmax}) => [zmin, zmax])(document.querySelectorAll('.js-plotly-plot')[1].data[0])"
-    in_hand, before = page.evaluate(ends), pixels(page, 1)
-    acted(page, lambda: page.locator(".hand [name=temperature]").dispatch_event("change"))
-    assert page.evaluate(ends) == pytest.approx(in_hand, rel=1e-5)
-    assert np.abs(pixels(page, 1) - before).max() <= 2
-    assert len(set(before.flatten().tolist())) > 100  # and not one dark square
+    for colors, place in (("stretched", 20), ("log", 40)):
+        if colors == "log":
+            turned(page, "colors", colors)
+        follow(page, "temperature", place)
+        in_hand, before = page.evaluate(ends), pixels(page, 1)
+        acted(page, lambda: page.locator(".hand [name=temperature]").dispatch_event("change"))
+        assert page.evaluate(ends) == pytest.approx(in_hand, rel=1e-5)
+        assert np.abs(pixels(page, 1) - before).max() <= 2
+        assert len(set(before.flatten().tolist())) > 100  # and not one dark square
 
 
 def test_a_map_of_python_s_is_cut_anew_by_python_and_a_click_finds_the_cell(open_page: Open, server: str) -> None:
