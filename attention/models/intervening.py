@@ -6,8 +6,10 @@ eager attention once more; weights are changed by our formula, and mixed with th
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 
 _ORDER = ("layer", "encoder", "decoder", "cross")
 T = TypeVar("T")
+_LONGEST_OFFER = 300  # characters, in a sentence
+_STOPS = ".,;:!?…"
 _ENTER = ("query", "key", "value")
 
 
@@ -266,7 +270,7 @@ def as_many(loaded: Loaded, lengths: Sequence[int], theirs: Mapping[str, Tensor]
     if there == list(lengths):
         return
     offer = of_length(loaded, other, text, lengths[0])
-    said = f"such as “{offer}”" if offer else "a text of as many tokens"
+    said = f"such as “{offer}”" if 0 < len(offer) <= _LONGEST_OFFER else "a text of as many tokens"
     raise ConfigError(
         f"What is taken from the other state needs as many tokens there; it has {' and '.join(map(str, there))}, "
         f"this one {' and '.join(map(str, lengths))}: give the other state {said}."
@@ -280,9 +284,14 @@ def of_length(loaded: Loaded, text: str, like: str, length: int) -> str:
     def count(one: str) -> int:
         return next(iter(inputs(loaded, one, "", 2**20)[0].values())).shape[-1]
 
-    words, more = text.split(), like.split()
-    for many in range(len(words) + len(more), 0, -1):
-        offered = " ".join(words[:many] + more[len(words) : many])
-        if count(offered) == length:
-            return offered
+    # A full stop in the middle, or at the end, is a token too many sometimes.
+    for one, other in product((text.rstrip(_STOPS), text), (like, like.rstrip(_STOPS))):
+        words = [*one.split(), *other.split()[len(one.split()) :]]
+
+        def first(many: int, words: list[str] = words) -> int:
+            return count(" ".join(words[:many]))
+
+        many = bisect_left(range(len(words)), length, key=first)
+        if many and first(many) == length:
+            return " ".join(words[:many])
     return ""
