@@ -176,6 +176,12 @@ def moved_in_words(those: Sequence[Moved]) -> str:
     )
 
 
+def moved_briefly(those: Sequence[Moved]) -> str:
+    """How far all vectors have moved, in a few words."""
+    mean = sum(one.cosine for one in those) / len(those)
+    return "Vectors the same to rounding." if 1 - mean <= SAME else f"Vectors moved: cosine {shown(mean)} on average."
+
+
 def moved_frame(those: Sequence[Moved]) -> pd.DataFrame:
     """The same as a table."""
     import pandas as pd

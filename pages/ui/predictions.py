@@ -69,7 +69,7 @@ def headline(source: Source, trace: Trace) -> str:
         return ""
     if not trace.predictions:
         there = predictions.moved(before, trace)
-        return predictions.moved_in_words(there) if there else ""
+        return predictions.moved_briefly(there) if there else ""
     one = trace.predictions[min(int(st.session_state.get(AT.key, 0)), len(trace.predictions) - 1)]
     return next(iter(predictions.summed_up(one, predictions.before_of(one, trace, before))), "")
 
