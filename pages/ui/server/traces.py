@@ -11,13 +11,13 @@ from __future__ import annotations
 import gc
 import marshal
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import fields, is_dataclass, replace
 from hashlib import blake2b
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from attention import ConfigError, Layer, Source, Trace, TypedText, metrics
+from attention import ConfigError, Layer, Source, Trace, Trained, TypedText, metrics
 from attention.formula.kept import KEPT
 from attention.models.library import LIBRARY, Settings
 from attention.numbers.readings import Reading
@@ -186,7 +186,9 @@ def _trace_of(source: Source, needs: int) -> Trace:
         KEPT.make_room(needs)
         return base.trace()
 
-    return _found(_key(base), make, type(source).__name__).turned(source.config)
+    # A training waits for its turn by itself, and its trace is made at once: whoever looks at one waits for no other.
+    kind = "" if isinstance(source, Trained) else type(source).__name__
+    return _found(_key(base), make, kind).turned(source.config)
 
 
 def _making(kind: str) -> Lock:
@@ -199,7 +201,7 @@ def _found(key: bytes, make: Callable[[], Made], kind: str) -> Made:
         return kept
 
     def alone() -> Made:
-        with _making(kind):
+        with _making(kind) if kind else nullcontext():
             return make()
 
     with turns.aside():
