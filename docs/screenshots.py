@@ -1,35 +1,59 @@
-"""Takes the README's screenshots of the running app: python docs/screenshots.py http://localhost:8501."""
+"""Takes the README's screenshots of the running app, and its film: python docs/screenshots.py http://localhost:8501 [name …]."""
 
 from __future__ import annotations
 
+import io
 import shutil
 import sys
+from collections.abc import Container
 from pathlib import Path
 
-from playwright.sync_api import sync_playwright
+from PIL import Image
+from playwright.sync_api import Browser, sync_playwright
 
+HARBOR = "source=model&model=SmolLM2-135M-Instruct&text=The+quiet+harbor+watched+the+copper+moon.+The+quiet+harbor+watched+the"
+SILENCED = "18.6.zero;17.3.zero;17.4.zero;17.5.zero"
 SHOTS = {
     "lab": ("/?mask=causal&q=4&k=2", 1360, 1094, "light"),
     "model": ("/?source=model&layer=0&head=2&view=factors&q=4&k=3", 1360, 760, "light"),
+    "silenced": (f"/?{HARBOR}&do={SILENCED}&layer=18&head=6&q=12&k=5", 1360, 900, "light"),
+    "compare": (f"/compare?{HARBOR}&layer=20&head=3&q=11&k=0&b=do%3D{SILENCED.replace(';', '%3B')}", 1360, 800, "dark"),
     "all_heads": ("/heads?source=model&layer=0&head=2", 1360, 1000, "dark"),
     "heads": ("/heads?mask=causal&heads=8&head=2&q=4&k=2", 1360, 920, "dark"),
     "masks": ("/masks?mask=causal&q=4&k=2", 1360, 800, "light"),
     "phone": ("/?mask=causal&q=4&k=2", 390, 844, "light"),
 }
+FILM = "induction"
+STEPS = (0, 10, 20, 30, 40, 50, 60, 80, 100, 150, 200)
 
 
-def main(address: str) -> None:
-    """Takes every shot of `SHOTS` and writes it beside this file."""
+def shoot(chromium: Browser, address: str, path: str, size: tuple[int, int], scheme: str, within: str = "") -> bytes:
+    """A picture of a page, or of what is `within` it."""
+    page = chromium.new_page(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme)  # type: ignore[arg-type]  # light or dark
+    page.goto(address + path)
+    page.wait_for_selector(".js-plotly-plot .main-svg", timeout=60_000)
+    page.wait_for_timeout(4000)
+    taken = page.locator(within).first.screenshot() if within else page.screenshot()
+    page.close()
+    return taken
+
+
+def main(address: str, wanted: Container[str]) -> None:
+    """Takes every shot that is wanted and writes it beside this file."""
+    beside = Path(__file__).with_name
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         for name, (path, width, height, scheme) in SHOTS.items():
-            page = chromium.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)  # type: ignore[arg-type]  # light or dark
-            page.goto(address + path)
-            page.wait_for_selector(".js-plotly-plot .main-svg", timeout=60_000)
-            page.wait_for_timeout(2000)
-            page.screenshot(path=Path(__file__).with_name(f"{name}.png"))
+            if name in wanted:
+                beside(f"{name}.png").write_bytes(shoot(chromium, address, path, (width, height), scheme))
+        if FILM in wanted:
+            address_of = "/training?train_task=induction&train_at={}"
+            taken = [shoot(chromium, address, address_of.format(at), (1360, 800), "dark", ".figures") for at in STEPS]
+            frames = [Image.open(io.BytesIO(one)).convert("RGB").quantize(96) for one in taken]
+            lasts = [1200, *[500] * (len(frames) - 2), 3000]  # milliseconds
+            frames[0].save(beside(f"{FILM}.gif"), save_all=True, append_images=frames[1:], duration=lasts, loop=0)
         chromium.close()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], sys.argv[2:] or [*SHOTS, FILM])
