@@ -6,6 +6,8 @@ Source: nostalgebraist 2020, "interpreting GPT: the logit lens"; Elhage et al. 2
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -31,7 +33,8 @@ def direct(loaded: Loaded, given: Mapping[str, Tensor], asked: Asked) -> tuple[d
     head = loaded.model.get_output_embeddings()
     if asked.target is None or asked.position is None or predicting.fills(loaded) or head is None:
         return None
-    at, calls, watched = asked.position, list[recording.Call](), _Watched(loaded)
+    at = asked.position
+    calls, watched = list[recording.Call](), _Watched(loaded, at)
     with watched.watching(), recording.recording(calls.append), predicting.asked((at,)):
         found = running.run(loaded, dict(given))
     norm, y = watched.norm, watched.given
@@ -84,40 +87,46 @@ def _frozen(norm: Any, x: Tensor, y: Tensor) -> Any:
 
 
 class _Watched:
-    """What goes into and out of the modules that matter here, while the model runs."""
+    """What goes into and out of the modules that matter here at one position, while the model runs in this thread."""
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, loaded: Loaded, at: int) -> None:
         self.model = loaded.model
+        self.at, self.thread = at, get_ident()
         self.parents = parents(loaded.model)
         self.norm: tuple[Any, Tensor] | None = None
         self.given: Tensor | None = None
-        self.inside: dict[int, list[tuple[Tensor, Tensor]]] = {}
+        self.inside: dict[int, tuple[Tensor, Tensor]] = {}
 
-    def watching(self) -> Any:
-        """A context in which everything is noted."""
-        from contextlib import ExitStack
-
-        stack = ExitStack()
-        head = self.model.get_output_embeddings()
+    def watching(self) -> ExitStack:
+        """A context in which everything is noted; other threads that run the model meanwhile are not."""
+        stack, head = ExitStack(), self.model.get_output_embeddings()
         for module in self.model.modules():
-            name = type(module).__name__.lower()
-            if "norm" in name:
-                hook = module.register_forward_hook(lambda one, args, _: setattr(self, "norm", (one, args[0].detach())))
+            if "norm" in type(module).__name__.lower():
+                hook = module.register_forward_hook(self._note_norm)
             elif module is head:
-                hook = module.register_forward_pre_hook(lambda _, args: setattr(self, "given", args[0].detach()))
+                hook = module.register_forward_pre_hook(self._note_head)
             else:
                 hook = module.register_forward_hook(self._note, with_kwargs=True)
             stack.callback(hook.remove)
         return stack
 
+    def _note_norm(self, module: Any, args: tuple[Any, ...], _: Any) -> None:
+        if get_ident() == self.thread:
+            self.norm = module, args[0].detach()  # the last one stays
+
+    def _note_head(self, _: Any, args: tuple[Any, ...]) -> None:
+        if get_ident() == self.thread:
+            self.given = args[0].detach()
+
     def _note(self, module: Any, args: tuple[Any, ...], more: dict[str, Any], out: Any) -> None:
         x = args[0] if args else more.get("hidden_states")
         y = out[0] if isinstance(out, tuple) else out
-        if isinstance(x, Tensor) and isinstance(y, Tensor) and x.ndim == y.ndim and x.ndim in (2, 3):
-            pair = (
-                (x.detach(), y.detach()) if x.ndim == 3 else (x.detach()[None], y.detach()[None])
-            )  # OPT has rows alone
-            self.inside.setdefault(id(module), []).append(pair)
+        if get_ident() != self.thread or not isinstance(x, Tensor) or not isinstance(y, Tensor):
+            return
+        # Some families have rows without a batch. Of a module that is called twice the first counts.
+        if x.ndim == y.ndim and x.ndim in (2, 3) and min(x.shape[-2], y.shape[-2]) > self.at:
+            rows = (one.detach().reshape(-1, one.shape[-1])[self.at].clone() for one in (x, y))
+            self.inside.setdefault(id(module), (next(rows), next(rows)))
 
     def adds(self, calls: list[recording.Call]) -> bool:
         """Whether every layer adds what its attention gives to what it was given, and at most one thing more."""
@@ -125,16 +134,11 @@ class _Watched:
             parent = self.parents.get(id(call.module))
             if parent is None or id(parent) not in self.inside or id(call.module) not in self.inside:
                 return False
-            made = self.inside[id(call.module)][0][1]
-            x, y = self.inside[id(parent)][0]
-            more = [
-                self.inside[id(one)][0][1]
-                for one in parent.children()
-                if id(one) in self.inside and one is not call.module
-            ]
-            if made.shape != x.shape or not any(
-                _near(x + made + one, y) for one in (torch.zeros_like(x), *(m for m in more if m.shape == x.shape))
-            ):
+            made = self.inside[id(call.module)][1]
+            x, y = self.inside[id(parent)]
+            others = [self.inside[id(one)][1] for one in parent.children() if id(one) in self.inside]
+            more = [torch.zeros_like(x), *(one for one in others if one is not made and one.shape == x.shape)]
+            if made.shape != x.shape or not any(_near(x + made + one, y) for one in more):
                 return False
         return True
 
