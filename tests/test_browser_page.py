@@ -93,7 +93,7 @@ def test_focus_in_the_menu_does_not_look_like_the_open_page_and_its_rows_do_not_
     menu = page.locator(".st-key-menu")
     link = menu.get_by_role("link", name="Heads")
     plain = link.evaluate(looks)
-    menu.get_by_role("link", name="Lab", exact=True).focus()
+    menu.get_by_role("link", name="Lessons").focus()
     page.keyboard.press("Tab")
     expect(link).to_be_focused()
     assert link.evaluate(looks) == [plain[0], "solid", "none"]
