@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import urlencode
 
 import streamlit as st
 
-from attention import AttentionError, explain
+from attention import AttentionError, Cell, explain
 from attention.formula.knobs import Knob
 from attention.formula.ranges import Choice
 from attention.lessons import lesson as lessons
@@ -29,7 +30,9 @@ def go(name: str) -> None:
 
 
 def answer(sent: object) -> None:
-    if seen is not None and (guess := asking.accepted(lesson, seen, sent)) is not None:
+    if message is None or done:
+        return
+    if (guess := asking.accepted(lesson, seen_of(lesson), sent)) is not None:
         session().guesses.setdefault(lesson.name, []).append(guess)
 
 
@@ -45,18 +48,32 @@ from attention.lessons import asking
 
 st.markdown(f"## {list(PATH).index(lesson.name) + 1}. {lesson.title}")
 st.markdown(lesson.text)
-seen, message, guesses = None, None, session().guesses.get(lesson.name, [])
-try:
-    with st.spinner("Making the numbers of this lesson …"):
-        seen = seen_of(lesson)
-    message = asking.told(lesson, seen, guesses)
+
+
+def told() -> dict[str, Any]:
+    """What the browser is told. The traces have no name of the page itself: its callbacks keep those as long as its tab is open."""
+    seen = seen_of(lesson)
     if seen.before.random:
         page.about.caption("**Random weights:** this shows the mechanism, not language.", width="content")
+    return asking.told(lesson, seen, session().guesses.get(lesson.name, []))
+
+
+def arithmetic(cell: Cell) -> None:
+    with st.expander("How this number came about", expanded=True):
+        after = seen_of(lesson).after
+        show.arithmetic(explain(after, cell.step, cell.layer, cell.head, cell.row, cell.column))
+
+
+message = None
+try:
+    with st.spinner("Making the numbers of this lesson …"):
+        message = told()
 except AttentionError as error:
     show.problem(str(error))
 done = message is not None and message["stage"] == "done"
-lab = f"./?{urlencode(lesson.link_turned)}" if done else ""
+cell = asking.cell_of(lesson, seen_of(lesson)) if done else None
+there = {"step": cell.step, "q": cell.row, "k": cell.column} if cell else {}
+lab = f"./?{urlencode(lesson.link_turned | there)}" if done else ""
 draw(message, lesson.name, [(one.name, one.title) for one in PATH.values()], lab, answer, go)
-if done and seen and (cell := asking.cell_of(lesson, seen)):
-    with st.expander("How this number came about", expanded=True):
-        show.arithmetic(explain(seen.after, cell.step, cell.layer, cell.head, cell.row, cell.column))
+if cell:
+    arithmetic(cell)

@@ -26,7 +26,7 @@ def test_a_newcomer_goes_through_lessons_on_a_phone_by_keyboard(open_page: Open,
     settled(page)
     said, reply = page.locator(".lesson [role=status]"), page.locator(".lesson .reply")
     expect(page.get_by_role("heading", name="1. One score")).to_be_visible()
-    expect(said).to_contain_text("Lesson 1 of 16: One score. What is the score of query “sun” and key “owl”?")
+    expect(said).to_contain_text("Lesson 1 of 17: One score. What is the score of query “sun” and key “owl”?")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     field = page.get_by_label("What is the score")
     expect(field).to_be_in_viewport()
@@ -44,7 +44,7 @@ def test_a_newcomer_goes_through_lessons_on_a_phone_by_keyboard(open_page: Open,
     expect(reply).to_contain_text("Yes: 10.")
     expect(reply).to_be_focused()
     expect(said).to_contain_text("Right. It is 10.")
-    expect(said).to_contain_text("1 of 16 lessons done.")
+    expect(said).to_contain_text("1 of 17 lessons done.")
     expect(page.locator(".lesson td.kept")).to_have_count(0)
     expect(page.locator(".lesson td.truth")).to_have_text("10 (the answer)")
     expect(page.locator(".katex").first).to_be_visible()  # the arithmetic is open
@@ -72,7 +72,7 @@ def test_a_newcomer_goes_through_lessons_on_a_phone_by_keyboard(open_page: Open,
     page.reload()
     settled(page)
     expect(page.get_by_role("button", name="1, One score, done")).to_be_visible()
-    expect(page.locator(".lesson nav p")).to_have_text("2 of 16 lessons done")
+    expect(page.locator(".lesson nav p")).to_have_text("2 of 17 lessons done")
     expect(page.get_by_role("button", name="Answer")).to_be_visible()
 
 

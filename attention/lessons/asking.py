@@ -128,7 +128,8 @@ def _said(lesson: Lesson, answer: Guess, names: Sequence[str]) -> str:
         return answer
     if not isinstance(answer, tuple):
         if lesson.kind == "key":
-            return f"{_name(names, int(answer))} (key {answer})"
+            name = _name(names, int(answer))
+            return f"“{name.removeprefix(f'{answer} ')}” (key {answer})"
         return shown(answer)
     if lesson.kind == "cell":
         return f"query {answer[0]}, key {answer[1]}"
