@@ -9,7 +9,8 @@ from attention import AttentionConfig, Cell, Layer, MissingError, ShapeError, Tr
 from attention.export import paper
 from attention.numbers import changes, tables
 from attention.numbers.alignment import aligned
-from attention.numbers.compare import Place, compare, limit
+from attention.numbers.compare import Place, compare
+from attention.numbers.limit import limit
 from attention.pictures import compared
 from attention.pictures.changed import drawn
 

@@ -11,7 +11,8 @@ from attention.formula.cell import Cell
 from attention.formula.layer import Layer
 from attention.formula.trace import Trace
 from attention.numbers import changes
-from attention.numbers.compare import Difference, Place, limit
+from attention.numbers.compare import Difference, Place
+from attention.numbers.limit import limit
 from attention.pictures import scales
 from attention.pictures.contract import Meta
 from attention.pictures.drawing import GROUND, HIDDEN, place
