@@ -113,7 +113,8 @@ def _short(number: float, step: Step) -> str:
     """A number for a narrow cell."""
     if step.kind == "probability":
         return f"{number:.2f}"
-    return f"{number:.0f}" if number == round(number) else f"{number:.1f}".replace("-", "−")
+    text = f"{number:.0f}" if number == round(number) else f"{number:.1f}"
+    return (text if float(text) else text.lstrip("-")).replace("-", "−")
 
 
 def _ink(ground: str) -> str:
