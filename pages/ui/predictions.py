@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from attention import Prediction, Source, TextError, Trace
+from attention import Model, Prediction, Source, TextError, Trace
 from attention.formula.knobs import Knob
 from attention.formula.ranges import Choice, Named, Whole
 from attention.numbers import predictions
@@ -17,7 +17,7 @@ from attention.printed import shown
 from attention.tokens import label
 from pages.ui import show
 from pages.ui.knobs import inputs
-from pages.ui.knobs.widgets import Knobs
+from pages.ui.knobs.widgets import Knobs, locked
 from pages.ui.notes import plain
 from pages.ui.server.traces import said_unchanged
 
@@ -51,6 +51,7 @@ def panel(page: Page) -> None:
         with fields:
             target = token_field(page.source, one, knobs, TARGET)
             against = token_field(page.source, one, knobs, DISTRACTOR)
+            _elsewhere(page)
         named = tuple(token for token in (target, against) if token)
         rows = predictions.likeliest(one, was, named)
         with said:
@@ -95,6 +96,18 @@ def _chosen(page: Page, knobs: Knobs) -> Prediction:
         st.html(_written(page.trace, there[at]))
     chosen: Prediction = there[at]
     return chosen
+
+
+def _elsewhere(page: Page) -> None:
+    """A button that reads what the model says at the chosen query, and one that leads back."""
+    if not isinstance(page.source, Model) or locked():
+        return
+    row, there = page.cell.row, len(page.trace.read) == len(page.layer.tokens)
+    if inputs.now("predict"):
+        st.button("Back to where it is usually read", key="predict_back", on_click=inputs.hold, args=({"predict": ""},))
+    elif there and row not in {said.position for said in page.trace.predictions}:
+        help_ = "What the model says after the chosen query, the row that is outlined in the maps."
+        st.button(f"Read it at query {row}", key="predict_here", on_click=inputs.hold, args=({"predict": str(row)},), help=help_)  # fmt: skip
 
 
 def _written(trace: Trace, one: Prediction) -> str:
