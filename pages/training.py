@@ -83,7 +83,7 @@ with st.container(horizontal=True, vertical_alignment="center", key="train_butto
     player.button()
     for name, other in task.controls.items():
         kind = "primary" if control == name else "secondary"
-        st.button(f"Beside it: {name}", on_click=compare, args=(name,), help=other.sentence, type=kind)  # type: ignore[arg-type]
+        st.button(f"Beside it: {name}", on_click=compare, args=(name,), help=other.sentence, type=kind)  # type: ignore[arg-type]  # one of two
     st.markdown(task.controls[control].sentence if control else task.sentence, width="stretch")
 player.pictures()
 for note in example.notes:

@@ -99,7 +99,7 @@ def said_unchanged(source: Source) -> Trace | None:
     """
     if not getattr(source, "interventions", ()):
         return None
-    unchanged: Source = source.unchanged  # type: ignore[attr-defined]
+    unchanged: Source = source.unchanged  # type: ignore[attr-defined]  # whatever can be changed has it
 
     key = _key(unchanged, "said")
     kept: Trace | None = KEPT.get(key)
