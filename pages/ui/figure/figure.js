@@ -36,6 +36,10 @@ function makeRoom({ root, pictures, figures }) {
     const { element } = pictures[i];
     element.style.minHeight = `${heightOf(layout, element)}px`;
   });
+  // Python has kept as much free as the figures take where there is room enough.
+  const lower = figures.some(({ layout }, i) => heightOf(layout, pictures[i].element) < layout.height);
+  const kept = (root.getRootNode().host ?? root).closest(".stElementContainer");
+  if (kept) kept.style.flexBasis = lower ? "auto" : "";
 }
 
 async function draw(shown, picture, figure, send) {
