@@ -11,7 +11,6 @@ from attention.pictures import factors, heatmap
 from attention.pictures.read_off import reading_json
 from pages.ui import predictions, show
 from pages.ui.knobs import inputs, second
-from pages.ui.knobs.session import session
 from pages.ui.server import headers, process
 from pages.ui.start import first_lesson, start
 
@@ -61,7 +60,8 @@ if __name__ == "app":  # the server, which finds this app before anybody comes; 
 else:
     page = start("Lab", "Click a cell to see how its number came about.")
     with page.about:
-        second.last_turn() if len(session().states) > 1 else first_lesson()
+        first_lesson()
+        second.last_turn()
     maps()
     predictions.panel(page)
     cell = page.cell

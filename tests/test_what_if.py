@@ -134,7 +134,7 @@ def test_a_what_if_says_what_it_cannot_be() -> None:
 
 def test_the_hand_turns_a_notebook_on_a_page_and_leads_back() -> None:
     app = opened("app.py", source="notebook", notebook="averaging-self-attention")
-    assert around(app)["own"] == {"said": "The notebook's own numbers.", "back": {}}
+    assert around(app)["own"] == {"said": "The notebook's own numbers.", "back": {}, "changed": False}
     control = around(app)["controls"]["mask"]
     assert (control["value"], control["names"], control["options"][0]) == ("own", {"own": "own (causal)"}, "own")
     assert around(app)["defaults"]["mask"] == "own"

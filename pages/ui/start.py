@@ -196,7 +196,7 @@ def _second(more: Sequence[Knob]) -> bool:
 def first_lesson() -> None:
     """A line for who comes first."""
     if not (st.context.is_embedded or locked()):
-        with suppress(StreamlitPageNotFoundError):
+        with st.container(key="first_lesson", width="content"), suppress(StreamlitPageNotFoundError):
             st.page_link("pages/lessons.py", label="New here? Begin with one row", width="content")
 
 
