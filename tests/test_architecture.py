@@ -18,7 +18,7 @@ NAMES = {step.name for step in STEPS}
 
 # A room of attention/ may import from the floors below its own; rooms on one floor do not know each other.
 FLOORS = (
-    {"errors", "tokens", "printed"},
+    {"errors", "tokens", "printed", "progress"},
     {"formula"},  # what attention is
     {"numbers", "models", "training"},  # what one reads off a trace, real models, and tiny ones that learn
     {"sources", "pictures"},  # where a trace comes from, and what one sees of it

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import closing, contextmanager
-from contextvars import ContextVar
+from contextlib import closing
 from threading import Condition, Thread
 from typing import TYPE_CHECKING, NamedTuple
 
 from attention.errors import ConfigError
 from attention.formula.kept import KEPT
+from attention.progress import telling
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from attention.training.learning import Snapshot
     from attention.training.plan import Plan
 
@@ -77,13 +74,13 @@ class Film:
         Raises:
             ConfigError: it could not be finished.
         """
-        tell = _TELL.get()
+        tell = telling()
         while not self._ended:
             with self._changed:
                 self._changed.wait(timeout=0 if self._ended else 1)
             self.look()
             if tell is not None:
-                tell(self.share)
+                tell("Training the model …", self.share)
         return self.look()
 
     def run(self) -> None:
@@ -112,17 +109,6 @@ class Film:
 
 _CHANGE = Condition()
 _RUNNING: dict[Wanted, Film] = {}
-_TELL: ContextVar[Callable[[float], None] | None] = ContextVar("tell", default=None)
-
-
-@contextmanager
-def told(tell: Callable[[float], None]) -> Iterator[None]:
-    """While it lasts, `tell` hears of every training that this thread waits for: the share that is done, from 0 to 1."""
-    token = _TELL.set(tell)
-    try:
-        yield
-    finally:
-        _TELL.reset(token)
 
 
 def film_of(plan: Plan, also: int = 0, film: bool = True) -> Film:

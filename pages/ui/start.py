@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from weakref import ReferenceType, ref
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 from streamlit.errors import StreamlitAPIException, StreamlitPageNotFoundError
 
-from attention import AttentionError, Cell, Layer, Source, Trace, find_step
+from attention import AttentionError, Cell, Layer, Source, Trace, find_step, progress
 from attention.formula.knobs import Knob
-from attention.models import progress
 from attention.pictures.live import live
 from attention.sources import Turnable
-from attention.training import films
 from pages.ui import changed, figure, show
 from pages.ui.knobs import controls, inputs, sidebar
 from pages.ui.knobs.session import session
@@ -222,12 +219,7 @@ def _worked_out(source: Source | None, notes: Notes, place: DeltaGenerator) -> T
         bars[:] = [bars[0].progress(share, words) if bars else place.progress(share, words)]
 
     try:
-        with (
-            place,
-            said,
-            progress.told(partial(done, "Loading the model …")),
-            films.told(partial(done, "Training the model …")),
-        ):
+        with place, said, progress.told(done):
             return trace_of(source) if source else None
     except AttentionError as error:
         notes.error(str(error))
