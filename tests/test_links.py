@@ -59,7 +59,7 @@ def test_a_link_paints_what_it_painted(link: str) -> None:
 
 def test_there_is_a_dozen_of_links_and_they_cover_every_page_and_source() -> None:
     assert len(LINKS) >= 12
-    assert {urlsplit(link).path for link in LINKS} >= {"/", "/heads", "/masks", "/softmax"}
+    assert {urlsplit(link).path for link in LINKS} >= {"/", "/heads", "/masks", "/softmax", "/compare"}
     assert all(
-        any(word in link for link in LINKS) for word in ("source=notebook", "source=matrices", "text2=", "cells=")
+        any(word in link for link in LINKS) for word in ("source=notebook", "source=matrices", "source=model", "text2=", "cells=", "do=")
     )
