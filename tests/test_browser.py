@@ -144,7 +144,7 @@ def test_a_link_opens_the_same_state_in_a_fresh_browser_on_a_fresh_server(open_p
 def test_a_link_to_heads_works_as_the_first_request_of_a_servers_life(open_page: Open) -> None:
     with running_server() as cold:
         page = open_page(f"{cold}/heads?{LINK}&heads=2&head=1", fresh=True)
-        expect(page.get_by_role("heading", name="Heads")).to_be_visible()
+        expect(page.get_by_role("heading", name="Heads", exact=True)).to_be_visible()
         expect(page.get_by_role("dialog")).to_have_count(0)
         layer = TypedText(TEXT, AttentionConfig(mask="causal", n_heads=2)).trace().layers[0]
         panels = page.evaluate("document.querySelector('.js-plotly-plot').layout.meta.panels")
@@ -163,7 +163,7 @@ def test_a_click_on_a_head_opens_it_in_the_lab_and_back_returns(open_page: Open,
     assert query(page) == {"text": TEXT, "mask": "causal", "head": "3", "q": "4", "k": "2"}
     np.testing.assert_array_equal(painted(page, 1), CAUSAL.weights[3].numpy())
     page.go_back()
-    expect(page.get_by_role("heading", name="Heads")).to_be_visible()
+    expect(page.get_by_role("heading", name="Heads", exact=True)).to_be_visible()
     settled(page)
     assert query(page) == {"text": TEXT, "mask": "causal"}
 
@@ -172,7 +172,7 @@ def test_the_knobs_go_along_to_another_page_and_stay_after_a_reload(open_page: O
     page = open_page(f"{server}/?{LINK}")
     turned(page, "head", "1")
     page.get_by_role("link", name="Heads").click()
-    expect(page.get_by_role("heading", name="Heads")).to_be_visible()
+    expect(page.get_by_role("heading", name="Heads", exact=True)).to_be_visible()
     settled(page)
     assert query(page) == {"text": TEXT, "mask": "causal", "head": "1"}
     page.reload()

@@ -53,7 +53,7 @@ def test_the_head_that_finds_the_previous_word_is_two_clicks_from_its_arithmetic
     assert (query(page)["layer"], query(page)["head"]) == (str(layer), str(head))
     np.testing.assert_array_equal(painted(page, 1), trace.layers[layer].matrix("weights", head).numpy())
     page.go_back()
-    expect(page.get_by_role("heading", name="Heads")).to_be_visible()
+    expect(page.get_by_role("heading", name="Heads", exact=True)).to_be_visible()
     settled(page)
 
     # The first row of the table; the mouse clicks a canvas.

@@ -65,9 +65,19 @@ def test_a_second_click_allows_the_cell_again(open_page: Open, server: str) -> N
     np.testing.assert_array_equal(painted(page, 0), masks.causal(6, 6).numpy())
 
 
+STILL = """async (element) => {
+    const place = () => JSON.stringify(element.getBoundingClientRect());
+    for (let last; last !== place(); ) {
+        last = place();
+        for (let frame = 0; frame < 3; frame += 1) await new Promise(requestAnimationFrame);
+    }
+}"""
+
+
 def focus(page: Page, grid: Locator, x: float) -> None:
-    """Clicks into the first row of a grid; keys go nowhere before it has the focus."""
+    """Clicks into the first row of a grid that no longer moves; keys go nowhere before it has the focus."""
     grid.scroll_into_view_if_needed()
+    grid.evaluate(STILL)
     box = grid.bounding_box()
     assert box
     page.mouse.click(box["x"] + x, box["y"] + 52)

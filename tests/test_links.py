@@ -61,5 +61,6 @@ def test_there_is_a_dozen_of_links_and_they_cover_every_page_and_source() -> Non
     assert len(LINKS) >= 12
     assert {urlsplit(link).path for link in LINKS} >= {"/", "/heads", "/masks", "/softmax", "/compare"}
     assert all(
-        any(word in link for link in LINKS) for word in ("source=notebook", "source=matrices", "source=model", "text2=", "cells=", "do=")
+        any(word in link for link in LINKS)
+        for word in ("source=notebook", "source=matrices", "source=model", "text2=", "cells=", "do=")
     )
