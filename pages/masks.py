@@ -31,7 +31,7 @@ cell = page.cell
 
 def visible() -> Any:
     """Which cells may attend. Nothing large is a name of the page itself: its callbacks keep those as long as its tab is open."""
-    return masks.visible_cells(page.trace, page.cell.layer)
+    return masks.visible_cells(page.trace, page.cell.layer, page.cell.head)
 
 
 def toggle(step: str, x: int, y: int) -> None:
@@ -63,7 +63,7 @@ if clickable:
     with st.expander("The mask as a grid, for the keyboard"):
         if max(visible().shape) <= GRID_UP_TO:
             show.grid(
-                masks.grid(page.trace, page.cell.layer),
+                masks.grid(page.trace, page.cell.layer, page.cell.head),
                 "masks_grid",
                 lambda ticks: inputs.choose_mask(masks.cells_of(ticks)),
             )

@@ -19,10 +19,12 @@ from attention import Cell, ConfigError, Intervention, Layer, Model, Trace, What
 from attention.export.program import python
 from attention.formula.functions import project_output
 from attention.formula.intervention import read, write
+from attention.lessons import masks
 from attention.models import recording, running
 from attention.models.library import LIBRARY, Settings
 from attention.pictures.drawing import hidden_cells
-from attention.pictures.heatmap import heatmap_json
+from attention.pictures.factors import factor_maps
+from attention.pictures.heatmap import heatmap_json, mask_map_json
 from attention.pictures.live import live
 
 OTHER = "the moon asked the owl and the owl blinked"
@@ -307,6 +309,26 @@ def test_pictures_of_a_changed_head_have_its_own_mask_and_formula(tiny: TinyMode
     assert live(trace.layers[1], 1) is not None
     frozen = model(tiny, "Llama", *read("0.1.zero"), frozen=True).trace()
     assert "A of the unchanged model" in heatmap_json(frozen, "weights", 1, 0)["layout"]["meta"]["alt"]
+
+
+def test_the_mask_of_a_changed_head_is_its_own_wherever_it_is_shown(tiny: TinyModels) -> None:
+    trace = model(tiny, "BERT", *read("0.1.first")).trace()
+    for head, first_alone in ((0, False), (1, True)):
+        weights = trace.layers[0].matrix("weights", head)
+        assert bool((weights[:, 1:] == 0).all()) == first_alone
+        seen = weights != 0
+        assert torch.equal(masks.visible_cells(trace, 0, head), seen)
+        assert torch.equal(torch.tensor(masks.table(trace, 0, head)["may attend"].to_numpy()), seen.flatten())
+        assert (masks.grid(trace, 0, head).to_numpy() == seen.numpy()).all()
+        figure = mask_map_json(trace, 0, Cell(0, "weights", head, 0, 0))
+        assert (figure["data"][0]["z"] == seen.numpy()).all()
+        assert (f"L0 H{head} alone" in figure["layout"]["title"]["subtitle"]["text"]) == first_alone
+        factor = next(
+            one
+            for one in factor_maps(trace, Cell(0, "masked_scores", head, 0, 0))
+            if one["layout"]["meta"]["step"] == "mask"
+        )
+        assert (factor["data"][0]["z"] == seen.numpy()).all()
 
 
 def test_heads_of_minilm_are_silenced_and_patched_to_the_bit() -> None:

@@ -39,20 +39,20 @@ def hide_query(visible: Tensor, query_pos: int) -> str:
     return masks.encode(changed)
 
 
-def visible_cells(trace: Trace, layer: int = 0) -> Tensor:
-    """Which cells may attend, boolean [query_pos key_pos]; all of them where the layer has no mask."""
-    shown = trace.layer(layer)
+def visible_cells(trace: Trace, layer: int = 0, head: int = 0) -> Tensor:
+    """Which cells may attend in a head, boolean [query_pos key_pos]; all of them where it has no mask."""
+    shown = trace.layer(layer).of(head)
     mask = shown.mask
     return torch.ones(len(shown.tokens), len(shown.key_tokens), dtype=torch.bool) if mask is None else mask
 
 
-def grid(trace: Trace, layer: int = 0) -> pd.DataFrame:
+def grid(trace: Trace, layer: int = 0, head: int = 0) -> pd.DataFrame:
     """The mask as a table of ticks, one row per query and one column per key, to edit by keyboard."""
     query_names, key_names = (
         [f"{position} {label(token, escape=False)}" for position, token in enumerate(tokens)]
         for tokens in (trace.layer(layer).tokens, trace.layer(layer).key_tokens)
     )
-    return pd.DataFrame(visible_cells(trace, layer).numpy(), index=query_names, columns=key_names)
+    return pd.DataFrame(visible_cells(trace, layer, head).numpy(), index=query_names, columns=key_names)
 
 
 def table(trace: Trace, layer: int = 0, head: int = 0, start: int = 0, stop: int | None = None) -> pd.DataFrame:
@@ -63,7 +63,7 @@ def table(trace: Trace, layer: int = 0, head: int = 0, start: int = 0, stop: int
     shown = trace.layer(layer)
     steps = [step for step in ("masked_scores", "weights") if shown.has(step)]
     rows = tables.long(trace, steps or ["scores"], layer, (head,), start, stop).drop(columns="head")
-    rows.insert(2, "may attend", visible_cells(trace, layer).flatten().numpy()[start:][: len(rows)])
+    rows.insert(2, "may attend", visible_cells(trace, layer, head).flatten().numpy()[start:][: len(rows)])
     return rows
 
 

@@ -100,12 +100,13 @@ def mask_map(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> go.Fig
 
 
 def mask_map_json(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> Spec:
-    """Which keys each query may attend to: allowed cells in colour, hidden ones on their ground.
+    """Which keys each query may attend to, in the head of the chosen cell: allowed cells in colour, hidden ones on their ground.
 
     Raises:
         MissingError: the trace has no such layer.
     """
-    mask = trace.layer(layer).mask
+    own = trace.layer(layer).of(chosen.head if chosen else 0)
+    mask = own.mask
     rows, columns = len(trace.layer(layer).tokens), len(trace.layer(layer).key_tokens)
     visible = np.ones((rows, columns), dtype=bool) if mask is None else mask.numpy()
     gap = 1 if max(rows, columns) <= CELL_TEXT_UP_TO else 0
@@ -122,7 +123,8 @@ def mask_map_json(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> S
     }
     allowed = f"{int(visible.sum())} of {visible.size} cells may attend"
     blind = int((~visible.any(axis=1)).sum())
-    facts = [allowed] + ([f"{blind} {'query sees' if blind == 1 else 'queries see'} no key"] if blind else [])
+    facts = [allowed, *([f"L{layer} H{chosen.head} alone"] if chosen and own is not trace.layer(layer) else [])]
+    facts += [f"{blind} {'query sees' if blind == 1 else 'queries see'} no key"] if blind else []
     alt = f"Heatmap of the mask, query (attends from) by key (attends to): {', '.join(facts)}."
     panel = Panel(0, 0, 0, rows, columns)
     meta: Meta = {
