@@ -16,7 +16,7 @@ from attention.numbers.compare import Difference, Place
 from attention.pictures import compared
 from attention.pictures.contract import Own
 from attention.pictures.layout import Spec
-from attention.sources import link
+from attention.sources import Changeable, link
 from attention.sources.second import SECOND, wrong
 from pages.ui import changed, figure, show
 from pages.ui.knobs import controls, inputs, second
@@ -77,7 +77,7 @@ def both(now: Page) -> Both:
 
 def changed_inside(source: Source, cell: Cell) -> str:
     """What is changed inside a model in the view of one head, in a sentence."""
-    return mark(getattr(source, "interventions", ()), cell.layer, cell.head)
+    return mark(source.interventions if isinstance(source, Changeable) else (), cell.layer, cell.head)
 
 
 def own(now: Page, two: Both | None) -> Own | None:

@@ -1,9 +1,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attention import TypedText
+from attention import Model, Trained, TypedText
 from attention.formula.ranges import in_url
-from attention.sources import knobs
+from attention.sources import Changeable, Patchable, knobs
 from attention.sources.link import Limits, source_of
 from attention.sources.second import LONGEST, SECOND, differing, second, turned, wrong
 
@@ -49,3 +49,11 @@ def test_one_that_is_too_long_is_none_and_says_so():
     value, note = SECOND.read(long, SECOND.range, in_url(SECOND.default))
     assert value == ""
     assert "B is the same as A" in note
+
+
+def test_what_can_be_changed_inside_is_declared_and_not_guessed(tiny):
+    model, trained = Model(tiny("GPT-2"), "a b c"), Trained("reverse", steps=1)
+    assert isinstance(model, Changeable)
+    assert isinstance(model, Patchable)
+    assert isinstance(trained, Changeable)
+    assert not isinstance(TypedText("a b c"), Changeable)

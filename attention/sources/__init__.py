@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from attention.formula.config import AttentionConfig
+    from attention.formula.intervention import Intervention
     from attention.formula.trace import Trace
     from attention.formula.what_if import WhatIf
 
@@ -61,3 +62,27 @@ class Turnable(Source, Protocol):
     def needs(self) -> int:
         """The bytes that its steps take while they are made, counted before; too many raise what `trace` would."""
         ...
+
+
+@runtime_checkable
+class Changeable(Source, Protocol):
+    """A source whose heads can be changed inside it before all that follows is made, and that says something in the end."""
+
+    interventions: tuple[Intervention, ...]
+
+    @property
+    def unchanged(self) -> Source:
+        """The same with nothing changed: what it says is what was said before."""
+        ...
+
+    def token(self, text: str) -> tuple[int, str]:
+        """The token that is meant by a text: its number, and how it is read; TextError where it is none, or several."""
+        ...
+
+
+@runtime_checkable
+class Patchable(Changeable, Protocol):
+    """One whose later attention can be frozen, and whose heads can take from the other state."""
+
+    frozen: bool
+    other: Source | None

@@ -10,6 +10,7 @@ import streamlit as st
 from attention import AttentionError, Cell, Intervention, Source, Trace
 from attention.formula import intervention
 from attention.formula.intervention import KINDS, MASKS, MOST, Kind, SetCell
+from attention.sources import Changeable, Patchable
 from pages.ui.knobs import second
 from pages.ui.knobs.session import session
 from pages.ui.knobs.widgets import locked
@@ -22,18 +23,18 @@ def bar(source: Source | None, trace: Trace | None, cell: Cell | None) -> None:
     those = _those()
     shorts = [one.short for one in those]
     listed = list(dict.fromkeys([*shorts, *session().switched_off]))
-    if not hasattr(source, "interventions") or (locked() and not those):
+    if not isinstance(source, Changeable) or (locked() and not those):
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="changed"):
         if cell is not None and trace is not None and not locked():
-            _offer(cell, shorts, hasattr(source, "other"))
+            _offer(cell, shorts, isinstance(source, Patchable))
         for short in listed:
             _switch(short, short in shorts)
         if listed and not locked():
-            if hasattr(source, "frozen"):
+            if isinstance(source, Patchable):
                 _frozen()
             st.button("Reset", key="changed_reset", type="tertiary", on_click=_set, args=([],), help="The model as it is, with nothing changed.")  # fmt: skip
-        if source is not None and trace is not None and those and (said := headline(source, trace)):
+        if trace is not None and those and (said := headline(source, trace)):
             st.markdown(f"**{plain(said)}**", width="content")
 
 

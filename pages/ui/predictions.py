@@ -14,6 +14,7 @@ from attention.formula.ranges import Choice, Named, Whole
 from attention.numbers import predictions
 from attention.numbers.predictions import Moved, Said
 from attention.printed import shown
+from attention.sources import Changeable
 from attention.tokens import label
 from pages.ui import show
 from pages.ui.knobs import inputs
@@ -130,8 +131,8 @@ def _token(source: Source, one: Prediction, text: str) -> tuple[int, str]:
     there = [label(token, escape=False) for token in one.tokens]
     if there.count(text) == 1:
         return one.ids[there.index(text)], text
-    found: tuple[int, str] = source.token(text)  # type: ignore[attr-defined]  # whatever makes predictions has it
-    return found
+    assert isinstance(source, Changeable)  # whatever makes predictions is
+    return source.token(text)
 
 
 def token_field(source: Source, one: Prediction, knobs: Knobs, knob: Knob) -> tuple[int, str] | None:

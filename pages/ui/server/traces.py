@@ -21,7 +21,7 @@ from attention import ConfigError, Layer, Source, Trace, Trained, TypedText, met
 from attention.formula.kept import KEPT
 from attention.models.library import LIBRARY, Settings
 from attention.numbers.readings import Reading
-from attention.sources import Turnable
+from attention.sources import Changeable, Turnable
 from attention.sources.link import source_of
 from pages.ui.knobs.table import LIMITS
 from pages.ui.server import turns
@@ -97,10 +97,9 @@ def said_unchanged(source: Source) -> Trace | None:
     Raises:
         AttentionError: as for `trace_of`.
     """
-    if not getattr(source, "interventions", ()):
+    if not (isinstance(source, Changeable) and source.interventions):
         return None
-    unchanged: Source = source.unchanged  # type: ignore[attr-defined]  # whatever can be changed has it
-
+    unchanged = source.unchanged
     key = _key(unchanged, "said")
     kept: Trace | None = KEPT.get(key)
     if kept is not None:
