@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import streamlit as st
 
-from attention import AttentionError, Cell, Explanation, Model, Source, Trace, explain
+from attention import AttentionError, Cell, Explanation, Source, Trace, explain
 from attention.export import program
 from attention.formula.intervention import mark
 from attention.numbers import changes, tables
@@ -16,7 +16,7 @@ from attention.numbers.compare import Difference, Place
 from attention.pictures import compared
 from attention.pictures.contract import Own
 from attention.pictures.layout import Spec
-from attention.sources import Changeable, link
+from attention.sources import Changeable, Patchable, link
 from attention.sources.second import SECOND, wrong
 from pages.ui import changed, figure, show
 from pages.ui.knobs import controls, inputs, second
@@ -66,7 +66,7 @@ def both(now: Page) -> Both:
     """
     asked = second.Second()
     source = link.source(asked)
-    source = source.beside(now.source) if isinstance(source, Model) else source
+    source = source.beside(now.source) if isinstance(source, Patchable) else source
     a, b = both_of(now.source, source)
     at = asked.place(b)
     work_out(b.layers[at.layer], at.head)

@@ -7,10 +7,11 @@ from functools import cache
 
 import pytest
 import torch
+from test_explain import check_what_is_printed
 
 from attention import Cell, ConfigError, TextError, Trained, WhatIf, explain
 from attention.export import program
-from attention.formula.intervention import Intervention
+from attention.formula.intervention import Intervention, read
 from attention.formula.kept import KEPT
 from attention.formula.seeds import generator
 from attention.sources.link import Limits, source_of
@@ -192,6 +193,7 @@ def test_the_trace_is_the_networks_and_every_cell_is_explained(task):
             for row, column in ((0, 0), (rows - 1, columns - 1)):
                 told = explain(trace, step.name, number, 0, row, column)
                 assert told.words
+                check_what_is_printed(told)
                 assert told.value == float(layer.matrix(step.name, 0)[row, column])
         colder = trace.turned(WhatIf(temperature=0.5)).layers[number]
         assert torch.allclose(colder.scaled_scores, 2 * layer.scaled_scores)
@@ -257,3 +259,104 @@ def test_a_head_is_silenced_inside_a_trained_model():
     ):
         with pytest.raises(ConfigError, match=said_of):
             source_of({**link, "do": wrong}, LIMITS)[0].trace()
+
+
+def differ(one, other):
+    """The largest difference between two traces, in any step of any layer and in what they say."""
+    steps = [
+        (a[step.name], b[step.name])
+        for a, b in zip(one.layers, other.layers, strict=True)
+        for step in a.steps
+        if b.has(step.name)
+    ]
+    said = [(a.row, b.row) for a, b in zip(one.predictions, other.predictions, strict=True)]
+    return max(float((a.nan_to_num(0, 0, 0) - b.nan_to_num(0, 0, 0)).abs().max()) for a, b in steps + said)
+
+
+@pytest.mark.parametrize("task", ["reverse", "induction", "dates"])
+def test_what_changes_nothing_changes_no_digit(task):
+    plain = Trained(task, steps=20)
+    base = plain.trace()
+    for text in ("*.0.zero0", "0.0.mean0", "0.*.takeQ", "*.*.takeK", "*.*.takeV", "0.0.takeA", "*.*.takeZ"):
+        assert differ(replace(plain, interventions=read(text), other=plain).trace(), base) == 0, text
+    assert differ(replace(plain, frozen=True).trace(), base) == 0
+
+
+def test_heads_take_from_another_snapshot_another_seed_and_another_text():
+    plain = Trained("induction", steps=60)
+    others = (replace(plain, at=3), replace(plain, seed=5), replace(plain, text=" ".join("abcdefghijklm")))
+    for other in others:
+        theirs = other.trace()
+        for name in ("query", "key", "value", "weights", "head_output"):
+            one = Intervention(1, 0, take=name)
+            trace = replace(plain, interventions=(one,), other=other).trace()
+            step = "kept_output" if name == "head_output" else name
+            assert torch.equal(trace.layers[1].matrix(step), theirs.layers[1].matrix(name)), (other, name)
+            assert "Taken from the other state" in explain(trace, step, 1, 0, 20, 8).words
+            assert "activation patching" in trace.changes[0]
+    # What the first layer brings of the unlearned model is not what the second needs; of the learned one it is.
+    hits = {}
+    for at, other in ((3, 60), (60, 3), (60, 60)):
+        source = replace(
+            plain, at=at, interventions=(Intervention(0, take="head_output"),), other=replace(plain, at=other)
+        )
+        trace = source.trace()
+        right = [*trace.tokens[1:], trace.tokens[0]]
+        hits[at, other] = sum(one.tokens[0] == right[i] for i, one in enumerate(trace.predictions) if i > 12)
+    assert hits[60, 60] > 9
+    assert hits[60, 3] < hits[60, 60]
+
+
+def test_later_attention_of_a_trained_model_is_frozen():
+    plain = Trained("induction", steps=60)
+    base = plain.trace()
+    frozen, free = (replace(plain, interventions=read("0.0.zero"), frozen=one).trace() for one in (True, False))
+    assert torch.equal(frozen.layers[1]["weights"], base.layers[1]["weights"])
+    assert not torch.equal(free.layers[1]["weights"], base.layers[1]["weights"])
+    assert not torch.equal(frozen.layers[1]["value"], base.layers[1]["value"])
+    assert "frozen" in frozen.changes[-1]
+    assert "with what is silenced" not in frozen.about, "which says what is silenced without freezing"
+
+
+def test_another_state_that_does_not_fit_is_said_in_a_sentence():
+    source = Trained("reverse", steps=1, interventions=read("0.0.takeV"))
+    for other, said in (
+        (None, "needs one: give other=Trained"),
+        (Trained("copy", steps=1), "as many tokens there; it has 16, this one 12"),
+        (Trained("lookup", steps=1), r"has other layers \(cross 0\)"),
+        (replace(source, other=source), "takes from a third"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            replace(source, other=other).trace()
+    assert source.beside(Trained("reverse", seed=4, steps=1)).trace().changes
+    assert source.beside("something else") is source
+    link = {"source": "trained", "do": "0.0.takeV", "frozen": "true", "other": "a b c d e f g h i j k l", "steps": "1"}
+    found, notes = source_of(link, LIMITS)
+    assert found == replace(source, frozen=True, other=Trained("reverse", steps=1, text=link["other"]))
+    assert not notes
+    assert found.trace().changes
+
+
+PROGRAMS = {
+    "silenced before, set here": ("induction", "0.0.mean0.5;1.0.t0.5;1.0.w20,5=0.5r;1.0.s3,1=1", False, {}),
+    "frozen, two heads": ("dates", "0.1.zero;1.0.zero0.25", True, {}),
+    "taken from another seed": ("dates", "0.1.takeK;0.0.takeA;1.0.takeV;1.0.takeZ", False, {"seed": 5}),
+    "taken from another step, frozen": ("induction", "0.0.takeQ;0.0.takeZ;1.0.takeA;1.0.mean", True, {"at": 2}),
+    "taken from another text": ("reverse", "0.0.takeQ;0.0.first", False, {"text": "abcdefghijkl"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("title", PROGRAMS)
+def test_the_copied_python_makes_the_changed_model_again(title, capsys):
+    task, text, frozen, differs = PROGRAMS[title]
+    plain = Trained(task, steps=10, at=7)
+    source = replace(plain, interventions=read(text), frozen=frozen, other=replace(plain, **differs))
+    trace, threads = source.trace(), torch.get_num_threads()
+    for at, layer in enumerate(trace.layers):
+        for step in ("weights", "kept_output" if layer.has("kept_output") else "head_output"):
+            head = layer.n_heads - 1
+            exec(compile(program.python(source, trace, Cell(at, step, head, 4, 1)), "copied", "exec"), {})
+            said = re.fullmatch(r".*: (\S+) expected (\S+)", capsys.readouterr().out.strip().splitlines()[-1])
+            torch.set_num_threads(threads)
+            assert float(said[1]) == pytest.approx(float(said[2]), rel=1e-4, abs=1e-6), (at, step)
+            assert float(said[2]) == pytest.approx(float(layer.matrix(step, head)[4, 1]))

@@ -3,7 +3,7 @@
 import pytest
 from test_pages import drawn, opened, said
 
-from attention import Trained
+from attention import Intervention, Trained
 from attention.lessons import training
 from attention.training import Plan, train
 from attention.training.films import film_of
@@ -81,6 +81,26 @@ def test_every_page_shows_a_trained_model(page):
     assert not app.exception
     assert not app.error
     assert drawn(app)
+
+
+def test_a_trained_model_is_patched_from_the_state_it_is_compared_with():
+    learned = {"source": "trained", "task": "induction", "steps": "40", "layer": "1"}
+    app = opened("pages/compare.py", **learned, at="3", b="at=40&do=0.0.takeZ", step="key")
+    assert not app.exception
+    there = Trained("induction", steps=40, at=3)
+    taken = Trained("induction", steps=40, at=40, interventions=(Intervention(0, 0, take="head_output"),), other=there)
+    a, b, difference = [one["data"][0]["z"] for one in drawn(app)][:3]
+    assert (a == there.trace().layers[1].matrix("key").numpy()).all()
+    assert (b == taken.trace().layers[1].matrix("key").numpy()).all()
+    assert (difference == b - a).all()
+    itself = opened("pages/compare.py", **learned, at="3", b="do=0.0.takeZ&frozen=true", step="key")
+    assert not [one["data"][0]["z"] for one in drawn(itself)][2].any()
+    lab = opened("app.py", **learned, do="0.0.takeV", other="a b c d e f g h i j k l m")
+    assert not lab.exception
+    assert not lab.error
+    assert lab.checkbox(key="frozen_switch").label.startswith("Later layers attend as before")
+    short = opened("app.py", **learned, do="0.0.takeV", other="a b c")
+    assert "needs as many tokens there; it has 6, this one 26" in said(short)
 
 
 def test_curves_and_seeds_say_what_was_reached():

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from attention.errors import ConfigError, MissingError
+from attention.errors import MissingError
 from attention.formula import kept
 from attention.formula.facts import Facts, Survey
 from attention.formula.formula import Formula
@@ -21,7 +21,6 @@ if TYPE_CHECKING:  # torch takes more than a second to import; a page must open 
     from torch import Tensor
 
     from attention.formula.config import AttentionConfig
-    from attention.formula.intervention import Intervention
     from attention.formula.what_if import WhatIf
 
 _BY_FORMULA = ("mask", "bias")  # what a formula makes of no other step
@@ -158,25 +157,6 @@ class Layer:
         formula = own.turned(config, self.sizes.get("d_k", 1))
         turned = own if isinstance(config, WhatIf) and formula != own else None
         return self if (formula, turned) == (self.formula, self.own) else replace(self, formula=formula, own=turned)
-
-    def intervened(self, those: Iterable[Intervention], index: int = 0) -> Layer:
-        """The layer with what is changed of its heads, as layer `index` of its model.
-
-        Raises:
-            ConfigError: something is taken from another state, which is not known here.
-        """
-        from attention.formula.changing import changed
-
-        there = [part for one in those if one.layer in (None, index) for part in one.parts]
-        if any(part.take for part in there):
-            raise ConfigError(
-                "Something is taken from another state only inside a real model: silence the head, or choose a model."
-            )
-        if self.formula is None or not there:
-            return self
-        kv_heads = self.sizes.get("kv_head", self.n_heads)
-        formula = changed(self.formula, self.n_heads, kv_heads, there)
-        return replace(self.without("head_output", "output"), formula=formula)
 
     def of(self, head: int) -> Layer:
         """The layer as one head has it: itself, but where that head has another formula than the others."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 
+from attention.formula.intervening import Attended
 from attention.formula.mask import Mask
 
 if TYPE_CHECKING:
@@ -31,29 +32,20 @@ _HIDDEN = -1e30  # an additive mask has less than this where a key is hidden
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class Call(Attended):
     """One call of attention, without the batch axis.
 
     Attributes:
         module: the part of the model that called.
-        query: as it enters the product, [head query_pos d_k]; `key` [kv_head key_pos d_k], `value` [kv_head key_pos d_v].
-        weights: what eager attention gave, [head query_pos key_pos]; None where it gives none.
-        head_output: [head query_pos d_v].
         mask: the rule of what is visible, or the cells, [query_pos key_pos]; None where nothing is hidden.
         bias: what is added to the scores, [head query_pos key_pos].
         scaling: what the scores are multiplied by.
         cap: what no score goes beyond.
         sinks: one more score in every row, [head].
         input: what the module was given, [query_pos d_model]; `memory` the other text, [key_pos d_model].
-        again: eager attention once more, of another query, key and value: its weights and head output.
     """
 
     module: Module
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    weights: Tensor | None
-    head_output: Tensor
     mask: Mask | Tensor | None
     bias: Tensor | None
     scaling: float
@@ -61,7 +53,6 @@ class Call:
     sinks: Tensor | None
     input: Tensor | None
     memory: Tensor | None
-    again: Callable[[Tensor, Tensor, Tensor], tuple[Tensor | None, Tensor]]
 
 
 @dataclass
@@ -156,20 +147,20 @@ def _call(
         return None if weights is None else weights[0], output[0].transpose(0, 1)
 
     return Call(
-        module,
-        query,
-        key,
-        value,
-        None if weights is None else weights[0].detach(),
-        output[0].detach().transpose(0, 1),
-        mask,
-        bias,
-        1 / math.sqrt(query.shape[-1]) if scaling is None else float(scaling),
-        more.get("softcap"),
-        None if sinks is None else sinks.detach().flatten(),
-        x,
-        memory,
-        again,
+        query=query,
+        key=key,
+        value=value,
+        weights=None if weights is None else weights[0].detach(),
+        head_output=output[0].detach().transpose(0, 1),
+        again=again,
+        module=module,
+        mask=mask,
+        bias=bias,
+        scaling=1 / math.sqrt(query.shape[-1]) if scaling is None else float(scaling),
+        cap=more.get("softcap"),
+        sinks=None if sinks is None else sinks.detach().flatten(),
+        input=x,
+        memory=memory,
     )
 
 

@@ -86,3 +86,12 @@ class Patchable(Changeable, Protocol):
 
     frozen: bool
     other: Source | None
+
+    @property
+    def reads(self) -> str:
+        """The text that it reads, as a person can type it."""
+        ...
+
+    def beside(self, other: object) -> Patchable:
+        """Itself with `other` as the other state, where it takes something from one and has none; of two that are compared."""
+        ...

@@ -79,11 +79,11 @@ DO = Knob("do", "", Changes(4000), help="What is changed of heads inside the mod
     sources=(*_MODEL, *_LEARNED), held=True)
 FROZEN = Knob(
     "frozen", False, Switch(), help="Later layers attend as in the unchanged model: A as there, V of now (frozen attention).",
-    sources=_MODEL, held=True)
+    sources=(*_MODEL, *_LEARNED), held=True)
 OTHER = Knob(
     "other", "", Text(limit="characters"),
     help="The text of the other state, of as many tokens: what an intervention takes comes from the same model reading it (activation patching).",
-    sources=_MODEL, held=True)
+    sources=(*_MODEL, *_LEARNED), held=True)
 SEQUENCE = Knob(
     "sequence", 0, Whole(0), "Sequence", "Each line, or each row of a batch, is one sequence.", (*_TYPED, *_PUBLISHED))
 TEXT = Knob(

@@ -140,8 +140,12 @@ def _trained(asked: Asked, chosen: str) -> Trained:
     control = asked.knob(knobs.CONTROL, knobs.controls_of(task))
     turned = {key: asked.knob(*knobs.slider_of(task, key)) for key in knobs.SLIDERS}
     there = {key: value for key, value in turned.items() if key in {one.key for one in task.sliders}}
-    those = read(asked.knob(knobs.DO))
-    return Trained(task.name, seed, steps, at, text, _what_if(asked, chosen), control, **there, interventions=those)
+    found = Trained(task.name, seed, steps, at, text, control=control, **there)
+    those, other = read(asked.knob(knobs.DO)), asked.knob(knobs.OTHER)
+    return replace(
+        found, config=_what_if(asked, chosen), interventions=those, frozen=asked.knob(knobs.FROZEN),
+        other=replace(found, text=other) if other.strip() else None,
+    )  # fmt: skip
 
 
 def _config(asked: Asked, chosen: str) -> AttentionConfig:

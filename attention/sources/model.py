@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from attention.errors import ConfigError, ModelError, TextError
-from attention.formula.by_hand import UNCHANGED
 from attention.formula.intervention import Intervention
 from attention.formula.layer import Layer
 from attention.formula.merging import merged
@@ -16,9 +15,11 @@ from attention.formula.what_if import WhatIf
 from attention.tokens import Generated
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
 
-    from attention.models.intervening import Pass
+    from attention.formula.intervening import Given, Pass
     from attention.models.loaded import Loaded
     from attention.models.recording import Call
     from attention.sources import Snippet
@@ -75,6 +76,7 @@ class Model:
             TextError: the text is empty.
             ConfigError: the steps would take more than `max_bytes`, or a text of its own too long.
         """
+        from attention.formula import intervening
         from attention.models import predicting
 
         loaded = self._loaded()
@@ -91,20 +93,22 @@ class Model:
         if any(layer.formula is None for layer in layers):
             notes.append("Of some layers the formula is not known here: their weights are as the model made them.")
         told = _said(loaded, given, found, at, said)
-        return replace(self._seen(loaded, layers, notes), **told, changes=self._changes(layers))
+        changes = intervening.words(self.interventions, layers, self.frozen)
+        return replace(self._seen(loaded, layers, notes), **told, changes=changes)
 
     def _run(
         self, loaded: Loaded, given: dict[str, Tensor], changing: Pass, at: tuple[int, ...] = (), said: int = 0
     ) -> tuple[list[Layer], Any]:
         """One forward pass, asked at the positions `at`: its layers, in the order of the trace, and what the model gave."""
         from attention.models import intervening, predicting, recording, running
+        from attention.models.layers import layer_of
 
         tokens, order = _Tokens(loaded, given, said), intervening.order(loaded)
         layers: dict[int, Layer] = {}
 
         def take(call: Call) -> Tensor | None:
             site, index = loaded.sites[len(layers)], order[len(layers)]
-            layers[index], kept = changing.layer(index, call, site, *tokens.of(site.name))
+            layers[index], kept = changing.layer(index, call, lambda one: layer_of(one, site, *tokens.of(site.name)))
             return kept
 
         with recording.recording(take), predicting.asked(at):
@@ -118,46 +122,39 @@ class Model:
         Raises:
             ConfigError: the model, or the other state, does not have it.
         """
-        from attention.models import intervening
+        from attention.formula import intervening
+        from attention.models import intervening as models
 
         lengths = [ids.shape[-1] for ids in given.values()]
-        intervening.check(loaded, self.interventions, lengths)
-        changing = intervening.Pass(self.interventions)
-        if later := intervening.later(loaded, self.interventions) if self.frozen else ():
-            same = self.unchanged
-            unchanged = intervening.Pass(wanted=dict.fromkeys(later, True))
-            same._run(loaded, given, unchanged)
-            changing.unchanged = unchanged.gives
-        if takes := intervening.takes(loaded, self.interventions):
+        models.check(loaded, self.interventions, lengths)
+
+        def unchanged(wanted: Mapping[int, bool]) -> Mapping[int, Given]:
+            there = intervening.Pass(wanted=wanted)
+            self.unchanged._run(loaded, given, there)
+            return there.gives
+
+        def taken(wanted: Mapping[int, bool]) -> Mapping[int, Given]:
             other = self._other()
             theirs = other._grown(loaded, other._inputs(loaded, []), [])
-            intervening.as_many(loaded, lengths, theirs, self.text, other.text)
+            intervening.as_many(
+                lengths,
+                [ids.shape[-1] for ids in theirs.values()],
+                lambda: models.of_length(loaded, other.text, self.text, lengths[0]),
+            )
             there = other._changing(loaded, theirs)
-            there.wanted = takes
+            there.wanted = wanted
             other._run(loaded, theirs, there)
-            changing.other = there.gives
-        return changing
+            return there.gives
+
+        return intervening.prepared(self.interventions, models.order(loaded), unchanged if self.frozen else None, taken)
 
     def _other(self) -> Model:
-        if self.other is None:
-            raise ConfigError(
-                "What is taken from the other state needs one: give other=Model(…), or a second state to compare."
-            )
-        if self.other.name != self.name or self.other.other is not None:
+        from attention.formula.intervening import other_of
+
+        came = ""
+        if self.other is not None and (self.other.name != self.name or self.other.other is not None):
             came = "takes from a third" if self.other.other is not None else f"is of {self.other.name}"
-            raise ConfigError(
-                f"The other state is of the same model, and takes from no third; this one {came}: choose another."
-            )
-        return self.other
-
-    def _changes(self, layers: list[Layer]) -> tuple[str, ...]:
-        """What is changed, in words."""
-        from attention.models import intervening
-
-        said = [one.words + intervening.sharing(one, layers) for one in self.interventions]
-        if said and self.frozen:
-            said.append(f"Later layers attend as in {UNCHANGED} (frozen attention): A as there, V of now.")
-        return tuple(said)
+        return other_of("Model", self.other, came)
 
     def _seen(self, loaded: Loaded, layers: list[Layer], notes: list[str]) -> Trace:
         """The layers as they are asked for: in pieces or words, with or without special tokens, turned by a hand or not."""
@@ -181,10 +178,14 @@ class Model:
 
         return predicting.token(self._loaded(), text)
 
+    @property
+    def reads(self) -> str:
+        """The text that it reads."""
+        return self.text
+
     def beside(self, other: object) -> Model:
         """Itself with `other` as the other state, where it takes something from one and has none; of two that are compared."""
-        takes = any(one.take for one in self.interventions)
-        if not takes or self.other is not None or not isinstance(other, Model):
+        if self.other is not None or not isinstance(other, Model) or not any(one.take for one in self.interventions):
             return self
         return replace(self, other=replace(other, config=WhatIf(), other=None))
 

@@ -14,6 +14,9 @@ from attention.training.plan import Plan
 from attention.training.tasks import SLIDER_KEYS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from attention.formula.intervening import Extent, Given, Pass
     from attention.sources import Snippet
     from attention.training.learning import Snapshot
     from attention.training.tasks.task import Example
@@ -37,6 +40,9 @@ class Trained:
         length: how many letters, entries or positions there are; None: as many as the task says.
         back: how many places back a copied letter stands; None: as the task says.
         interventions: what is changed of heads inside the model, before all that follows is made.
+        frozen: whether the layers after the first change attend as in the unchanged model: A as there, V of now.
+        other: the state that an intervention takes something from: a model with the same layers that reads as many tokens, at another
+            step, of another seed, or with another text.
     """
 
     task: str
@@ -49,6 +55,8 @@ class Trained:
     length: int | None = None
     back: int | None = None
     interventions: tuple[Intervention, ...] = ()
+    frozen: bool = False
+    other: Trained | None = None
 
     @property
     def plan(self) -> Plan:
@@ -70,6 +78,11 @@ class Trained:
         return self.plan.example(self.text)
 
     @property
+    def step(self) -> int:
+        """The step at which it is shown."""
+        return self.plan.steps if self.at is None else self.at
+
+    @property
     def snapshot(self) -> Snapshot:
         """The model at the step `at`, trained here if nobody has done it yet.
 
@@ -78,8 +91,7 @@ class Trained:
         """
         from attention.training.films import film_of, untrained
 
-        plan = self.plan
-        at = plan.steps if self.at is None else self.at
+        plan, at = self.plan, self.step
         if not 0 <= at <= plan.steps:
             raise ConfigError(f"at counts the steps from 0 to {plan.steps}; got {at!r}: choose one of these.")
         if at == 0:
@@ -94,13 +106,78 @@ class Trained:
             ConfigError: as for `plan` and `snapshot`.
             TextError: as for `example`.
         """
-        example = self.example
-        return trained_trace.shown(self.plan, self.snapshot, example, self.interventions).turned(self.config)
+        changing = self._changing()
+        return trained_trace.shown(self.plan, self.snapshot, self.example, changing, self.frozen).turned(self.config)
+
+    def _changing(self) -> Pass:
+        """What is changed, with what of the unchanged model and of the other state is needed for it.
+
+        Raises:
+            ConfigError: the model, or the other state, does not have it.
+        """
+        from attention.formula import intervening
+
+        intervening.check(self.interventions, self._layers)
+
+        def unchanged(wanted: Mapping[int, bool]) -> Mapping[int, Given]:
+            return self.unchanged._gives(intervening.Pass(wanted=wanted))
+
+        def taken(wanted: Mapping[int, bool]) -> Mapping[int, Given]:
+            other = self._other()
+            there = other._changing()
+            there.wanted = wanted
+            return other._gives(there)
+
+        order = range(len(self._layers))
+        return intervening.prepared(self.interventions, order, unchanged if self.frozen else None, taken)
+
+    def _gives(self, changing: Pass) -> Mapping[int, Given]:
+        """What another run of it gives to this one."""
+        trained_trace.run(self.plan, self.snapshot, self.example, changing)
+        return changing.gives
+
+    @property
+    def _layers(self) -> tuple[Extent, ...]:
+        """Its layers, and how large each is."""
+        from attention.formula.intervening import Extent
+
+        example, design = self.example, self.plan.design
+        queries, memory = len(example.tokens), len(example.memory)
+        return tuple(
+            Extent(name, design.heads_of(name), memory if name.startswith("encoder") else queries, memory or queries)
+            for name in design.names
+        )
+
+    def _other(self) -> Trained:
+        from attention.formula.intervening import as_many, other_of
+
+        came = ""
+        if self.other is not None:
+            names = [[one[:2] for one in state._layers] for state in (self, self.other)]
+            came = "" if names[0] == names[1] else f"has other layers ({', '.join(self.other.plan.design.names)})"
+            came = "takes from a third" if self.other.other is not None else came
+        other = other_of("Trained", self.other, came)
+        here, there = (
+            [len(one) for one in (state.example.memory, state.example.tokens) if one] for state in (self, other)
+        )
+        as_many(here, there)
+        return other
+
+    @property
+    def reads(self) -> str:
+        """The text that it reads: the task's example where it has none of its own."""
+        return self.text if self.text.strip() else self.plan.task.sample(self.plan.design)
+
+    def beside(self, other: object) -> Trained:
+        """Itself with `other` as the other state, where it takes something from one and has none; of two that are compared."""
+        if self.other is not None or not isinstance(other, Trained) or not any(one.take for one in self.interventions):
+            return self
+        return replace(self, other=replace(other, config=WhatIf(), other=None))
 
     @property
     def unchanged(self) -> Trained:
         """The same model with nothing changed in it: what it says is what was said before."""
-        return replace(self, interventions=())
+        return replace(self, interventions=(), frozen=False, other=None)
 
     def token(self, text: str) -> tuple[int, str]:
         """The answer that is meant by a text: its number, and how it is read.
@@ -127,4 +204,4 @@ class Trained:
         """How the Python begins that makes the trace again: it trains the model again."""
         from attention.sources import trained_snippet
 
-        return trained_snippet.trained(self, trace.layer(layer))
+        return trained_snippet.trained(self, trace, layer)

@@ -7,12 +7,12 @@ from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from attention.sources import Snippet
-from attention.sources.trained_trace import silent
+from attention.sources.changed_snippet import CHANGED_ITSELF, Changed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-    from attention.formula.layer import Layer
+    from attention.formula.trace import Trace
     from attention.sources.trained import Trained
 
 _HEAD = (
@@ -21,54 +21,96 @@ _HEAD = (
     "from typing import NamedTuple",
 )
 _PROJECTIONS = ("w_q", "w_k", "w_v")
+_SIDES = ("query", "key", "value")
 
 
-def trained(source: Trained, layer: Layer) -> Snippet:
+def trained(source: Trained, trace: Trace, index: int) -> Snippet:
     """The beginning for one layer of a trained model: what trains it, and what enters its attention."""
     from attention.training import design, learning, network
 
-    plan, example = source.plan, source.example
-    at = plan.steps if source.at is None else source.at
-    task, name, heads = plan.task, layer.name, plan.design.heads_of(layer.name)
-    silenced, posed = silent(plan, source.interventions), task.posed.__name__
-    off = f", silent={sorted(silenced)!r}" if silenced else ""
-    roots: list[Callable[..., Any] | type] = [design.Design, network.Batch, task.ids, task.posed]
+    layer, names = trace.layer(index).inner, source.plan.design.names
+    changed = Changed(
+        source.interventions,
+        trace,
+        index,
+        range(len(names)),
+        lambda at: f'name == "{names[at]}"',
+        lambda run, at, step: f'{run}["{names[at]}"]["{step}"][0]',
+    )
+    roots: list[Callable[..., Any] | type] = [design.Design, network.Batch]
+    states = (source, source.other) if source.other and changed.needs("other") else (source,)
+    for state in states:
+        roots += [state.plan.task.ids, state.plan.task.posed]
     roots += [network.initial, network.named, network.bias_of, network.forward, learning.learn]
     lines = [*_HEAD, "", "torch.set_num_threads(1)  # more add up in another order", "", *copied(roots)]
+    lines += [*_hook(changed, names), "", *_running(changed, source)]
     lines += [
+        f'entered = kept["{layer.name}"]  # {layer.name}',
+        'x = entered["input"][0]  # after the layer norm',
+        *(['x2 = entered["values"][0]'] if layer.has("memory") else []),
+        f"query, key, value = (entered[name][0] for name in {_SIDES!r})  # times W_Q, W_K, W_V",
+        f'w_o = p["{layer.name} w_o"].unflatten(0, ({layer.n_heads}, -1))',
+    ]
+    if layer.has("bias"):
+        lines += [f'bias = bias_of(p, "{layer.name}", len(tokens), len(tokens))']
+    lines += changed.taken(index)
+    return Snippet("a tiny model, trained here again", tuple(lines), _PROJECTIONS, changed.inside)
+
+
+def _hook(changed: Changed, names: Sequence[str]) -> list[str]:
+    """What heads do where some are changed; nothing where none is."""
+    if not changed:
+        return []
+    inside = ", ".join(f'"{names[at]}": layer_{at}' for at in changed.inside)
+    return [
         "",
+        f"changed = {{{inside}}}",
+        "",
+        "def change(name, query, key, value, bias, seen):",
+        *changed.entering(),
+        "    output, made = attend(name, query, key, value, bias, seen)",
+        "    taken_weights, taken_output = None, None",
+        *changed.taking(),
+        "    if name in changed:",
+        "        output = changed[name](query[0], key[0], value[0], bias, None, taken_weights, taken_output)[None]",
+        "    return output, made",
+    ]
+
+
+def _running(changed: Changed, source: Trained) -> list[str]:
+    """The trainings and the runs: of the other state and of the unchanged model where these are needed, and last this one."""
+    lines, other = list[str](), source.other if changed.needs("other") else None
+    if other is not None:
+        if other.interventions:
+            lines += [CHANGED_ITSELF]
+        lines += [*_learning(other), *_run("other", other), ""]
+    if other is None or (other.plan, other.step) != (source.plan, source.step):
+        lines += _learning(source)
+    lines += _run("unchanged", source) if changed.needs("unchanged") else []
+    return lines + _run("kept", source, ", how=change" if changed else "")
+
+
+def _learning(source: Trained) -> list[str]:
+    """Trains a model up to its step."""
+    plan, task = source.plan, source.plan.task
+    return [
         f"design = {plan.design!r}",
         f"row = initial(design, {plan.seed})",
-        "draw = lambda count, own: " + f"{posed}({task.ids.__name__}(count, own, design), design)",
+        f"draw = lambda count, own: {task.posed.__name__}({task.ids.__name__}(count, own, design), design)",
         f"for step in learn(row, design, draw, {plan.steps}, {plan.rate!r}, {task.batch}, {plan.seed}):",
-        f"    if step == {at}:",
+        f"    if step == {source.step}:",
         "        break",
         "p = named(row, design)",
-        "with torch.no_grad():",
-        f"    _, kept = forward(p, design, {posed}(torch.tensor({example.ids.tolist()}), design){off})",
-        f'entered = kept["{name}"]  # {name}',
-        'x = entered["input"][0]  # after the layer norm',
     ]
-    cut = f".unflatten(1, ({heads}, -1)).transpose(0, 1)"
-    lines += [f'{w} = p["{name} {w}"]{cut}' for w in _PROJECTIONS]
-    lines += [f'w_o = p["{name} w_o"].unflatten(0, ({heads}, -1))']
-    if layer.has("bias"):
-        lines += [f'bias = bias_of(p, "{name}", len(tokens), len(tokens))']
-    if layer.has("memory"):
-        lines += ['x2 = entered["values"][0]']
-    index = plan.design.names.index(name)
-    if silenced is None and any(one.layer is None or one.layer < index for one in source.interventions):
-        lines += [
-            'given = np.load("attention.npz")  # exported beside this code: what was changed before is in these numbers'
-        ]
-        lines += [f'{made} = torch.from_numpy(given["L{index}.{made}"])' for made in ("query", "key", "value")]
-        return Snippet("a tiny model, trained here again", tuple(lines), _PROJECTIONS)
-    if "key" in layer.told:  # keys and values come from other rows
-        lines += ['keys = entered["keys"][0]']
-        sides = (("query", "x", "w_q"), ("key", "keys", "w_k"), ("value", "x2", "w_v"))
-        lines += [f"{made} = ({rows}.double() @ {w}.double()).float()" for made, rows, w in sides]
-        return Snippet("a tiny model, trained here again", tuple(lines), _PROJECTIONS)
-    return Snippet("a tiny model, trained here again", tuple(lines))
+
+
+def _run(name: str, source: Trained, how: str = "") -> list[str]:
+    """One forward pass, what is kept of it by that name."""
+    posed, ids = source.plan.task.posed.__name__, source.example.ids.tolist()
+    return [
+        "with torch.no_grad():",
+        f"    _, {name} = forward(p, design, {posed}(torch.tensor({ids}), design){how})",
+    ]
 
 
 def copied(roots: list[Callable[..., Any] | type]) -> Iterator[str]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from attention.errors import ConfigError
 from attention.formula.formula import Formula
 from attention.formula.intervention import Intervention
 from attention.formula.layer import Layer
@@ -15,10 +15,9 @@ from attention.formula.prediction import LIKELIEST, Prediction
 from attention.formula.trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from torch import Tensor
 
+    from attention.formula.intervening import Pass
     from attention.training.learning import Snapshot
     from attention.training.plan import Plan
     from attention.training.tasks.task import Example
@@ -32,35 +31,81 @@ _KEYS = (
 )
 
 
-def shown(plan: Plan, snapshot: Snapshot, example: Example, those: Sequence[Intervention] = ()) -> Trace:
+def shown(
+    plan: Plan, snapshot: Snapshot, example: Example, changing: Pass | None = None, frozen: bool = False
+) -> Trace:
     """The trace of a model, at one step, that reads an example, with what is changed of its heads.
 
     Raises:
         ConfigError: the model does not have what is changed.
     """
+    from attention.formula.intervening import Pass, words
+
+    changing = changing or Pass()
+    layers, logits = run(plan, snapshot, example, changing)
+    said = tuple(_prediction(plan, example, at, row) for at, row in enumerate(logits))
+    those, first = changing.those, layers[0]
+    about = " ".join((_reached(plan, snapshot, those, frozen), *example.notes))
+    return Trace(
+        first.tokens,
+        tuple(layers),
+        first.key_tokens,
+        predictions=said,
+        changes=words(those, layers, frozen),
+        about=about,
+    )
+
+
+def run(plan: Plan, snapshot: Snapshot, example: Example, changing: Pass) -> tuple[list[Layer], Tensor]:
+    """One forward pass: its layers, and the logits [query_pos answer]."""
     import torch
 
+    from attention.formula.intervening import Attended
     from attention.training.network import attend, forward
 
     design, p, names = plan.design, snapshot.parameters, plan.design.names
-    _check(plan, those)
     layers: list[Layer] = []
 
-    def how(p: Mapping[str, Tensor], name: str, heads: int, *sides: Any) -> tuple[Tensor, Tensor]:
-        x, keys, values, seen, silent = sides
-        queries = example.memory if name.startswith("encoder") else example.tokens
-        own = _layer(p, name, heads, (x, keys, values), queries, example.memory or queries, design.causal)
-        layers.append(own.intervened(those, names.index(name)))
-        if layers[-1] is own:
-            return attend(p, name, heads, x, keys, values, seen, silent)
-        return layers[-1]["output"][None], layers[-1]["weights"][None]
+    def how(
+        name: str, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, seen: Tensor | None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        def again(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+            output, made = attend(name, query[None], key[None], value[None], bias, seen)
+            return made["weights"][0], output[0]
+
+        def layer(call: Attended) -> Layer:
+            divisor = math.sqrt(call.query.shape[-1])
+            mask = Mask("causal") if design.causal else Mask()
+            formula = Formula(divisor=divisor, own_divisor=divisor, bias="" if bias is None else "given", mask=mask)
+            queries = example.memory if name.startswith("encoder") else example.tokens
+            recorded = {"query": call.query, "key": call.key, "value": call.value}
+            recorded |= {} if bias is None else {"bias": bias}
+            return Layer(name, queries, example.memory or queries, recorded, formula)
+
+        sides = query[0], key[0], value[0]
+        weights, output = again(*sides)
+        found, kept = changing.layer(names.index(name), Attended(*sides, weights, output, again), layer)
+        layers.append(found)
+        return (output if kept is None else kept)[None], {}
 
     with torch.no_grad():
-        logits, _ = forward(p, design, plan.task.posed(example.ids, design), how=how)
-    said = tuple(_prediction(plan, example, at, row) for at, row in enumerate(logits[0]))
-    first, changes = layers[0], tuple(one.words for one in those)
-    about = " ".join((_reached(plan, snapshot, those), *example.notes))
-    return Trace(first.tokens, tuple(layers), first.key_tokens, predictions=said, changes=changes, about=about)
+        logits, entered = forward(p, design, plan.task.posed(example.ids, design), how=how)
+    return [_whole(layer, p, entered[layer.name], design.heads_of(layer.name)) for layer in layers], logits[0]
+
+
+def _whole(layer: Layer, p: Mapping[str, Tensor], entered: Mapping[str, Tensor], heads: int) -> Layer:
+    """A layer with its parameters, and the rows that entered it."""
+    from attention.training.network import cut
+
+    name, told = layer.name, dict(_TOLD)
+    w_o = p[f"{name} w_o"]
+    there = {w: cut(p[f"{name} {w}"], heads) for w in ("w_q", "w_k", "w_v")}
+    there |= {"input": entered["input"][0], "w_o": w_o.view(heads, -1, w_o.shape[-1])}
+    if entered["values"] is not entered["input"]:
+        there["memory"] = entered["values"][0]
+    if entered["keys"] is not entered["values"]:
+        told["key"] = _KEYS
+    return replace(layer.recording(**there), told=told)
 
 
 def silent(plan: Plan, those: Sequence[Intervention]) -> set[tuple[str, int]] | None:
@@ -76,64 +121,19 @@ def silent(plan: Plan, those: Sequence[Intervention]) -> set[tuple[str, int]] | 
     }
 
 
-def _reached(plan: Plan, snapshot: Snapshot, those: Sequence[Intervention]) -> str:
+def _reached(plan: Plan, snapshot: Snapshot, those: Sequence[Intervention], frozen: bool) -> str:
     """How much of what it answers is right, and what silencing does to that."""
     from attention.formula.seeds import generator
     from attention.training.learning import PROBES, measured
 
     said = f"After {snapshot.step} of {plan.steps} steps {snapshot.accuracy:.0%} of its answers are right"
-    if heads := silent(plan, those):
+    if (heads := silent(plan, those)) and not frozen:
         probes = plan.task.draw(PROBES, generator(plan.seed, "probes"), plan.design)
         said += f", and {measured(snapshot.row, plan.design, probes, heads).accuracy:.0%} with what is silenced"
     return f"{said} (on {PROBES} other sequences)."
-
-
-def _check(plan: Plan, those: Sequence[Intervention]) -> None:
-    """Looks whether the model has what is changed."""
-    names = plan.design.names
-    for one in those:
-        if one.layer is not None and one.layer >= len(names):
-            raise ConfigError(f"layers count from 0 to {len(names) - 1}; got {one.layer}: choose one of these.")
-        for name in names if one.layer is None else [names[one.layer]]:
-            most = plan.design.heads_of(name) - 1
-            if one.head is not None and one.head > most:
-                raise ConfigError(f"heads of {name} count from 0 to {most}; got {one.head}: choose one of these.")
-        if one.take:
-            raise ConfigError("Nothing can be taken from another state in a trained model: choose another change.")
 
 
 def _prediction(plan: Plan, example: Example, at: int, row: Tensor) -> Prediction:
     ids = row.topk(min(LIKELIEST, len(row))).indices.tolist()
     named = tuple(example.answers[one] for one in ids)
     return Prediction(at, example.tokens[at], row, tuple(ids), named, fills=not plan.task.next)
-
-
-def _layer(
-    p: Mapping[str, Tensor],
-    name: str,
-    heads: int,
-    sides: tuple[Tensor, Tensor, Tensor],
-    queries: tuple[str, ...],
-    keys: tuple[str, ...],
-    causal: bool,
-) -> Layer:
-    from attention.formula.attend import project
-    from attention.training.network import bias_of, cut
-
-    projections = {w: cut(p[f"{name} {w}"], heads) for w in ("w_q", "w_k", "w_v")}
-    entered, from_keys, from_values = sides
-    x = entered[0]
-    recorded = {"input": x, **projections, "w_o": p[f"{name} w_o"].view(heads, -1, p[f"{name} w_o"].shape[-1])}
-    recorded |= {"query": project(x, projections["w_q"]), "key": project(from_keys[0], projections["w_k"])}
-    recorded["value"] = project(from_values[0], projections["w_v"])
-    told = dict(_TOLD)
-    if from_values is not entered:
-        recorded["memory"] = from_values[0]
-    if from_keys is not from_values:
-        told["key"] = _KEYS
-    if f"{name} distances" in p:
-        recorded["bias"] = bias_of(p, name, len(queries), len(keys))
-    divisor = math.sqrt(projections["w_q"].shape[-1])
-    mask = Mask("causal") if causal else Mask()
-    formula = Formula(divisor=divisor, own_divisor=divisor, bias="given" if "bias" in recorded else "", mask=mask)
-    return Layer(name, queries, keys, recorded, formula, told=told)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -84,22 +84,17 @@ def cut(rows: Tensor, heads: int) -> Tensor:
 
 
 def attend(
-    p: Mapping[str, Tensor], name: str, heads: int, x: Tensor, keys: Tensor, values: Tensor,
-    seen: Tensor | None, silent: Collection[tuple[str, int]],
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """One layer of attention: its output, and its weights [sequence head query_pos key_pos]."""
-    sides = ((x, "w_q"), (keys, "w_k"), (values, "w_v"))
-    query, key, value = (cut(rows @ p[f"{name} {w}"], heads) for rows, w in sides)
+    name: str, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, seen: Tensor | None
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """What the heads of the layer of that name make of queries, keys and values [sequence head pos d_k]: their outputs, and all that is kept."""
     scores = query @ key.mT / math.sqrt(query.shape[-1])
-    if f"{name} distances" in p:
-        scores = scores + bias_of(p, name, *scores.shape[-2:])
+    if bias is not None:
+        scores = scores + bias
     if seen is not None:
         scores = scores.masked_fill(~seen, -math.inf)
     weights = torch.softmax(scores, dim=-1)
     output = weights @ value
-    if silent:
-        output = output * torch.tensor([(name, head) not in silent for head in range(heads)])[:, None, None]
-    return output.transpose(1, 2).flatten(2) @ p[f"{name} w_o"], weights
+    return output, {"query": query, "key": key, "value": value, "weights": weights, "head_output": output}
 
 
 def forward(
@@ -107,13 +102,13 @@ def forward(
     design: Design,
     batch: Batch,
     silent: Collection[tuple[str, int]] = (),
-    how: Callable[..., tuple[Tensor, Tensor]] = attend,
-) -> tuple[Tensor, dict[str, dict[str, Any]]]:
-    """The logits [sequence query_pos answer], and by layer what entered its attention and its weights. Heads that are `silent` give zeros.
+    how: Callable[..., tuple[Tensor, dict[str, Tensor]]] = attend,
+) -> tuple[Tensor, dict[str, dict[str, Tensor]]]:
+    """The logits [sequence query_pos answer], and by layer what entered its attention and what was made of it. Heads that are `silent` give zeros.
 
-    `how` is what a layer does, called as `attend` is.
+    `how` is what the heads of a layer do, called as `attend` is.
     """
-    kept: dict[str, dict[str, Any]] = {}
+    kept: dict[str, dict[str, Tensor]] = {}
     x, seen = p["token"][batch.tokens], None
     if design.positions == "learned":
         x = x + p["position"][: x.shape[1]]
@@ -124,20 +119,25 @@ def forward(
     )
     if batch.real is not None:
         seen = batch.real[:, None, None, :]
+
+    def layer(name: str, x: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        heads, sides = design.heads_of(name), ((x, "w_q"), (keys, "w_k"), (values, "w_v"))
+        bias = bias_of(p, name, x.shape[1], keys.shape[1]) if f"{name} distances" in p else None
+        output, made = how(name, *(cut(rows @ p[f"{name} {w}"], heads) for rows, w in sides), bias, seen)
+        kept[name] = {"input": x, "keys": keys, "values": values, **made}
+        if silent:
+            output = output * torch.tensor([(name, head) not in silent for head in range(heads)])[:, None, None]
+        return output.transpose(1, 2).flatten(2) @ p[f"{name} w_o"]
+
     if design.encoder:
-        name = design.names[0]
-        entered = norm(p, name, bare)
-        added, weights = how(p, name, design.encoder, entered, entered, entered, seen, silent)
-        kept[name] = {"input": entered, "keys": entered, "values": entered, "weights": weights}
-        keys = norm(p, "keys", bare + added)
+        entered = norm(p, design.names[0], bare)
+        keys = norm(p, "keys", bare + layer(design.names[0], entered, entered, entered))
     for name in design.names[1 if design.encoder else 0 :]:
         entered = norm(p, name, x)
         sides = (entered, entered)
         if batch.memory:
             sides = (keys, keys if design.encoded_values else bare)
-        added, weights = how(p, name, design.heads, entered, *sides, seen, silent)
-        kept[name] = {"input": entered, "keys": sides[0], "values": sides[1], "weights": weights}
-        x = x + added
+        x = x + layer(name, entered, *sides)
     if design.mlp:
         x = x + torch.relu(norm(p, "mlp", x) @ p["mlp in"]) @ p["mlp out"]
     return norm(p, "end", x) @ p["answer"], kept

@@ -27,7 +27,7 @@ def bar(source: Source | None, trace: Trace | None, cell: Cell | None) -> None:
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="changed"):
         if cell is not None and trace is not None and not locked():
-            _offer(cell, shorts, isinstance(source, Patchable))
+            _offer(cell, shorts, source)
         for short in listed:
             _switch(short, short in shorts)
         if listed and not locked():
@@ -64,8 +64,8 @@ def _brief(one: Intervention) -> str:
     return f"{where}{heads} {one.brief}"
 
 
-def _offer(cell: Cell, shorts: list[str], takes: bool) -> None:
-    """The change that is wanted most as a button, and all others where they are asked for; `takes`: from another state too."""
+def _offer(cell: Cell, shorts: list[str], source: Source) -> None:
+    """The change that is wanted most as a button, and all others where they are asked for."""
     zero = Intervention(layer=cell.layer, head=cell.head, silence="zero")
     st.button(
         f"Silence L{cell.layer} H{cell.head}", key="silence", on_click=_add, args=(zero,), disabled=zero.short in shorts,
@@ -77,12 +77,16 @@ def _offer(cell: Cell, shorts: list[str], takes: bool) -> None:
         here = f"Head {cell.head} of layer {cell.layer}"
         places = {here: (cell.layer, cell.head), f"All heads of layer {cell.layer}": (cell.layer, None), "All heads of all layers": (None, None)}  # fmt: skip
         place = st.radio("Where", tuple(places), key="changing_where")
-        kinds = {f"{kind.name} ({kind.term})": kind for kind in KINDS if takes or "take" not in kind.fields}
+        kinds = {
+            f"{kind.name} ({kind.term})": kind
+            for kind in KINDS
+            if isinstance(source, Patchable) or "take" not in kind.fields
+        }
         kind: Kind = kinds[st.selectbox("What", tuple(kinds), key="changing_what")]
         layer, head = places[place]
         change = Intervention(layer=layer, head=head, **_FIELDS[kind.fields[0]](cell))
         st.caption(plain(change.words))
-        more = (_other(),) if change.take else ()
+        more = (_other(source),) if change.take and isinstance(source, Patchable) else ()
         st.button("Change it", key="change", type="primary", on_click=_add, args=(change, *more))
 
 
@@ -135,9 +139,9 @@ _FIELDS: dict[str, Callable[[Cell], dict[str, Any]]] = {
 """What is asked of each kind of change, by its first field."""
 
 
-def _other() -> str:
+def _other(source: Patchable) -> str:
     return st.text_area(
-        "From the same model reading", str(second.now("other") or second.now("text")), key="changing_other",
+        "From the same model reading", str(second.now("other") or source.reads), key="changing_other",
         help="Another text of as many tokens. On the Compare page what is taken comes from the first state where this is empty.",
     )  # fmt: skip
 

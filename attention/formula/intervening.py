@@ -1,0 +1,331 @@
+"""Heads that are changed inside a forward pass: what they make instead goes on through W_O, and all that follows is made anew.
+
+Nothing that is not changed is touched: other heads stay the model's own, bit for bit. Taken queries, keys and values go through
+its own attention once more; weights are changed by our formula, and mixed with the values as the model mixes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import torch
+
+from attention.errors import ConfigError
+from attention.formula.by_hand import OTHER, UNCHANGED, ByHand
+from attention.formula.changing import changed, divided, reach
+from attention.formula.formula import Formula
+from attention.formula.intervention import Intervention
+from attention.formula.mask import Mask
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attention.formula.layer import Layer
+
+_ENTER = ("query", "key", "value")
+_LONGEST_OFFER = 300  # characters, in a sentence
+
+
+@dataclass(frozen=True, eq=False)
+class Attended:
+    """What one layer of a model attended to, without the batch axis.
+
+    Attributes:
+        query: as it enters the product, [head query_pos d_k]; `key` [kv_head key_pos d_k], `value` [kv_head key_pos d_v].
+        weights: as the model made them, [head query_pos key_pos]; None where it gives none.
+        head_output: [head query_pos d_v].
+        again: the model's own attention once more, of another query, key and value: its weights and head output.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    weights: Tensor | None
+    head_output: Tensor
+    again: Callable[[Tensor, Tensor, Tensor], tuple[Tensor | None, Tensor]]
+
+
+T = TypeVar("T")
+Call = TypeVar("Call", bound=Attended)
+
+
+class Extent(NamedTuple):
+    """How large one layer is, by its name."""
+
+    name: str
+    n_heads: int
+    queries: int
+    keys: int
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """What one layer of another run gives to this one.
+
+    Attributes:
+        call: as it was there, with the head output that went on.
+        weights: as that run's trace shows them, [head query_pos key_pos]; None where nobody wants them.
+        head_output: as it shows what went on, [head query_pos d_v].
+    """
+
+    call: Attended
+    weights: Tensor | None
+    head_output: Tensor
+
+
+Run = Callable[[Mapping[int, bool]], Mapping[int, Given]]
+"""Another run: what it gives of the layers that are wanted of it, by their index; True where their weights are wanted too."""
+
+
+@dataclass
+class Pass:
+    """One forward pass with changes, layer by layer.
+
+    Attributes:
+        those: what is changed.
+        unchanged: of the unchanged model, by the index of the layer, where later attention is frozen at its weights.
+        other: of the other state, by the index of the layer.
+        wanted: the layers of which another run wants something, and whether their weights too.
+        gives: what they give.
+    """
+
+    those: tuple[Intervention, ...] = ()
+    unchanged: Mapping[int, Given] = field(default_factory=dict)
+    other: Mapping[int, Given] = field(default_factory=dict)
+    wanted: Mapping[int, bool] = field(default_factory=dict)
+    gives: dict[int, Given] = field(default_factory=dict)
+
+    def layer(self, at: int, call: Call, make: Callable[[Call], Layer]) -> tuple[Layer, Tensor | None]:
+        """The layer with index `at`, and what goes on through W_O instead of its head output; None where nothing is changed.
+
+        Args:
+            at: its index in the trace.
+            call: what it attended to.
+            make: makes a layer of that.
+        """
+        those = [one for whole in self.those if whole.layer in (None, at) for one in whole.parts]
+        kept = None
+        call = self._entered(at, call, those)
+        layer = make(call)
+        if those or at in self.unchanged:
+            layer, call, kept = self._changed(at, call, layer, those)
+        if at in self.wanted:
+            z = call.head_output if kept is None else kept
+            shown = layer["kept_output" if layer.has("kept_output") else "head_output"]
+            weights = layer.part("weights")[0] if self.wanted[at] else None
+            self.gives[at] = Given(replace(call, head_output=z), weights, shown)
+        return layer, kept
+
+    def _entered(self, at: int, call: Call, those: Sequence[Intervention]) -> Call:
+        """The call with the queries, keys and values that are taken from the other state."""
+        taking = [one for one in those if one.take in _ENTER]
+        if not taking:
+            return call
+        there = {name: _copied(getattr(call, name)) for name in _ENTER}
+        reached: set[int] = set()
+        for one in taking:
+            whole, heads = there[one.take], reach(one, len(call.query), len(call.key))
+            group = len(call.query) // len(whole)
+            which = sorted({head // group for head in heads})
+            whole[which] = getattr(self.other[at].call, one.take)[which]
+            reached |= heads
+        weights, z = call.again(*there.values())
+        some = sorted(reached)
+        mixed = None if call.weights is None or weights is None else _with(call.weights, weights, some)
+        z = _with(call.head_output, z, some)
+        query, key, value = there.values()
+        return replace(call, query=query, key=key, value=value, weights=mixed, head_output=z)
+
+    def _changed(self, at: int, call: Call, layer: Layer, those: Sequence[Intervention]) -> tuple[Layer, Call, Tensor]:
+        formula = own = layer.formula
+        if own is None:
+            if any(one.silence == "" and one.take != "head_output" for one in those) or at in self.unchanged:
+                raise ConfigError(
+                    f"Of {layer.name} only the output of heads can be changed, since its formula is not known here: silence them."
+                )
+            formula = own = Formula(divisor=None)
+        assert own is not None
+        formula = changed(own, len(call.query), len(call.key), those, at in self.unchanged)
+        layer = replace(layer.recording(**self._taken(at, call, those)), formula=formula if layer.formula else None)
+        others = [head for head in range(len(call.query)) if _plain(formula.of(head)) != _plain(own)]
+        if others:
+            weights = layer.part("weights")[0] if call.weights is None else call.weights.clone()
+            for head in others:
+                weights[head] = self._weights(at, head, layer)
+            value = call.value.repeat_interleave(len(call.query) // len(call.value), dim=0)
+            z = call.head_output.clone()
+            z[others] = torch.matmul(weights[None], value[None])[0][
+                others
+            ]  # all heads at once, as eager attention does
+            call = replace(call, weights=weights, head_output=z)
+        theirs = self.other[at].call.head_output if any(one.take == "head_output" for one in those) else None
+        whole = torch.stack(
+            [
+                formula.of(head).by_hand.kept(z, None if theirs is None else theirs[head])
+                for head, z in enumerate(call.head_output)
+            ]
+        )
+        if layer.formula is None and formula.keeps:
+            layer = layer.recording(kept_output=whole)
+        return layer, call, whole
+
+    def _taken(self, at: int, call: Call, those: Sequence[Intervention]) -> dict[str, Tensor]:
+        """What the layer's trace shows of other runs: weights and outputs of all heads, of which some are taken."""
+        found: dict[str, Tensor] = {}
+        if at in self.unchanged:
+            found["taken_weights"] = _known(self.unchanged[at].weights)
+        for one in those:
+            if one.take == "weights":
+                weights = _known(self.other[at].weights)
+                there = found.get("taken_weights", weights)
+                found["taken_weights"] = _with(there, weights, sorted(reach(one, len(call.query), len(call.key))))
+            if one.take == "head_output":
+                found["taken_output"] = self.other[at].head_output
+        return found
+
+    def _weights(self, at: int, head: int, layer: Layer) -> Tensor:
+        """A changed head's weights: as our formula makes them, or to the bit as the other run had them."""
+        hand = _known(layer.formula).of(head).by_hand
+        run = {OTHER: self.other, UNCHANGED: self.unchanged}.get(dict(hand.taken).get("weights", ""), {})
+        theirs = run[at].call.weights if at in run and not hand.cells else None
+        return layer.part("weights", heads=slice(head, head + 1))[0][0] if theirs is None else theirs[head]
+
+
+def _plain(formula: Formula) -> Formula:
+    """What of a head's formula decides on its weights."""
+    hand = formula.by_hand
+    shares = ByHand(hand.cells, tuple(pair for pair in hand.taken if pair[0] == "weights"))
+    return replace(divided(formula), by_hand=shares, heads=())
+
+
+def _known(one: T | None) -> T:
+    assert one is not None  # who asks has looked
+    return one
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    """A copy that lies in memory as the tensor does: another order of strides is another order of sums."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).copy_(tensor)
+
+
+def _with(whole: Tensor, others: Tensor, heads: list[int]) -> Tensor:
+    """A tensor with some heads of another."""
+    if whole is others:
+        return whole
+    found = whole.clone()
+    found[heads] = others[heads]
+    return found
+
+
+def prepared(those: tuple[Intervention, ...], order: Sequence[int], unchanged: Run | None, other: Run) -> Pass:
+    """The pass that makes these changes, with what it needs of other runs.
+
+    Args:
+        those: what is changed.
+        order: the layers by their index, in the order in which they run.
+        unchanged: the unchanged model, where later attention is frozen.
+        other: the other state.
+
+    Raises:
+        ConfigError: the other state does not have what is taken.
+    """
+    found = Pass(those)
+    if unchanged is not None and (after := later(order, those)):
+        found.unchanged = unchanged(dict.fromkeys(after, True))
+    if wanted := takes(order, those):
+        found.other = other(wanted)
+    return found
+
+
+def later(order: Sequence[int], those: Iterable[Intervention]) -> Sequence[int]:
+    """The layers that run after the first that is changed, by their index."""
+    first = min((0 if one.layer is None else order.index(one.layer) for one in those), default=len(order))
+    return order[first + 1 :]
+
+
+def takes(order: Sequence[int], those: Iterable[Intervention]) -> dict[int, bool]:
+    """The layers that take something from the other state, and whether its weights."""
+    found: dict[int, bool] = {}
+    for one in (one for one in those if one.take):
+        for at in order if one.layer is None else [one.layer]:
+            found[at] = found.get(at, False) or one.take == "weights"
+    return found
+
+
+def words(those: Iterable[Intervention], layers: Sequence[Layer], frozen: bool) -> tuple[str, ...]:
+    """What is changed, in words: a sentence for each."""
+    said = [one.words + _sharing(one, layers) for one in those]
+    if said and frozen:
+        said.append(f"Later layers attend as in {UNCHANGED} (frozen attention): A as there, V of now.")
+    return tuple(said)
+
+
+def _sharing(one: Intervention, layers: Sequence[Layer]) -> str:
+    """Which heads share the keys or values that are taken, where a layer has fewer heads of these."""
+    layer = layers[one.layer or 0]
+    group = layer.n_heads // layer.sizes.get("kv_head", layer.n_heads)
+    if one.head is None or one.take not in ("key", "value") or group == 1:
+        return ""
+    first = one.head // group * group
+    heads = [str(head) for head in range(first, first + group)]
+    return f" Heads {', '.join(heads[:-1])} and {heads[-1]} share key head {first // group}, and change together."
+
+
+def check(those: Iterable[Intervention], layers: Sequence[Extent]) -> None:
+    """Looks whether these layers have what is changed, before they run.
+
+    Raises:
+        ConfigError: there is no such layer, head or cell.
+    """
+    for one in those:
+        _ = Mask("custom", cells=one.hidden).build(1, 1)
+        _counts("layers", one.layer, len(layers))
+        for layer in layers if one.layer is None else [layers[one.layer]]:
+            _counts(f"heads of {layer.name}", one.head, layer.n_heads)
+            for cell in one.cells:
+                _counts(f"queries of {layer.name}", cell.query, layer.queries)
+                _counts(f"keys of {layer.name}", cell.key, layer.keys)
+
+
+def _counts(those: str, number: int | None, size: int) -> None:
+    if number is not None and number >= size:
+        raise ConfigError(f"{those} count from 0 to {size - 1}; got {number}: choose one of these.")
+
+
+def other_of(kind: str, other: T | None, came: str) -> T:
+    """The other state of a source of that kind; `came` says why it cannot be one, empty where it can.
+
+    Raises:
+        ConfigError: there is none, or it cannot be one.
+    """
+    if other is None:
+        raise ConfigError(
+            f"What is taken from the other state needs one: give other={kind}(…), or a second state to compare."
+        )
+    if came:
+        raise ConfigError(
+            f"The other state is of the same model, and takes from no third; this one {came}: choose another."
+        )
+    return other
+
+
+def as_many(lengths: Sequence[int], there: Sequence[int], offer: Callable[[], str] = str) -> None:
+    """Looks whether the other state has as many tokens.
+
+    Args:
+        lengths: of this state's texts.
+        there: of the other's.
+        offer: a text that would fit; empty where none is known.
+
+    Raises:
+        ConfigError: it has not; its sentence offers a text that has.
+    """
+    if list(there) == list(lengths):
+        return
+    said = f"such as “{text}”" if 0 < len(text := offer()) <= _LONGEST_OFFER else "a text of as many tokens"
+    raise ConfigError(
+        f"What is taken from the other state needs as many tokens there; it has {' and '.join(map(str, there))}, "
+        f"this one {' and '.join(map(str, lengths))}: give the other state {said}."
+    )
