@@ -60,3 +60,9 @@ class PictureError(AttentionError):
 
 class MissingError(AttentionError):
     """The trace has no such step, layer, head or cell."""
+
+
+def check_index(what: str, index: int, size: int, verb: str = "count") -> None:
+    """Raises MissingError where `what` has no such index, which counts from zero."""
+    if not 0 <= index < size:
+        raise MissingError(f"{what} {verb} from 0 to {size - 1}; got {index}: choose one of these.")

@@ -26,11 +26,16 @@ class Facts(NamedTuple):
     most: float | None = None
     empty: int = 0
 
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """The smallest and the largest finite number; None where there is none."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
     def and_(self, other: Facts) -> Facts:
         """The facts of both together."""
-        lows, highs = ([one for one in pair if one is not None] for pair in zip(self[:2], other[:2], strict=True))
-        least, most = ([one for one in pair if one is not None] for pair in zip(self[2:4], other[2:4], strict=True))
-        ends = (min(lows, default=None), max(highs, default=None))
+        pairs = ([one for one in pair if one is not None] for pair in zip(self[:4], other[:4], strict=True))
+        lows, highs, least, most = pairs
+        ends = min(lows, default=None), max(highs, default=None)
         return Facts(*ends, min(least, default=None), max(most, default=None), self.empty + other.empty)
 
     @classmethod

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from attention.errors import ConfigError
-from attention.formula.ranges import Text
+from attention.formula.ranges import Coded, Real, Whole
 
 MOST = 100  # changes at once
 SILENCES = ("zero", "mean")
 TAKES = {"query": "Q", "key": "K", "value": "V", "weights": "A", "head_output": "Z"}
 """What may be taken from the other state, and its letter in links."""
 MASKS = ("none", "causal", "window", "causal window", "prefix", "first", "custom")
-_LARGEST = 10**6  # of a layer, a head, a position
 
 
 class SetCell(NamedTuple):
@@ -220,12 +219,7 @@ KINDS: tuple[Kind, ...] = (
 """Every kind of change: what there is to choose from."""
 
 
-def _number_of(value: object, low: float, high: float) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
-
-
-def _counted(value: object) -> bool:
-    return isinstance(value, int) and _number_of(value, 0, _LARGEST)
+_INDEX = Whole(0, 10**6)  # of a layer, a head, a position
 
 
 def _cells(value: object) -> bool:
@@ -234,22 +228,19 @@ def _cells(value: object) -> bool:
 
 
 def _cell(step: object, query: object, key: object, value: object, rescaled: object = False) -> bool:
-    low, high = (0, 1) if step == "weights" else (-1e30, 1e30)
-    fits = _counted(query) and _counted(key) and _number_of(value, low, high) and isinstance(rescaled, bool)
+    within = Real(0, 1) if step == "weights" else Real(-1e30, 1e30)
+    fits = _INDEX.takes(query) and _INDEX.takes(key) and within.takes(value) and isinstance(rescaled, bool)
     return step in ("scores", "weights") and fits
 
 
 _MAY_BE: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    **dict.fromkeys(("layer", "head"), (lambda one: one is None or _counted(one), "a whole number from 0 on, or None for all")),
+    **dict.fromkeys(("layer", "head"), (replace(_INDEX, optional=True).takes, "a whole number from 0 on, or None for all")),
     "silence": (lambda one: one in ("", *SILENCES), "zero or mean, or empty"),
-    "strength": (lambda one: _number_of(one, 0, 1), "a number from 0 (nothing changes) to 1"),
-    "temperature": (
-        lambda one: one is None or _number_of(one, 0, float("inf")),
-        "a number from 0 (argmax) to infinity (uniform), or None",
-    ),
+    "strength": (Real(0, 1).takes, "a number from 0 (nothing changes) to 1"),
+    "temperature": (Real(0, optional=True).takes, "a number from 0 (argmax) to infinity (uniform), or None"),
     "scaled": (lambda one: one is None or isinstance(one, bool), "False, or None for the model's own"),
     "mask": (lambda one: one in ("", *MASKS), f"one of {', '.join(MASKS)}, or empty"),
-    **dict.fromkeys(("window", "prefix"), (_counted, "a whole number from 0 on")),
+    **dict.fromkeys(("window", "prefix"), (_INDEX.takes, "a whole number from 0 on")),
     "hidden": (lambda one: isinstance(one, str), "a text that holds a custom mask"),
     "cells": (_cells, "cells such as (step, query, key, value), of scores or weights, a weight from 0 to 1"),
     "take": (lambda one: one in ("", *TAKES), f"one of {', '.join(TAKES)}, or empty"),
@@ -303,13 +294,11 @@ def mark(those: tuple[Intervention, ...], layer: int, head: int) -> str:
 
 
 @dataclass(frozen=True)
-class Changes(Text):
+class Changes(Coded):
     """A text that `read` reads."""
 
-    @property
-    def expected(self) -> str:
-        """What it may be, in words."""
-        return f"changes such as 17.3.zero;5.*.t0.2, at most {MOST}"
+    expected = f"changes such as 17.3.zero;5.*.t0.2, at most {MOST}"
+    instead = "nothing is changed"
 
     def takes(self, value: object) -> bool:
         """Whether it can be read."""
@@ -319,11 +308,3 @@ class Changes(Text):
             return bool(read(str(value))) or not value
         except ConfigError:
             return False
-
-    def nearest(self, value: Any) -> Any:
-        """Nothing, where it cannot be read."""
-        return value if self.takes(value) else ""
-
-    def refused(self, text: str, default: Any) -> tuple[Any, str]:
-        """The default, and the words for it."""
-        return default, f"{self.expected}: nothing is changed"

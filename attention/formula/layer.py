@@ -10,12 +10,12 @@ from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from attention.errors import MissingError
+from attention.errors import MissingError, check_index
 from attention.formula import kept
 from attention.formula.facts import Facts, Survey
 from attention.formula.formula import Formula
 from attention.formula.sizes import axes_of, sizes_of
-from attention.formula.steps import DECLARED, HEAD_AXES, MAP_AXES, STEPS, Factor, Step, find_step
+from attention.formula.steps import DECLARED, HEAD_AXES, MAP_AXES, STEPS, Factor, Step, declared, find_step
 
 if TYPE_CHECKING:  # torch takes more than a second to import; a page must open before that
     from torch import Tensor
@@ -94,8 +94,6 @@ class Layer:
         Raises:
             MissingError: there is no such step, or this source could not record it.
         """
-        if name not in DECLARED:
-            find_step(name)
         self._check(name)
         return self._tensor(name)
 
@@ -232,8 +230,7 @@ class Layer:
         axes = DECLARED[name].axes
         if axes[0] not in HEAD_AXES:
             return self._tensor(name)
-        if not 0 <= head < self.n_heads:
-            raise MissingError(f"heads count from 0 to {self.n_heads - 1}; got {head}: choose one of these.")
+        check_index("heads", head, self.n_heads)
         if name in self.holds or self.whole or axes != MAP_AXES:
             return self._tensor(name)[head // (self.n_heads // self.sizes[axes[0]])]
         return self._made(name, head)
@@ -268,8 +265,7 @@ class Layer:
         Raises:
             MissingError: as for ``layer[name]``.
         """
-        low, high, *_ = self.facts(name)
-        return None if low is None or high is None else (low, high)
+        return self.facts(name).ends
 
     @cached_property
     def temperature(self) -> float:
@@ -296,7 +292,7 @@ class Layer:
         return self.has("mask") and not bool(self["mask"].all())
 
     def _check(self, name: str) -> None:
-        if not self.has(find_step(name).name if name not in DECLARED else name):
+        if not self.has(declared(name).name):
             raise MissingError(
                 f"this source has no {name}; it has {', '.join(s.name for s in self.steps)}: choose one of these."
             )
@@ -314,7 +310,7 @@ class Layer:
         from attention.formula import making
 
         assert self.formula is not None  # `has` has looked
-        if name in ("mask", "bias"):
+        if name in _BY_FORMULA:
             knobs = getattr(self.formula, name)
             return kept.matrix(self.number, (name, head), knobs, lambda: making.made(self, name, head))
         step = find_step(name)

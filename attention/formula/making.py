@@ -97,10 +97,9 @@ def overflows(layer: Layer, formula: Formula) -> bool:
     divisor, temperature = formula.divisor or 1.0, formula.temperature
     if temperature == 0 or divisor * temperature >= 1:
         return False  # a division by so much shrinks, and nobody needs to look
-    scores = layer["scores"] if layer.whole or not layer.has("query") else layer.matrix("scores")
-    if (
-        layer.has("query") and not layer.whole
-    ):  # no score is larger than the lengths of its query and its key, multiplied
+    if layer.whole or not layer.has("query"):
+        scores = layer["scores"]
+    else:  # no score is larger than the lengths of its query and its key, multiplied
         scores = (layer["query"].norm(dim=-1).amax() * layer["key"].norm(dim=-1).amax()).flatten()
     finite = bool(torch.isfinite(scores).all())
     return finite and not bool(torch.isfinite(scale_scores(scores, divisor, temperature)).all())
@@ -126,7 +125,7 @@ def _block(layer: Layer, step: Step, before: Scores | None, heads: slice, rows: 
     """One map of some heads and some queries, from the same block of the map before it."""
     if step.name in layer.recorded:
         return layer.recorded[step.name][heads, rows]
-    whole = _MADE[step.name](layer, before, heads, rows)
+    whole = _scores(layer, heads, rows) if before is None else _MADE[step.name](layer, before, heads, rows)
     there = range(*heads.indices(layer.n_heads))
     others = [head for head, _ in _formula(layer).heads if head in there]
     whole = whole.clone() if others else whole  # it may be the step before, or recorded
@@ -136,7 +135,7 @@ def _block(layer: Layer, step: Step, before: Scores | None, heads: slice, rows: 
     return whole
 
 
-def _scores(layer: Layer, _: Scores | None, heads: slice, rows: slice) -> Scores:
+def _scores(layer: Layer, heads: slice, rows: slice) -> Scores:
     names = ("rotated_query", "rotated_key") if _formula(layer).rotary else ("query", "key")
     query, key = (layer[name] for name in names)
     score = SCORES[_formula(layer).score]
@@ -144,36 +143,31 @@ def _scores(layer: Layer, _: Scores | None, heads: slice, rows: slice) -> Scores
     return score.scores(query[heads, rows], _of_queries(layer, key, heads), own)
 
 
-def _scaled_scores(layer: Layer, before: Scores | None, heads: slice, rows: slice) -> Scores:
-    assert before is not None
+def _scaled_scores(layer: Layer, before: Scores, heads: slice, rows: slice) -> Scores:
     return scale_scores(before, _formula(layer).divisor or 1.0, layer.temperature)
 
 
-def _capped_scores(layer: Layer, before: Scores | None, heads: slice, rows: slice) -> Scores:
-    assert before is not None
+def _capped_scores(layer: Layer, before: Scores, heads: slice, rows: slice) -> Scores:
     return cap_scores(before, _formula(layer).cap or 1.0, layer.temperature)
 
 
-def _biased_scores(layer: Layer, before: Scores | None, heads: slice, rows: slice) -> Scores:
-    assert before is not None
+def _biased_scores(layer: Layer, before: Scores, heads: slice, rows: slice) -> Scores:
     return before + BIASES[_formula(layer).bias].bias(layer, heads, rows)
 
 
-def _masked_scores(layer: Layer, before: Scores | None, heads: slice, rows: slice) -> Scores:
-    assert before is not None
+def _masked_scores(layer: Layer, before: Scores, heads: slice, rows: slice) -> Scores:
     masked = mask_scores(before, layer["mask"][rows] if layer.hides else None)
     return _formula(layer).by_hand.set("scores", masked, rows)
 
 
-def _weights(layer: Layer, before: Scores | None, heads: slice, rows: slice) -> Scores:
+def _weights(layer: Layer, before: Scores, heads: slice, rows: slice) -> Scores:
     hand = _formula(layer).by_hand
     if hand.takes("weights"):
         return hand.set("weights", layer["taken_weights"][heads, rows], rows)
     return hand.set("weights", _shared_out(layer, before, heads, rows), rows)
 
 
-def _shared_out(layer: Layer, before: Scores | None, heads: slice, rows: slice) -> Scores:
-    assert before is not None
+def _shared_out(layer: Layer, before: Scores, heads: slice, rows: slice) -> Scores:
     formula = _formula(layer)
     share = SHARES[formula.share]
     if share.parameter:
@@ -192,12 +186,11 @@ def _shared_out(layer: Layer, before: Scores | None, heads: slice, rows: slice) 
     return share.limit(_masked_scores(layer, known, heads, rows), bias)
 
 
-def _dropped_weights(layer: Layer, before: Scores | None, heads: slice, rows: slice) -> Scores:
-    assert before is not None
+def _dropped_weights(layer: Layer, before: Scores, heads: slice, rows: slice) -> Scores:
     return _formula(layer).dropping.weights(layer, before, heads, rows)
 
 
-_MADE: dict[str, Callable[[Layer, Scores | None, slice, slice], Scores]] = {
+_MADE: dict[str, Callable[[Layer, Scores, slice, slice], Scores]] = {
     f.__name__.removeprefix("_"): f
-    for f in (_scores, _scaled_scores, _capped_scores, _biased_scores, _masked_scores, _weights, _dropped_weights)
+    for f in (_scaled_scores, _capped_scores, _biased_scores, _masked_scores, _weights, _dropped_weights)
 }

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 
 def in_url(value: Any) -> str:
@@ -197,24 +197,27 @@ class Text(Range):
 
 
 @dataclass(frozen=True)
-class Places(Text):
-    """Positions, as a text with dots between them: 5.12; empty is none."""
+class Coded(Text):
+    """A text that says something else than itself; where it cannot be read it says nothing, and what is so `instead` is said."""
 
-    @property
-    def expected(self) -> str:
-        return "positions with dots between them, such as 5.12"
-
-    def takes(self, value: object) -> bool:
-        """Whether they are whole numbers."""
-        return super().takes(value) and re.fullmatch(r"(\d{1,5}(\.\d{1,5})*)?", str(value), re.ASCII) is not None
+    instead: ClassVar[str]
 
     def nearest(self, value: Any) -> Any:
-        """None, where they cannot be read."""
         return value if self.takes(value) else ""
 
     def refused(self, text: str, default: Any) -> tuple[Any, str]:
-        """The default, and the words for it."""
-        return default, f"{self.expected}: the usual one is used"
+        return default, f"{self.expected}: {self.instead}"
+
+
+@dataclass(frozen=True)
+class Places(Coded):
+    """Positions, as a text with dots between them: 5.12; empty is none."""
+
+    expected = "positions with dots between them, such as 5.12"
+    instead = "the usual one is used"
+
+    def takes(self, value: object) -> bool:
+        return super().takes(value) and re.fullmatch(r"(\d{1,5}(\.\d{1,5})*)?", str(value), re.ASCII) is not None
 
     @staticmethod
     def of(text: str) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from attention.errors import MissingError
+from attention.errors import check_index
 from attention.formula.layer import Layer
 from attention.tokens import Generated
 
@@ -80,8 +80,7 @@ class Trace:
         Raises:
             MissingError: there is none.
         """
-        if not 0 <= index < len(self.layers):
-            raise MissingError(f"layers count from 0 to {len(self.layers) - 1}; got {index}: choose one of these.")
+        check_index("layers", index, len(self.layers))
         return self.layers[index]
 
     def turned(self, config: AttentionConfig | WhatIf) -> Trace:

@@ -13,6 +13,7 @@ from attention.formula.config import KNOBS, MASKS
 from attention.formula.dropping import Dropping, GivenDropping
 from attention.formula.formula import Formula
 from attention.formula.mask import Mask
+from attention.formula.ranges import Choice, Switch, Whole
 from attention.formula.scores import SCORES
 from attention.formula.shares import SHARES
 
@@ -55,20 +56,8 @@ def read(said: object) -> Formula:
     return Formula(**values)
 
 
-def _one_of(*names: str) -> May:
-    return lambda value: isinstance(value, str) and value in names
-
-
 def _positive(value: Any) -> bool:
     return value is None or (type(value) in (int, float) and 0 < value < _LARGEST)
-
-
-def _whole(value: Any) -> bool:
-    return type(value) is int and value >= 0
-
-
-def _switch(value: Any) -> bool:
-    return isinstance(value, bool)
 
 
 def _real(value: Any) -> bool:
@@ -92,15 +81,17 @@ def _each(**fields: May) -> May:
 
 
 _MAY_BE: dict[str, May] = {
-    "score": _one_of(*SCORES),
+    "score": Choice(tuple(SCORES)).takes,
     "rotary": _positive,
     "divisor": _positive,
     "temperature": _knob("temperature"),
     "cap": _positive,
-    "bias": _one_of("", *BIASES),
-    "share": _one_of("", *SHARES),
-    "mask": _each(kind=_one_of(*MASKS), window=_whole, prefix=_whole, cells=_knob("cells"), real=_real),
-    "dropping": _each(given=_switch, **{field: _knob(name) for field, name in Dropping.knobs.items()}),
+    "bias": Choice(("", *BIASES)).takes,
+    "share": Choice(("", *SHARES)).takes,
+    "mask": _each(
+        kind=Choice(MASKS).takes, window=Whole(0).takes, prefix=Whole(0).takes, cells=_knob("cells"), real=_real
+    ),
+    "dropping": _each(given=Switch().takes, **{field: _knob(name) for field, name in Dropping.knobs.items()}),
     "own_divisor": _positive,
 }
 """What each field of a formula may be."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attention.errors import MissingError
+from attention.errors import check_index
 from attention.formula.cell import Cell
 from attention.formula.steps import find_step
 from attention.formula.trace import Trace
@@ -26,8 +26,7 @@ def explain(trace: Trace, step: str, layer: int = 0, head: int = 0, q: int = 0, 
     found, chosen = find_step(step), trace.layer(layer)
     matrix = chosen.matrix(step, head)
     for axis, index, size in ((found.row_axis, q, matrix.shape[0]), (found.column_axis, k, matrix.shape[1])):
-        if not 0 <= index < size:
-            raise MissingError(f"{axis} of {step} counts from 0 to {size - 1}; got {index}: choose one of these.")
+        check_index(f"{axis} of {step}", index, size, "counts")
     value = float(matrix[q, k]) + 0.0  # −0 is 0
     work = Working(chosen.of(head) if found.per_head else chosen, found, Cell(layer, step, head, q, k), value)
     if chosen.inner is not chosen:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from attention.errors import MissingError
+from attention.errors import MissingError, check_index
 from attention.formula.cell import Cell
 from attention.formula.steps import Step
 from attention.formula.trace import Trace
@@ -60,8 +60,8 @@ class Reading:
         its = trace.layer(layer)
         if not its.has("weights"):
             raise MissingError(f"{self.name} reads the weights, which this layer does not have: choose another layer.")
-        if self.per_head and not 0 <= head < its.n_heads:
-            raise MissingError(f"heads count from 0 to {its.n_heads - 1}; got {head}: choose one of these.")
+        if self.per_head:
+            check_index("heads", head, its.n_heads)
         return self.made(trace, layer, head)
 
     def explain(self, trace: Trace, cell: Cell) -> Explanation:
@@ -72,8 +72,7 @@ class Reading:
         """
         matrix = self.matrix(trace, cell.layer, cell.head)
         for axis, at, size in zip(self.step.axes[-2:], (cell.row, cell.column), matrix.shape, strict=True):
-            if not 0 <= at < size:
-                raise MissingError(f"{axis} of {self.name} counts from 0 to {size - 1}; got {at}: choose one of these.")
+            check_index(f"{axis} of {self.name}", at, size, "counts")
         own = replace(cell, step=self.name)
         work = _Working(trace.layer(cell.layer), self.step, own, float(matrix[cell.row, cell.column]) + 0.0)
         return self.told(work, trace)

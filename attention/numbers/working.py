@@ -40,12 +40,12 @@ class Working:
 
     def given(self, words: str = "") -> Explanation:
         """A number that nothing here has made."""
-        tex = number(self.value).tex
-        return self.told(
-            (tex,),
-            self.layer.told.get(self.step.name, "") or words or self.step.unknown,
-            terms=(Term(tex, self.value),),
-        )
+        return self.said(self.layer.told.get(self.step.name, "") or words or self.step.unknown)
+
+    def said(self, words: str, why: str = "", came_from: tuple[Cell, ...] = ()) -> Explanation:
+        """A number alone, and in words why it is so."""
+        tex, short = number(self.value).tex, f"{shown(self.value)}: {why}" if why else ""
+        return self.told((tex,), words, short, came_from, (Term(tex, self.value),))
 
     def copied(self, symbol: str, value: float, words: str, why: str, came_from: tuple[Cell, ...]) -> Explanation:
         """A number of an earlier step, taken over as it is."""

@@ -88,7 +88,7 @@ def layers_json(
     told = [trace.layers[there[0]].formula_of(found), size, sized]
     told += [f"each cell the largest of {block} × {block}"] * (block > 1)
     told += [f"sorted by {by}, the largest first"] * bool(order)
-    low, high_end = scales.range_of(found, None if facts.low is None else (facts.low, facts.high or 0.0), colors)
+    low, high_end = scales.range_of(found, facts.ends, colors)
     painted, beside = scales.painted(found, low, high_end, colors, many=True)
     same = len({(trace.layers[i].tokens, trace.layers[i].key_tokens, shapes[i]) for i in there}) == 1
     axes = found.row_axis, found.column_axis

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from attention.formula.by_hand import ByHand
-from attention.numbers.arithmetic import Explanation, Term
+from attention.numbers.arithmetic import Explanation
 from attention.numbers.working import Working
-from attention.printed import Arithmetic, Printed, number, product, shown, total
+from attention.printed import Arithmetic, Printed, product, total
 
 _SET = {"masked_scores": ("scores", "before the softmax"), "weights": ("weights", "after the softmax")}
 
@@ -19,12 +19,12 @@ def by_hand(work: Working) -> Explanation | None:
     step, when = _SET.get(work.step.name, ("", ""))
     cells = [cell for cell in hand.cells if (cell.step, cell.query) == (step, row)]
     if column in [cell.key for cell in cells]:
-        return _put(work, f"Set by hand, {when}.", "set by hand")
+        return work.said(f"Set by hand, {when}.", "set by hand")
     if step == "weights" and any(cell.rescaled for cell in cells):
         return _rescaled(work, hand)
     whose = dict(hand.taken).get(work.step.name, "")
     if whose and work.step.name != "head_output":
-        return _put(work, f"Taken from {whose}: nothing of this run made it (activation patching).", f"from {whose}")
+        return work.said(f"Taken from {whose}: nothing of this run made it (activation patching).", f"from {whose}")
     return None
 
 
@@ -37,7 +37,7 @@ def kept(work: Working) -> Explanation:
     if not hand.silence:
         if whole is not None:
             whose = dict(hand.taken)["head_output"]
-            return _put(work, f"Taken from {whose}, before W_O (activation patching).", f"from {whose}")
+            return work.said(f"Taken from {whose}, before W_O (activation patching).", f"from {whose}")
         words = "This head is not changed: its output goes on as it is."
         return work.copied(symbol, work.number_at("head_output", row, column), words, "goes on as it is", came_from)
     z = work.layer.matrix("head_output", work.cell.head) if whole is None else whole
@@ -52,11 +52,6 @@ def kept(work: Working) -> Explanation:
 
     values = [a * b for a, b in factors]
     return work.made(Arithmetic("", [line], [line], f"{words}; W_O's bias stays.", values), came_from)
-
-
-def _put(work: Working, words: str, why: str) -> Explanation:
-    tex = number(work.value).tex
-    return work.told((tex,), words, f"{shown(work.value)}: {why}", (), (Term(tex, work.value),))
 
 
 def _rescaled(work: Working, hand: ByHand) -> Explanation:

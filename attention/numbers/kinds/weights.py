@@ -67,8 +67,7 @@ def _coldest(work: Working, row: Row, hiding: str, came_from: tuple[Cell, ...]) 
     formula, highest = work.formula, max(row.scores)
     if formula.share not in ("softmax", "sparsemax") or formula.bias:
         words = f"{hiding}Temperature 0 is the limit of ever smaller ones: scores above, at and below the largest, or 0, are told apart and nothing else."
-        tex, short = number(work.value).tex, f"{shown(work.value)}: the limit of temperature 0"
-        return work.told((tex,), words, short, came_from, (Term(tex, work.value),))
+        return work.said(words, "the limit of temperature 0", came_from)
     winners = [j for j in row.visible if row.scores[j] == highest]
     won, shared = float(row.column in winners), float(len(winners))
 
