@@ -5,8 +5,6 @@ import { hides, span } from "./kernel.js";
 
 export const MOST_CELLS = 256; // rows or columns of a map that are drawn; beyond, block maxima
 
-const fullOf = (rows, columns, number) => Array.from({ length: rows }, () => new Float32Array(columns).fill(number));
-
 // The cells [from, to) that lie between the two ends of an axis.
 export function clipped([from, to], size) {
   const low = Math.max(0, Math.floor(Math.min(from, to) + 0.5));
@@ -61,7 +59,8 @@ function narrowed(matrix, from, to, block, out, into) {
 
 // Which blocks the mask hides altogether: 1, and NaN where a block has a visible cell.
 export function covered(mask, columns, block, [top, bottom], [left, right]) {
-  const out = fullOf(Math.ceil((bottom - top) / block), Math.ceil((right - left) / block), 1);
+  const wide = Math.ceil((right - left) / block);
+  const out = Array.from({ length: Math.ceil((bottom - top) / block) }, () => new Float32Array(wide).fill(1));
   for (let q = top; q < bottom; q += 1) {
     const line = out[Math.floor((q - top) / block)];
     const [from, to] = span(mask, q, columns);

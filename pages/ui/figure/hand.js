@@ -1,6 +1,6 @@
 // The row of controls above the maps: what must follow the hand cannot wait for a server.
 
-import { made } from "./made.js";
+import { made, numberField } from "./made.js";
 
 const OTHER = "other …"; // in a list of numbers: one that is typed
 
@@ -76,18 +76,12 @@ function choice(place, control) {
 // A whole number; where some are `offered`, they are picked from a list, and any other is typed.
 function whole(place, control) {
   const { name, low, high } = control;
-  const input = made("input", { type: "number", name, min: low, max: high, step: 1, required: true });
   const release = (value) => {
     input.shown = String(value);
     if (name === "window" || name === "prefix") place.acts.follow({ mask: maskNow(place) });
     place.acts.release({ [name]: Number(value) });
   };
-  input.addEventListener("change", () => { if (input.reportValidity()) release(input.value); }); // the browser says why
-  input.addEventListener("blur", () => { if (!input.checkValidity()) input.value = input.shown; });
-  // What somebody is typing is theirs.
-  input.show = ({ value }) => {
-    if (document.activeElement !== input || input.value === input.shown) input.value = input.shown = value;
-  };
+  const input = numberField({ name, min: low, max: high }, release);
   return control.offered ? listed(control.offered.map(String), input, release) : [input];
 }
 

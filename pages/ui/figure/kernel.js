@@ -79,29 +79,14 @@ export const SHARES = {
   // Every share is e^score, and they sum to 1. The highest score is taken off first, so that nothing overflows.
   softmax(row) {
     const highest = largest(row);
-    if (highest === -Infinity) {
-      row.fill(0);
-      return;
-    }
-    let total = 0;
-    for (let i = 0; i < row.length; i += 1) {
-      const share = Math.exp(row[i] - highest);
-      row[i] = share;
-      total += share;
-    }
-    for (let i = 0; i < row.length; i += 1) row[i] /= total;
+    if (highest === -Infinity) row.fill(0);
+    else exponentials(row, highest, 0);
   },
 
   // The same with one added to the sum: shares of less than 1.
   softmax1(row) {
     const highest = Math.max(0, largest(row));
-    let total = Math.exp(-highest);
-    for (let i = 0; i < row.length; i += 1) {
-      const share = Math.exp(row[i] - highest);
-      row[i] = share;
-      total += share;
-    }
-    for (let i = 0; i < row.length; i += 1) row[i] /= total;
+    exponentials(row, highest, Math.exp(-highest));
   },
 
   // Each by itself, less the logarithm of the number of keys.
@@ -121,6 +106,16 @@ export const SHARES = {
     for (let i = 0; i < row.length; i += 1) row[i] = Math.max(0, row[i] - threshold);
   },
 };
+
+// Every number as e^(number − highest), over the `total` of these and what is in it already.
+function exponentials(row, highest, total) {
+  for (let i = 0; i < row.length; i += 1) {
+    const share = Math.exp(row[i] - highest);
+    row[i] = share;
+    total += share;
+  }
+  for (let i = 0; i < row.length; i += 1) row[i] /= total;
+}
 
 // The limit at temperature 0: the largest takes all, ties share.
 function winners(row) {

@@ -1,18 +1,15 @@
 // The chosen cell in one line under the maps: whose it is, its number, the arithmetic, and the cells that it came from.
 
-import { made } from "./made.js";
+import { made, numberField } from "./made.js";
 
 const UNSPOKEN = "\u00a0"; // the first cell of a page is not an event
 
 // "query [3] bank": the number is a field, so that any cell can be reached by typing.
 function side(place, which) {
-  const field = made("input", { type: "number", name: which, min: 0, step: 1, required: true });
-  field.addEventListener("change", () => {
-    if (!field.reportValidity()) return; // the browser says what it must be
-    field.shown = field.value;
-    place.turn({ [which]: Number(field.value) });
+  const field = numberField({ name: which, min: 0 }, (value) => {
+    field.shown = value;
+    place.turn({ [which]: Number(value) });
   });
-  field.addEventListener("blur", () => { if (!field.checkValidity()) field.value = field.shown; });
   const axis = made("span");
   const token = made("code");
   const at = made("span", { className: "unbroken" }, axis, " [", field, "]");
@@ -23,8 +20,7 @@ function side(place, which) {
     token.hidden = !word;
     field.max = high;
     field.setAttribute("aria-label", name);
-    // What somebody is typing is theirs.
-    if (document.activeElement !== field || field.value === field.shown) field.value = field.shown = String(value);
+    field.show({ value });
   };
   return whole;
 }

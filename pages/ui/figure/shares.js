@@ -1,6 +1,7 @@
 // A row of numbers and its softmax as bars, with a temperature of its own that follows the hand without the server.
 
 import { weights } from "./kernel.js";
+import { made } from "./made.js";
 
 // Even steps from cold to hot.
 const PLACES = 200;
@@ -14,20 +15,14 @@ const sharesOf = (row, temperature) => weights(Float64Array.from(row), row.lengt
 
 const written = (number) => (number !== 0 && Math.abs(number) < 0.0005 ? number.toExponential(2) : number.toFixed(4));
 
-function cell(className, text = "") {
-  return Object.assign(document.createElement("span"), { className, textContent: text });
-}
+const cell = (className, ...parts) => made("span", { className }, ...parts);
 
 // One line for each number: the number, divided by the temperature, its share as a bar and as a number.
 function laidOut(root, row) {
   root.dataset.row = JSON.stringify(row);
-  const lines = row.map((number) => {
-    const line = cell("line");
-    const bar = cell("bar");
-    bar.append(document.createElement("i"));
-    line.append(cell("number", `${number}`), cell("divided"), bar, cell("share"));
-    return line;
-  });
+  const lines = row.map((number) => (
+    cell("line", cell("number", `${number}`), cell("divided"), cell("bar", made("i")), cell("share"))
+  ));
   root.querySelector(".lines").replaceChildren(...lines);
   root.querySelector(".lines").classList.toggle("few", row.length <= 8); // one under the other, their bars compare
 }

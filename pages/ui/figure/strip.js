@@ -1,17 +1,16 @@
 // The strip of steps above the maps: each with its symbol and shape, a click picks one.
 
+import { made } from "./made.js";
+
 // Draws the `steps`; nothing is built anew while their names stay the same, so that the focus stays too.
 export function strip(place, steps, turn) {
   const names = JSON.stringify((steps ?? []).map(({ name }) => name));
   if (place.dataset.names !== names) {
     place.dataset.names = names;
     place.replaceChildren(...(steps ?? []).flatMap((step, i) => {
-      const button = document.createElement("button");
-      button.type = "button";
-      button.name = step.name;
-      button.append(document.createElement("b"), document.createElement("small"));
+      const button = made("button", { type: "button", name: step.name }, made("b"), made("small"));
       button.addEventListener("click", () => button.turn());
-      const arrow = Object.assign(document.createElement("i"), { textContent: i > 1 && !step.step ? "▸" : "" });
+      const arrow = made("i", { textContent: i > 1 && !step.step ? "▸" : "" });
       arrow.setAttribute("aria-hidden", "true");
       return i > 1 ? [arrow, button] : [button];
     }));
