@@ -14,8 +14,8 @@ from attention.numbers.metrics import alike, frames
 from attention.pictures import charts
 from pages.ui import show
 from pages.ui.knobs.widgets import Knobs
+from pages.ui.server import turns
 from pages.ui.server.limits import METRIC_SECONDS
-from pages.ui.server.traces import alike_of, metrics_of
 from pages.ui.start import Page
 
 UNSORTED = "layer and head"
@@ -37,8 +37,8 @@ def table_of(page: Page, key: str) -> metrics.Table | None:
         if not asked:
             return None
     said = st.spinner("Working out what each head does …") if needs > METRIC_SECONDS / 4 else st.empty()
-    with said:
-        return metrics_of(page.trace)
+    with said, turns.aside():
+        return metrics.of(page.trace)
 
 
 def numbers(
@@ -77,7 +77,8 @@ def _alike(page: Page, open_head: Callable[[int, int], None]) -> None:
     needs = alike.seconds(page.trace, layer, head)
     if needs > METRIC_SECONDS and not st.button(f"Compare all heads (about {needs:.0f} s)", key="heads_compare"):
         return
-    found = alike_of(page.trace, layer, head)[:MOST_ALIKE]
+    with turns.aside():
+        found = metrics.differences(page.trace, layer, head)[:MOST_ALIKE]
     if not found:
         st.caption("No other head attends from the same tokens to the same tokens.")
         return

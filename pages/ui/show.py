@@ -81,7 +81,8 @@ def figures(
                 windows[str(name)[:80]] = window
         ours.windows[key] = windows
 
-    windows = {name: ours.windows.get(key, {}).get(name) for name in _revisions(drawn)}
+    revisions = (str(one["layout"]["uirevision"]) for one in drawn)
+    windows = {name: ours.windows.get(key, {}).get(name) for name in revisions}
     message = figure.pack(drawn, around, windows, rest, ours.acts[key])
     figure.component()(
         key=key,
@@ -108,10 +109,6 @@ def controls(around: Around) -> None:
     """The row of controls alone, if there are any, where there is no map to stand above."""
     if around.controls:
         figures([], "controls_alone", around=around, on_turn=inputs.turn)
-
-
-def _revisions(drawn: Sequence[Spec]) -> list[str]:
-    return [str(one["layout"]["uirevision"]) for one in drawn]
 
 
 def arithmetic(explanation: Explanation) -> None:
@@ -249,12 +246,8 @@ def long_table(rows: Callable[[int, int], pd.DataFrame], n_rows: int, file_name:
             return
         made = rows(0, min(n_rows, LONG_TABLE_ROWS))
         if n_rows > LONG_TABLE_ROWS:
-            more = (
-                f" has {SPREADSHEET_ROWS:,}, as many as a spreadsheet holds"
-                if n_rows > SPREADSHEET_ROWS
-                else " has all"
-            )
-            st.caption(f"The first {LONG_TABLE_ROWS:,} of {n_rows:,} numbers; the CSV file{more}.")
+            more = "all" if n_rows <= SPREADSHEET_ROWS else f"{SPREADSHEET_ROWS:,}, as many as a spreadsheet holds"
+            st.caption(f"The first {LONG_TABLE_ROWS:,} of {n_rows:,} numbers; the CSV file has {more}.")
         st.dataframe(made, hide_index=True, width="stretch", column_config=_digits(made))
         _csv(csv, file_name, "long_table_csv")
 

@@ -17,7 +17,7 @@ from pages.ui.figure import Around
 from pages.ui.knobs import controls, inputs
 from pages.ui.knobs.widgets import Knobs
 from pages.ui.notes import plain
-from pages.ui.server.traces import read_off
+from pages.ui.server import turns
 from pages.ui.start import Page
 
 NONE = "none"
@@ -46,7 +46,8 @@ def reading_map(page: Page, reading: Reading, key: str) -> None:
         AttentionError: the layer lacks what it reads.
     """
     layer, cell = page.cell.layer, page.cell
-    read_off(reading, page.trace, layer, cell.head)
+    with turns.aside():  # it is kept
+        reading.matrix(page.trace, layer, cell.head)
     weights = page.layer.shape("weights")
     cell = Cell(layer, "weights", cell.head, min(cell.row, weights[1] - 1), min(cell.column, weights[2] - 1))
     st.caption(plain(f"{reading.words} {reading.paper}".strip()))

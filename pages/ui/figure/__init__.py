@@ -76,23 +76,19 @@ def pack(
     names: list[dict[str, str]] = []
     size = 0
 
-    def lift(value: Any) -> Any:
+    def placed(raw: bytes, dtype: str, shape: Sequence[int]) -> dict[str, Any]:
         nonlocal size
+        arrays.append(raw + b"\0" * (-len(raw) % 8))
+        at, size = size, size + len(arrays[-1])
+        return {"array": {"dtype": dtype, "at": at, "shape": list(shape)}}
+
+    def lift(value: Any) -> Any:
         if isinstance(value, bytes):  # whole numbers of two bytes each
-            value = {"raw": value, "dtype": "u2"}
+            return placed(value, "u2", [len(value) // 2])
         if getattr(value, "ndim", 0):
             wide = {"i8": "i4", "u8": "u4", "b1": "u1"}.get(value.dtype.str[1:])  # what no typed array holds
             value = value.astype(wide) if wide else value
-            sizes = ",".join(map(str, value.shape))
-            value = {"raw": value.tobytes(), "dtype": value.dtype.str.lstrip("<|"), "shape": sizes}
-        if isinstance(value, dict) and "raw" in value:
-            raw = value["raw"]
-            shape = [int(n) for n in str(value.get("shape", len(raw) // int(value["dtype"][1]))).split(",")]
-            place = {"array": {"dtype": value["dtype"], "at": size, "shape": shape}}
-            padded = raw + b"\0" * (-len(raw) % 8)
-            arrays.append(padded)
-            size += len(padded)
-            return place
+            return placed(value.tobytes(), value.dtype.str.lstrip("<|"), value.shape)
         if isinstance(value, dict) and "labelalias" in value:
             value = {**value, "labelalias": once(value["labelalias"])}
         if isinstance(value, dict):

@@ -188,20 +188,12 @@ def defaults(more: Sequence[Knob] = ()) -> dict[str, str]:
     return {key: in_url(known[key].default) for key in (*keys, *(one.key for one in more))}
 
 
-def with_buttons(controls: Sequence[Control], name: str) -> list[Control]:
-    """The controls, of which one has all its options as buttons side by side."""
-    return [{**one, "buttons": one["options"]} if one["name"] == name else one for one in controls]
+def with_buttons(controls: Sequence[Control], name: str, buttons: list[str] | None = None) -> list[Control]:
+    """The controls, of which one has all its options, or these, as `buttons` side by side."""
+    return [{**one, "buttons": buttons or one["options"]} if one["name"] == name else one for one in controls]
 
 
 def with_mask_buttons(controls: Sequence[Control]) -> list[Control]:
     """The controls with the usual kinds of masks as buttons: custom where cells have been clicked, and always what is in use."""
-    usual = [
-        *([what_if.OWN] if its_own() else []),
-        "none",
-        "causal",
-        "window",
-        "prefix",
-        *(["custom"] if now("cells") else []),
-    ]
-    buttons = usual if now("mask") in usual else [*usual, now("mask")]
-    return [{**one, "buttons": buttons} if one["name"] == "mask" else one for one in controls]
+    usual = [*[what_if.OWN] * its_own(), "none", "causal", "window", "prefix", *["custom"] * bool(now("cells"))]
+    return with_buttons(controls, "mask", usual if now("mask") in usual else [*usual, now("mask")])

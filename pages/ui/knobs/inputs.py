@@ -34,7 +34,7 @@ from pages.ui.knobs.table import (
     offered,
 )
 from pages.ui.knobs.texts import too_long, whole_text
-from pages.ui.knobs.widgets import Knobs, here, locked, peek, standing, went_back
+from pages.ui.knobs.widgets import Knobs, here, locked, peek, standing, went_back, write
 from pages.ui.notes import Notes
 
 
@@ -151,12 +151,7 @@ def write_address() -> None:
     ours = session()
     for key in HELD:
         text = in_url(st.session_state[key]) if key in ours.read else ""
-        if text == ours.defaults.get(key):
-            text = ""
-        if text and st.query_params.get(key) != text:
-            st.query_params[key] = text
-        elif not text and key in st.query_params:
-            del st.query_params[key]
+        write(key, "" if text == ours.defaults.get(key) else text)
 
 
 def read_view(notes: Notes, more: Sequence[Knob] = ()) -> None:

@@ -19,6 +19,7 @@ from attention.sources.reading.matrix import Matrix, Stack
 from attention.sources.reading.named import field_of, filled, given_by, named
 from attention.sources.reading.reading import Reading
 from attention.sources.reading.text import look, parse, write
+from pages.ui.knobs import widgets
 from pages.ui.knobs.session import session
 from pages.ui.knobs.table import KNOBS, of
 from pages.ui.server import uploads
@@ -50,11 +51,7 @@ def sizes_in_link() -> dict[str, str]:
 
 def say_sizes(sizes: dict[str, str]) -> None:
     """Writes the sizes of the matrices that are too long for a link into the address."""
-    text = ",".join(f"{name}:{size}" for name, size in sizes.items())
-    if text and text != st.query_params.get(UPLOADED):
-        st.query_params[UPLOADED] = text
-    elif not text and UPLOADED in st.query_params:
-        del st.query_params[UPLOADED]
+    widgets.write(UPLOADED, ",".join(f"{name}:{size}" for name, size in sizes.items()))
 
 
 def read(name: str, optional: bool) -> Matrix | Stack:

@@ -53,6 +53,14 @@ def standing(key: str) -> str:
     return in_url(st.session_state[key] if key in st.session_state else st.query_params.get(key))
 
 
+def write(key: str, text: str) -> None:
+    """Makes the address say what a knob stands at; a knob without a `text` leaves it."""
+    if text and st.query_params.get(key) != text:
+        st.query_params[key] = text
+    elif not text and key in st.query_params:
+        del st.query_params[key]
+
+
 def here() -> dict[str, Knob]:
     """Every knob by key, as the chosen source has it."""
     return of(standing("source"))
@@ -134,11 +142,8 @@ class Knobs:
             return st.session_state[key]
         names = dict(zip(within.options, within.names, strict=True))
         value = st.selectbox(knob.label, within.options, key=key, format_func=names.__getitem__, help=knob.help)
-        text = written[key] = in_url(value) if value != default else None
-        if text is not None and there != text:
-            st.query_params[key] = text
-        elif text is None and there is not None:
-            del st.query_params[key]
+        written[key] = in_url(value) if value != default else None
+        write(key, written[key] or "")
         return value
 
     def _read(self, knob: Knob, text: str, within: Range, default: Any) -> Any:

@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import gc
 import marshal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from dataclasses import fields, is_dataclass, replace
 from hashlib import blake2b
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from attention import ConfigError, Layer, Source, Trace, Trained, TypedText, metrics
+from attention import ConfigError, Layer, Source, Trace, Trained, TypedText
 from attention.formula.kept import KEPT
 from attention.models.library import LIBRARY, Settings
-from attention.numbers.readings import Reading
 from attention.sources import Changeable, Turnable
 from attention.sources.link import source_of
 from pages.ui.knobs.table import LIMITS
@@ -122,24 +121,6 @@ def work_out(layer: Layer, head: int) -> None:
 
     with turns.aside(), _making("maps"):
         KEPT.once(ready, everything)
-
-
-def metrics_of(trace: Trace) -> metrics.Table:
-    """The metrics of every head of a trace, layer by layer, while others have their turn."""
-    with turns.aside():
-        return metrics.of(trace)
-
-
-def alike_of(trace: Trace, layer: int, head: int) -> Sequence[tuple[int, int, float, int]]:
-    """How alike every other head looks, while others have their turn."""
-    with turns.aside():
-        return metrics.differences(trace, layer, head)
-
-
-def read_off(reading: Reading, trace: Trace, layer: int, head: int) -> None:
-    """Makes the map of a reading, while others have their turn."""
-    with turns.aside():
-        reading.matrix(trace, layer, head)
 
 
 def scaling_of(source: TypedText) -> Scaling:
