@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 from attention import STEPS, AttentionConfig, Cell, ConfigError, Layer, MissingError, Trace, TypedText, find_step
 from attention.export.paper.cells import colors_of
 from attention.formula.positions import rotated
-from attention.pictures import heatmap
+from attention.pictures import changed, heatmap
 from attention.pictures.factors import factor_maps
 from attention.pictures.scales import FLOOR, PROBABILITY, ZERO
 from attention.printed import shown
@@ -523,7 +523,7 @@ def test_in_another_map_the_same_query_and_key_are_marked():
 def test_beside_what_a_rotation_gives_both_columns_that_make_it_are_outlined(column):
     [query, _] = factor_maps(trace(positions="rope"), Cell(0, "rotated_query", 1, 4, column))
     moved = rotated(torch.eye(16)[:, None].expand(-1, 5, -1), 10_000.0)[:, 4, column].nonzero().flatten().tolist()
-    assert boxes(heatmap.drawn(query)) == {
+    assert boxes(changed.drawn(query)) == {
         (0, 4, 16, 1),
         *((one, 0, 1, 6) for one in moved),
         *((one, 4, 1, 1) for one in moved),

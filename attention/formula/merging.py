@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING
 
 from attention.errors import TextError
@@ -120,7 +120,7 @@ class MergedLayer(Layer):
 
         def make() -> Facts:
             found = (Facts.of(step, self.part(name, heads=slice(at, at + 1))[0]) for at in range(self.n_heads))
-            return _all(found)
+            return reduce(Facts.and_, found)
 
         return kept.matrix(self.number, ("facts", name), self.origin.formula, make)
 
@@ -174,13 +174,6 @@ def merged(layer: Layer, special: Sequence[str], words: bool, what: str) -> Laye
         layer.name, queries.names, keys.names, told={"weights": said[0].upper() + said[1:]}, whole=layer.whole,
         origin=layer, queries=queries, keys=keys, renormalised=what == "renormalise",
     )  # fmt: skip
-
-
-def _all(found: Iterable[Facts]) -> Facts:
-    first, *others = found
-    for one in others:
-        first = first.and_(one)
-    return first
 
 
 def _word(pieces: Sequence[str]) -> str:

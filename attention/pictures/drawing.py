@@ -59,8 +59,7 @@ def figure_of(
         facts.append("model changed")
     mask = own.mask
     blind = int((~mask.any(dim=1)).sum()) if mask is not None and hidden is not None else 0
-    if blind:
-        facts.append(f"{blind} {'query sees' if blind == 1 else 'queries see'} no key")
+    facts += seeing_none(blind)
 
     rows, columns = matrix.shape
     many = len(panels) > 1
@@ -145,22 +144,22 @@ def _alt(
     colors: str,
 ) -> str:
     """A sentence that says what the map shows, for who cannot see it."""
-    numbers = f"numbers from {shown(span[0])} to {shown(span[1])}" if span else "every number hidden"
-    sums = (
-        f", {blind} {'row sees' if blind == 1 else 'rows see'} no key"
-        if blind
-        else ", every row sums to 1"
-        if facts is not None
-        and facts.least is not None
-        and facts.most is not None
-        and 0.999 < facts.least <= facts.most < 1.001
-        and not facts.empty
-        else ""
-    )
-    return (
-        f"Heatmap of {step.name} ({step.symbol} = {formula}), {where}, {shape}: {axis_title(step.row_axis)} by {axis_title(step.column_axis)}, "
-        f"{numbers}{sums}{', ' if colors else ''}{colors}."
-    )
+    said = [axis_title(step.row_axis) + " by " + axis_title(step.column_axis), numbers_said(span)]
+    said += seeing_none(blind, "row sees", "rows see")
+    if not blind and facts is not None and 0.999 < (facts.least or 0) <= (facts.most or 0) < 1.001 and not facts.empty:
+        said.append("every row sums to 1")
+    said += filter(None, [colors])
+    return f"Heatmap of {step.name} ({step.symbol} = {formula}), {where}, {shape}: {', '.join(said)}."
+
+
+def numbers_said(span: tuple[float, float] | None) -> str:
+    """Which numbers a map has, from the smallest to the largest."""
+    return f"numbers from {shown(span[0])} to {shown(span[1])}" if span else "every number hidden"
+
+
+def seeing_none(count: int, one: str = "query sees", many: str = "queries see") -> list[str]:
+    """What is said of so many queries that see no key; nothing of none."""
+    return [f"{count} {one if count == 1 else many} no key"] * bool(count)
 
 
 def place(layer: Layer, number: int) -> str:

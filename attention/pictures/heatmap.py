@@ -10,14 +10,13 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 
 from attention.formula.cell import Cell
 from attention.formula.steps import Step, find_step
 from attention.formula.trace import Trace
-from attention.pictures.changed import drawn
+from attention.pictures.changed import as_figure
 from attention.pictures.contract import Meta
-from attention.pictures.drawing import ALLOWED, HIDDEN, figure_of, hidden_cells
+from attention.pictures.drawing import ALLOWED, HIDDEN, figure_of, hidden_cells, seeing_none
 from attention.pictures.layout import AXIS_TITLES, Panel, Spec, laid_out, note, outline
 from attention.pictures.mosaic import cell_at, heads, heads_json
 from attention.pictures.scales import COLORS, color_range
@@ -25,13 +24,6 @@ from attention.pictures.scales import COLORS, color_range
 __all__ = ["COLORS", "cell_at", "color_range", "heads", "heads_json", "heatmap", "heatmap_json", "mask_map"]
 
 CELL_TEXT_UP_TO = 24  # rows or columns; beyond, numbers in the cells are noise
-
-
-def heatmap(
-    trace: Trace, step: str, layer: int = 0, head: int = 0, chosen: Cell | None = None, colors: str = "fixed"
-) -> go.Figure:
-    """`heatmap_json` as Plotly's object."""
-    return drawn(heatmap_json(trace, step, layer, head, chosen, colors))
 
 
 def heatmap_json(
@@ -94,11 +86,6 @@ def numbers_in_cells(rows: int, columns: int) -> dict[str, Any]:
     return {"texttemplate": "%{z:.2f}", "textfont": {"size": 10}} if small else {}
 
 
-def mask_map(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> go.Figure:
-    """`mask_map_json` as Plotly's object."""
-    return drawn(mask_map_json(trace, layer, chosen))
-
-
 def mask_map_json(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> Spec:
     """Which keys each query may attend to, in the head of the chosen cell: allowed cells in colour, hidden ones on their ground.
 
@@ -124,7 +111,7 @@ def mask_map_json(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> S
     allowed = f"{int(visible.sum())} of {visible.size} cells may attend"
     blind = int((~visible.any(axis=1)).sum())
     facts = [allowed, *([f"L{layer} H{chosen.head} alone"] if chosen and own is not trace.layer(layer) else [])]
-    facts += [f"{blind} {'query sees' if blind == 1 else 'queries see'} no key"] if blind else []
+    facts += seeing_none(blind)
     alt = f"Heatmap of the mask, query (attends from) by key (attends to): {', '.join(facts)}."
     panel = Panel(0, 0, 0, rows, columns)
     meta: Meta = {
@@ -140,6 +127,10 @@ def mask_map_json(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> S
     row, column = _places(find_step("weights"), chosen)
     layout["shapes"] = marks(rows, columns, row, column)
     return placed({"data": [heat], "layout": layout}, row, column)
+
+
+heatmap, mask_map = as_figure(heatmap_json), as_figure(mask_map_json)
+"""`heatmap_json` and `mask_map_json` as Plotly's object."""
 
 
 def way_json(trace: Trace, name: str) -> Spec:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,9 @@ from attention.formula.steps import Step, find_step
 from attention.formula.trace import Trace
 from attention.pictures import scales
 from attention.pictures.contract import Meta
-from attention.pictures.drawing import GROUND, hidden_cells, place
+from attention.pictures.drawing import GROUND, hidden_cells, numbers_said, place
 from attention.pictures.layout import AXIS_TITLES, Panel, Spec, framed, middles, named, names_of, outline
 from attention.pictures.mosaic import MOSAIC_CELLS, Paper, known, made_one_by_one, small
-from attention.printed import shown
 
 Order = Sequence[tuple[int, int]]
 """Heads as layer and head, the first of them first."""
@@ -76,13 +76,12 @@ def layers_json(
     for (i, head), (row, column) in sorted(places.items()):
         sides = [-(-side // block) for side in shapes[i]]
         panels.append(Panel(head, column * wide, row * high, sides[0], sides[1], block, i))
-    paper, facts = Paper(panels), Facts()
+    paper = Paper(panels)
     drawn = {i: small(trace.layers[i], step, block) for i in there}
     covered = {i: hidden_cells(trace, found, i) for i in there}
     for panel in panels:
         paper.put(panel, drawn[panel.layer], covered[panel.layer])
-    for one in drawn.values():
-        facts = facts.and_(one.facts)
+    facts = reduce(Facts.and_, (one.facts for one in drawn.values()))
     size = f"{len(there)} {'layer' if len(there) == 1 else 'layers'}, {len(panels)} heads"
     sized = " × ".join(map(str, shapes[there[0]])) if len(set(shapes.values())) == 1 else "of several sizes"
     told = [trace.layers[there[0]].formula_of(found), size, sized]
@@ -160,7 +159,5 @@ def _pixels(across: int, rows: int, columns: int) -> float:
 def _alt(step: Step, facts: Sequence[str], numbers: Facts, colors: str) -> str:
     """A sentence that says what the map shows, for who cannot see it."""
     axes = (AXIS_TITLES.get(axis, axis) for axis in (step.row_axis, step.column_axis))
-    span = "every number hidden"
-    if numbers.low is not None and numbers.high is not None:
-        span = f"numbers from {shown(numbers.low)} to {shown(numbers.high)}"
-    return f"Heatmaps of {step.name} ({step.symbol} = {', '.join(facts)}): each {' by '.join(axes)}, {span}{', ' if colors else ''}{colors}."
+    said = ", ".join(filter(None, [numbers_said(numbers.ends), colors]))
+    return f"Heatmaps of {step.name} ({step.symbol} = {', '.join(facts)}): each {' by '.join(axes)}, {said}."

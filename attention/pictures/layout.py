@@ -121,19 +121,14 @@ def named(text: str, panel: Panel, **more: Any) -> dict[str, Any]:
 
 def _labelled(layer: Layer, axis: str, spans: set[tuple[int, int, int]]) -> dict[str, Any]:
     """Ticks on whole numbers with tokens as their texts, and what the hover says for every place, drawn tick or not."""
-    return _ticks(layer.labels_of(axis), tuple(sorted(spans)), _said(layer, axis))
+    tokens = layer.labels_of(axis)
+    return _ticks(tokens, tuple(sorted(spans)), sum(isinstance(token, Generated) for token in tokens or ()))
 
 
 def names_of(layer: Layer, axis: str) -> dict[str, str]:
     """What the hover says for every position of an axis."""
-    names: dict[str, str] = _ticks(layer.labels_of(axis), ((0, layer.sizes[axis], 1),), _said(layer, axis))[
-        "labelalias"
-    ]
+    names: dict[str, str] = _labelled(layer, axis, {(0, layer.sizes[axis], 1)})["labelalias"]
     return names
-
-
-def _said(layer: Layer, axis: str) -> int:
-    return sum(isinstance(token, Generated) for token in layer.labels_of(axis) or ())
 
 
 @lru_cache(maxsize=16)

@@ -17,7 +17,7 @@ from attention.formula.layer import Layer
 from attention.formula.steps import MAP_AXES, find_step
 from attention.formula.trace import Trace
 from attention.numbers.patterns import CELLS
-from attention.pictures.changed import drawn
+from attention.pictures.changed import as_figure
 from attention.pictures.contract import Meta
 from attention.pictures.drawing import figure_of, hidden_cells
 from attention.pictures.layout import Panel, Spec, named, names_of, outline
@@ -29,18 +29,6 @@ if TYPE_CHECKING:
 
 MOSAIC_CELLS = 1_000_000  # more are no picture any more
 SCREEN_CELLS = MOST_CELLS**2  # what a screen draws at once
-
-
-def heads(
-    trace: Trace,
-    step: str,
-    layer: int = 0,
-    chosen: Cell | None = None,
-    colors: str = "fixed",
-    cells: int = MOSAIC_CELLS,
-) -> go.Figure:
-    """`heads_json` as Plotly's object."""
-    return drawn(heads_json(trace, step, layer, chosen, colors, cells))
 
 
 def heads_json(
@@ -93,6 +81,10 @@ def heads_json(
         meta["rows"] = {"labelalias": names_of(shown, found.row_axis)}
         meta["columns"] = {"labelalias": names_of(shown, found.column_axis)}
     return figure
+
+
+heads = as_figure(heads_json)
+"""`heads_json` as Plotly's object."""
 
 
 def tiles(count: int, across: int, rows: int, columns: int, gutters: tuple[int, int], block: int = 1) -> list[Panel]:
