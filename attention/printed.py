@@ -181,7 +181,22 @@ class Arithmetic:
         return cls(words=words, reason=reason)
 
 
-def largest(values: list[float], most: int = SHOWN_TERMS) -> list[int]:
+class Parts:
+    """The summands of a sum: the largest in `few`, where there are many, and how large the `others` are together."""
+
+    def __init__(self, values: Sequence[float], most: int = SHOWN_TERMS) -> None:
+        self.few = largest(values, most)
+        shown_ones = set(self.few)
+        self.left = len(values) - len(self.few)
+        self.others = math.fsum(value for i, value in enumerate(values) if i not in shown_ones)
+        self.values = [*(values[i] for i in self.few), *[self.others] * bool(self.left)]
+
+    def printed(self, piece: Callable[[int], Printed], digits: int) -> list[Printed]:
+        """Each of the few as `piece` prints it, and the rest in one."""
+        return [*map(piece, self.few), *([rest(self.others, self.left, digits)] if self.left else [])]
+
+
+def largest(values: Sequence[float], most: int = SHOWN_TERMS) -> list[int]:
     """Which of the summands to print: all if they are few, otherwise the `most` largest in their order.
 
     What is left is never a single one: as a sum it would only hide it.

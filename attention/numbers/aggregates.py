@@ -15,7 +15,7 @@ from attention.numbers.arithmetic import Explanation
 from attention.numbers.patterns import blocks, is_crossed
 from attention.numbers.readings import Reading
 from attention.numbers.working import Working
-from attention.printed import Arithmetic, Printed, factor, largest, number, product, quotient, rest, shown, total
+from attention.printed import Arithmetic, Parts, Printed, factor, number, product, quotient, shown, total
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -101,12 +101,10 @@ def _warned(trace: Trace, layer: int) -> str:
 def _told_mean(work: Working, _: Trace) -> Explanation:
     values = _of_heads(work)
     row, column, n_heads = work.cell.row, work.cell.column, len(values)
-    few, sum_of_all, many = largest(values), math.fsum(values), Printed(f"{n_heads}", f"{n_heads}", Decimal(n_heads))
-    others = math.fsum(value for i, value in enumerate(values) if i not in set(few))
+    parts, sum_of_all, many = Parts(values), math.fsum(values), Printed(f"{n_heads}", f"{n_heads}", Decimal(n_heads))
 
     def whole(digits: int) -> Printed:
-        more = [rest(others, n_heads - len(few), digits)] if len(few) < n_heads else []
-        above = total([*(factor(values[i], digits) for i in few), *more])
+        above = total(parts.printed(lambda i: factor(values[i], digits), digits))
         if n_heads <= 4:
             return quotient(total(above.parts, per_line=99), many)
         return Printed(rf"\big({above.tex}\big) \;\big/\; {n_heads}", "", above.value / many.value, (above, many))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attention.formula.layer import Layer
 from attention.formula.steps import AXES, PARAMETERS, STEPS, Axis, Names, Parameter, Step
@@ -11,6 +11,7 @@ from attention.formula.steps import AXES, PARAMETERS, STEPS, Axis, Names, Parame
 if TYPE_CHECKING:
     import pandas as pd
 
+Entry = Step | Parameter | Axis
 _NOTEBOOK = "notebook "
 KINDS = {"signed": "signed: lies around 0", "probability": "probability: 0 … 1, rows sum to 1"}
 
@@ -49,59 +50,35 @@ def frame(layer: Layer) -> pd.DataFrame:
     """Every step and parameter in a line: symbol, shape in this layer, formula, kind, and who calls it what."""
     entries: list[tuple[Step | Parameter, str, str]] = [(step, step.formula, KINDS[step.kind]) for step in STEPS]
     entries += [(parameter, parameter.meaning, "parameter") for parameter in PARAMETERS]
+    among: tuple[Entry, ...] = (*STEPS, *PARAMETERS)
     return _table(
-        [
-            {
-                "name": entry.name,
-                "symbol": entry.symbol,
-                "axes": shape(entry, layer),
-                "how it is made": made,
-                "kind": kind,
-                **_columns(entry, (*STEPS, *PARAMETERS)),
-            }
-            for entry, made, kind in entries
-        ]
+        (one, among, {**_of(one, layer), "how it is made": made, "kind": kind}) for one, made, kind in entries
     )
 
 
 def parameters(layer: Layer) -> pd.DataFrame:
     """What a layer keeps beside its steps: the mask and the projections."""
-    return _table(
-        [
-            {
-                "name": p.name,
-                "symbol": p.symbol,
-                "axes": shape(p, layer),
-                "what for": p.meaning,
-                **_columns(p, PARAMETERS),
-            }
-            for p in PARAMETERS
-        ]
-    )
+    return _table((one, PARAMETERS, {**_of(one, layer), "what for": one.meaning}) for one in PARAMETERS)
 
 
 def axes(layer: Layer) -> pd.DataFrame:
     """Every axis: its size in this layer, its meaning, and who calls it what."""
-    return _table(
-        [
-            {
-                "name": axis.name,
-                "size": str(layer.sizes.get(axis.name, "–")),
-                "what runs along it": axis.meaning,
-                **_columns(axis, AXES),
-            }
-            for axis in AXES
-        ]
-    )
+    sizes = ((axis, str(layer.sizes.get(axis.name, "–"))) for axis in AXES)
+    return _table((axis, AXES, {"size": size, "what runs along it": axis.meaning}) for axis, size in sizes)
 
 
-def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
+def _of(entry: Step | Parameter, layer: Layer) -> dict[str, str]:
+    return {"symbol": entry.symbol, "axes": shape(entry, layer)}
+
+
+def _table(rows: Iterable[tuple[Entry, Iterable[Entry], dict[str, str]]]) -> pd.DataFrame:
+    """A line for each entry: its name, what is said of it, and who of all the entries `among` which it stands calls it what."""
     import pandas as pd  # every page knows the glossary, few show its tables
 
-    return pd.DataFrame(rows)
+    return pd.DataFrame([{"name": entry.name, **said, **_columns(entry, among)} for entry, among, said in rows])
 
 
-def _columns(entry: Step | Parameter | Axis, among: Iterable[Step | Parameter | Axis]) -> dict[str, str]:
+def _columns(entry: Entry, among: Iterable[Entry]) -> dict[str, str]:
     """One column for everybody who has a name for something in the table, libraries before notebooks."""
     who = dict.fromkeys(who for other in among for who, _ in other.elsewhere)
     known = dict(entry.elsewhere)

@@ -13,7 +13,7 @@ from attention.formula.formula import Formula
 from attention.formula.layer import Layer
 from attention.formula.steps import HEAD_AXES, Step, declared, find_step
 from attention.numbers.arithmetic import Explanation, Term
-from attention.printed import SHOWN_TERMS, Arithmetic, Line, Printed, fitting, largest, number, shown
+from attention.printed import SHOWN_TERMS, Arithmetic, Line, Parts, Printed, fitting, number, shown
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -111,29 +111,20 @@ class Working:
     ) -> Explanation:
         """A sum of many `values`, the largest where there are many; `piece(i, digits)` prints one, and `plus` comes after them."""
 
-        def line(few: list[int]) -> Line:
-            others = _without(values, few)
-
+        def line(parts: Parts) -> Line:
             def total(digits: int) -> Printed:
-                more = [printed.rest(others, len(values) - len(few), digits)] if len(few) < len(values) else []
                 bias = [] if plus is None else [printed.factor(plus, digits)]
-                return printed.total([*(piece(i, digits) for i in few), *more, *bias])
+                return printed.total([*parts.printed(lambda i: piece(i, digits), digits), *bias])
 
             return total
 
-        few, something = largest(values), sum(value != 0 for value in values)
+        parts, something = Parts(values), sum(value != 0 for value in values)
         # In one line as many as it holds, and none that adds nothing where the rest says so.
         most = something if 0 < something < len(values) - 1 else len(values)
         counts = [count for count in range(min(most, SHOWN_TERMS), 0, -1) if len(values) - count != 1]
-        rest = [_without(values, few)] if len(few) < len(values) else []
         bias = [] if plus is None else [plus]
-        work = Arithmetic(
-            formula=formula,
-            lines=[line(few)],
-            shorts=[line(largest(values, count)) for count in counts],
-            words=words,
-            values=[*(values[i] for i in few), *rest, *bias],
-        )
+        shorts = [line(Parts(values, count)) for count in counts]
+        work = Arithmetic(formula, [line(parts)], shorts, words, [*parts.values, *bias])
         return self.made(work, back(max(range(len(values)), key=lambda i: abs(values[i]))))
 
     # -- where the numbers lie -----------------------------------------------------------------
@@ -195,12 +186,6 @@ class Working:
 
     def _there(self, cells: tuple[Cell, ...]) -> tuple[Cell, ...]:
         return tuple(cell for cell in cells if self.layer.has(cell.step))
-
-
-def _without(values: list[float], few: list[int]) -> float:
-    """The sum of all values but a few."""
-    shown_ones = set(few)
-    return math.fsum(value for i, value in enumerate(values) if i not in shown_ones)
 
 
 def _terms(whole: Printed, values: Sequence[float]) -> tuple[Term, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from attention import printed
 from attention.formula.shares.share import Row, Share
-from attention.printed import Arithmetic, Printed, largest, number, quotient
+from attention.printed import Arithmetic, Parts, Printed, number, quotient
 
 if TYPE_CHECKING:
     from attention.formula.axes import Scores, Weights
@@ -48,9 +48,7 @@ def exponentials(row: Row, shift: float, added: float) -> Arithmetic:
     """e^(score − shift) over the sum of all of them, and of what is `added` to it."""
     visible, column, scores = row.visible, row.column, row.scores
     power = {j: math.exp(scores[j] - shift) for j in visible}
-    top, total = power.get(column, 0.0), math.fsum(power.values()) + added
-    few = [visible[i] for i in largest(list(power.values()))]
-    others = math.fsum(power[j] for j in visible if j not in set(few))
+    top, total, below = power.get(column, 0.0), math.fsum(power.values()) + added, Parts([*power.values()])
 
     def one_more(digits: int) -> list[Printed]:
         if not added:
@@ -58,18 +56,18 @@ def exponentials(row: Row, shift: float, added: float) -> Arithmetic:
         return [number(1.0, digits) if shift == row.own else printed.power(row.own, shift, digits)]
 
     def parts(digits: int) -> list[Printed]:
-        more = [printed.rest(others, len(visible) - len(few), digits)] if len(few) < len(visible) else []
-        return [*one_more(digits), *(printed.powered(scores[j], shift, digits) for j in few), *more]
+        powers = below.printed(lambda i: printed.powered(scores[visible[i]], shift, digits), digits)
+        return [*one_more(digits), *powers]
 
     def above(digits: int) -> Printed:
         return printed.power(scores[column], shift, digits)
 
     def whole(digits: int) -> Printed:
-        if len(few) <= 4:
+        if len(below.few) <= 4:
             return quotient(above(digits), printed.total(parts(digits), per_line=99))
-        one, below = above(digits), printed.total(parts(digits))
-        tex = rf"{one.tex} \;\big/\; \big({below.tex}\big)"
-        return Printed(tex, "", one.value / below.value, (one, below))
+        one, whole_sum = above(digits), printed.total(parts(digits))
+        tex = rf"{one.tex} \;\big/\; \big({whole_sum.tex}\big)"
+        return Printed(tex, "", one.value / whole_sum.value, (one, whole_sum))
 
     def shares(digits: int) -> Printed:
         return quotient(number(top, digits), number(total, digits))
@@ -87,5 +85,5 @@ def exponentials(row: Row, shift: float, added: float) -> Arithmetic:
         words=f"The share of key {column} in everything query {{row}} can see ({row.keys}).",
         values=[top, total],
         operation="quotient",
-        below=[*[added] * bool(added), *(power[j] for j in few), *[others] * (len(few) < len(visible))],
+        below=[*[added] * bool(added), *below.values],
     )

@@ -7,7 +7,7 @@ import math
 from attention.formula.merging import MergedLayer
 from attention.numbers.arithmetic import Explanation
 from attention.numbers.working import Working
-from attention.printed import Arithmetic, Printed, factor, largest, number, quotient, rest, total
+from attention.printed import Arithmetic, Parts, Printed, factor, number, quotient, total
 
 
 def together(work: Working) -> Explanation:
@@ -19,15 +19,11 @@ def together(work: Working) -> Explanation:
     values = pieces[0, :, slice(*columns)].double().flatten().tolist()
     left = math.fsum(float(pieces[0, :, slice(*span)].double().sum()) for span in layer.keys.spans)
     below = left if layer.renormalised else float(rows[1] - rows[0])
-    few, above = largest(values), math.fsum(values)
-    others = math.fsum(value for i, value in enumerate(values) if i not in set(few))
-
-    def summands(digits: int) -> list[Printed]:
-        more = [rest(others, len(values) - len(few), digits)] if len(few) < len(values) else []
-        return [*(factor(values[i], digits) for i in few), *more]
+    parts, above = Parts(values), math.fsum(values)
 
     def line(digits: int) -> Printed:
-        return quotient(total(summands(digits), per_line=99), number(below, digits))
+        summands = parts.printed(lambda i: factor(values[i], digits), digits)
+        return quotient(total(summands, per_line=99), number(below, digits))
 
     def short(digits: int) -> Printed:
         return quotient(number(above, digits), number(below, digits))
