@@ -68,9 +68,9 @@ def label(token: str, longest: int = 0, escape: bool = True) -> str:
     return html.escape(shown, quote=False) if escape else shown
 
 
-def labels(tokens: tuple[str, ...], longest: int = 0) -> tuple[str, ...]:
+def labels(tokens: tuple[str, ...]) -> tuple[str, ...]:
     """`label` of every token, in order."""
-    return tuple(label(token, longest) for token in tokens)
+    return tuple(map(label, tokens))
 
 
 def _visible(character: str) -> str:

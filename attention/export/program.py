@@ -53,28 +53,20 @@ def python(source: Source, trace: Trace | None = None, cell: Cell | None = None)
     and ends by printing its number beside the one it should be. Matrices of more than
     2,000 numbers are read from the exported `attention.npz`, under names such as `L0.w_q`.
     """
-    trace = trace or source.trace()
-    snippet, layer = _begun(source, trace, cell)
-    inside = _inside(trace, snippet)
-    head = f"Attention from {snippet.about}, made by Attention Lab."
+    whence, _, steps = _steps(source, trace or source.trace(), cell)
+    head = f"Attention from {whence}, made by Attention Lab."
     said = textwrap.wrap(head, 98, replace_whitespace=False, break_long_words=False, break_on_hyphens=False)
-    return "".join(f"# {line}\n" for line in said) + _steps(layer, snippet, cell, inside)
+    return "".join(f"# {line}\n" for line in said) + steps
 
 
 def ipynb(source: Source, trace: Trace | None = None, cell: Cell | None = None) -> str:
     """The same as the JSON of a Jupyter notebook: what it is, the steps, and a heatmap of the weights."""
-    trace = trace or source.trace()
-    snippet, layer = _begun(source, trace, cell)
-    inside = _inside(trace, snippet)
+    whence, layer, steps = _steps(source, trace or source.trace(), cell)
     about = (
-        f"# Attention, step by step\n\nFrom {snippet.about}, made by Attention Lab. The first cell computes every step "
+        f"# Attention, step by step\n\nFrom {whence}, made by Attention Lab. The first cell computes every step "
         "in plain torch; the second draws one head with Plotly. Run them from top to bottom."
     )
-    cells = [
-        _cell("markdown", 0, about),
-        _cell("code", 1, _steps(layer, snippet, cell, inside)),
-        _cell("code", 2, _drawing(layer)),
-    ]
+    cells = [_cell("markdown", 0, about), _cell("code", 1, steps), _cell("code", 2, _drawing(layer))]
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     metadata = {"kernelspec": kernel, "language_info": {"name": "python"}}
     return json.dumps({"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}, indent=1) + "\n"
@@ -85,17 +77,12 @@ def _cell(kind: str, number: int, text: str) -> dict[str, object]:
     return shared | ({"execution_count": None, "outputs": []} if kind == "code" else {})
 
 
-def _begun(source: Source, trace: Trace, cell: Cell | None) -> tuple[Snippet, Layer]:
-    """How the program of a layer begins, and what of the layer it says."""
+def _steps(source: Source, trace: Trace, cell: Cell | None) -> tuple[str, Layer, str]:
+    """Where the numbers come from, the layer as it is said, and the program: imports, tokens, what the source begins with, the formula, and the number to compare."""
     index = 0 if cell is None else cell.layer
-    snippet = (
-        source.snippet(trace, index) if index else source.snippet(trace)
-    )  # a source of one layer need not count them
-    return snippet, trace.layer(index).inner.without(*snippet.without)
-
-
-def _steps(layer: Layer, snippet: Snippet, cell: Cell | None, inside: list[str]) -> str:
-    """The program: imports, tokens, what the source begins with, the formula, and the number to compare."""
+    # A source of one layer need not count them.
+    snippet = source.snippet(trace, index) if index else source.snippet(trace)
+    layer, inside = trace.layer(index).inner.without(*snippet.without), _inside(trace, snippet)
     lines = literals.texts("tokens", layer.tokens)
     keys = "tokens"
     if layer.key_tokens != layer.tokens or layer.has("memory"):
@@ -103,7 +90,7 @@ def _steps(layer: Layer, snippet: Snippet, cell: Cell | None, inside: list[str])
         lines += literals.texts(keys, layer.key_tokens)
     lines += [*DOT, *inside] if inside else []
     lines += [*snippet.lines, *projections(layer), *formula(layer, keys)]
-    return _program(lines + ([] if cell is None else _comparison(layer, cell)))
+    return snippet.about, layer, _program(lines + ([] if cell is None else _comparison(layer, cell)))
 
 
 def _inside(trace: Trace, snippet: Snippet) -> list[str]:

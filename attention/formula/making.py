@@ -13,13 +13,7 @@ from attention.formula import positions
 from attention.formula.biases import BIASES
 from attention.formula.facts import Facts, Survey
 from attention.formula.formula import Formula
-from attention.formula.functions import (
-    cap_scores,
-    mask_scores,
-    mix_values,
-    project_output,
-    scale_scores,
-)
+from attention.formula.functions import cap_scores, mask_scores, mix_values, project_output, scale_scores
 from attention.formula.scores import ROWS, SCORES
 from attention.formula.shares import SHARES
 from attention.formula.steps import MAP_AXES, Step, find_step

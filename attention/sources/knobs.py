@@ -147,41 +147,13 @@ AT = Knob(
     _LEARNED, empty="the last")
 SEED = next(one for one in config.KNOBS if one.key == "seed")
 FILE = Knob("file", "", Text(300), help="The file that is shown, as name:digest.", sources=_SAVED, held=True)
-# fmt: on
 
 KNOBS = (
-    SOURCE,
-    MODEL,
-    WORDS,
-    SPECIAL,
-    DO,
-    FROZEN,
-    OTHER,
-    NOTEBOOK,
-    SEQUENCE,
-    TEXT,
-    TEXT2,
-    GENERATE,
-    GENERATE_TEMPERATURE,
-    GENERATE_SEED,
-    PREDICT,
-    LOWERCASE,
-    PAD,
-    *config.KNOBS,
-    GIVES,
-    *MATRICES,
-    LABELS,
-    GIVEN_HEADS,
-    DIVISOR,
-    VALID,
-    FILE,
-    TASK,
-    OWN_TEXT,
-    AT,
-    CONTROL,
-    LEARNING_STEPS,
-    *SLIDERS.values(),
+    SOURCE, MODEL, WORDS, SPECIAL, DO, FROZEN, OTHER, NOTEBOOK, SEQUENCE, TEXT, TEXT2, GENERATE, GENERATE_TEMPERATURE, GENERATE_SEED,
+    PREDICT, LOWERCASE, PAD, *config.KNOBS, GIVES, *MATRICES, LABELS, GIVEN_HEADS, DIVISOR, VALID, FILE, TASK, OWN_TEXT, AT, CONTROL,
+    LEARNING_STEPS, *SLIDERS.values(),
 )
+# fmt: on
 """Every knob that makes a source another one."""
 
 

@@ -119,11 +119,11 @@ def write(page: Page, note: Note, area: Area) -> None:
 
 
 def write_line(
-    page: Page, x: float, y: float, line: list[markup.Run], size: float, align: Align = "left", color: str = INK, upright: bool = False
-) -> None:  # fmt: skip
+    page: Page, x: float, y: float, line: list[markup.Run], size: float, align: Align = "left", color: str = INK
+) -> None:
     """Writes the runs of a line one after the other, each in its weight."""
     if len(line) == 1:
-        page.write(x, y, line[0].text, size, align, line[0].bold, upright, color)
+        page.write(x, y, line[0].text, size, align, line[0].bold, color=color)
         return
     at = x - width_of(page, line, size) * {"left": 0, "center": 0.5, "right": 1}[align]
     for run in line:

@@ -90,6 +90,11 @@ def quoted(text: str, longest: int = 60) -> str:
     return f"“{text if len(text) <= longest else text[: longest - 1] + '…'}”"
 
 
+def misshapen(called: str, shape: tuple[int, ...], todo: str = "save a part of it") -> str:
+    """The sentence on an array of more axes than are read, or without a number."""
+    return f"{called} needs 2 to {MOST_AXES} axes and a number in each; got {sized(shape) or 'none'}: {todo}."
+
+
 def sized(shape: tuple[int, ...]) -> str:
     """A shape as a person reads it."""
     return " × ".join(f"{size:,}" for size in shape[:MOST_AXES]) + (" × …" if len(shape) > MOST_AXES else "")

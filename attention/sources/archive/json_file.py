@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from attention.errors import FileError
-from attention.sources.archive import BOOL, DOUBLE, MOST_AXES, Archive, Entry, damaged, quoted, sized
+from attention.sources.archive import BOOL, DOUBLE, MOST_AXES, Archive, Entry, damaged, misshapen, quoted, sized
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,9 +41,7 @@ def json(name: str, content: bytes) -> Archive:
         if not isinstance(value, list) or isinstance(first, str):
             said[key] = value
         elif 0 in shape or len(shape) > MOST_AXES or not isinstance(first, int | float):
-            refused[key] = (
-                f"{called} needs 2 to {MOST_AXES} axes and a number in each; got {sized(shape)}: save numbers."
-            )
+            refused[key] = misshapen(called, shape, "save numbers")
         else:
             kind = BOOL if isinstance(first, bool) else DOUBLE
             arrays[key] = Entry(shape, kind, partial(_load, called, value, kind.read_as, shape))

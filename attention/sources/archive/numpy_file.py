@@ -22,6 +22,7 @@ from attention.sources.archive import (
     Entry,
     Kind,
     damaged,
+    misshapen,
     quoted,
     sized,
 )
@@ -100,9 +101,7 @@ def _archive(name: str, files: dict[str, Read]) -> Archive:
                 "save it again with .astype(float), or a list of texts with numpy.array(tokens, dtype=str)."
             )
         elif len(shape) > MOST_AXES or not prod(shape):
-            refused[key] = (
-                f"{called} needs 2 to {MOST_AXES} axes and a number in each; got {sized(shape) or 'none'}: save a part of it."
-            )
+            refused[key] = misshapen(called, shape)
         else:
             arrays[key] = Entry(shape, kind, partial(_load, called, header, kind, read))
     said |= about(said.pop("about", ""))
@@ -123,10 +122,8 @@ def _load(called: str, header: Header, kind: Kind, read: Read) -> Tensor:
     """
     import torch
 
-    array = _array(called, header, read)
-    return torch.from_numpy(
-        array.astype(kind.read_as, order="C")
-    )  # a copy that may be written to, whatever its bytes' order was
+    # A copy that may be written to, whatever its bytes' order was.
+    return torch.from_numpy(_array(called, header, read).astype(kind.read_as, order="C"))
 
 
 def _texts(called: str, header: Header, read: Read) -> Any:

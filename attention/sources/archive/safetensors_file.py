@@ -20,6 +20,7 @@ from attention.sources.archive import (
     Entry,
     Kind,
     damaged,
+    misshapen,
     quoted,
     sized,
 )
@@ -91,7 +92,7 @@ def _entry(called: str, one: dict[str, Any], tensors: memoryview) -> Entry | str
     if one["dtype"] not in _KINDS:
         return f"{called} needs numbers of a kind such as F32 or BF16; got {quoted(one['dtype'])}: save it again with .float()."
     if len(shape) > MOST_AXES or not prod(shape):
-        return f"{called} needs 2 to {MOST_AXES} axes and a number in each; got {sized(shape) or 'none'}: save a part of it."
+        return misshapen(called, shape)
     torchs, size, kind = _KINDS[one["dtype"]]
     first, last = places
     if last > len(tensors) or last - first != prod(shape) * size:

@@ -68,9 +68,7 @@ class Reading:
         raise MatrixError(f"{name} needs an answer to “{asked}”; {got}: choose one of {offered}.")
 
 
-def stack(
-    rows: Sequence[Sequence[float]], shape: tuple[int, ...], name: str, label: str = "", notes: tuple[str, ...] = ()
-) -> Reading:
+def stack(rows: Sequence[Sequence[float]], shape: tuple[int, ...], name: str, label: str) -> Reading:
     """The rows as one matrix, or as a batch of `shape`, axes before the rows, one of whose matrices is to be chosen.
 
     Where there may be one for each head, whether these are the heads is open too.
@@ -79,13 +77,12 @@ def stack(
         MatrixError: too many numbers, or a matrix that `checked` refuses.
     """
     *leading, height, width = shape
+    said = " × ".join(map(str, shape))
     if prod(leading) > MAX_SIDE:
         raise too_large(name, f"a batch of {prod(leading):,} matrices")
     check_size(height, width, name)
     if prod(leading) == 1:
-        if leading:
-            written = " × ".join(map(str, shape))
-            notes = (*notes, f"It was written as {written}, a batch of one matrix, which is taken as it is.")
+        notes = (f"It was written as {said}, a batch of one matrix, which is taken as it is.",) if leading else ()
         return Reading({label: checked(rows, name)}, "", notes, label, shape)
     found: dict[str, Matrix | Stack] = {}
     for i in range(prod(leading)):
@@ -95,18 +92,12 @@ def stack(
             place.append(index)
         key = label + "".join(f"[{index}]" for index in reversed(place))
         found[key] = checked(rows[i * height : (i + 1) * height], f"{name}{key.removeprefix(label)}")
-    said = " × ".join(map(str, shape))
     if stacks(name) and prod(leading[:-1]) == 1:
         heads = f"{label}, {len(found)} heads" if label else f"{len(found)} heads"
         matrices: Stack = tuple(of_heads(one)[0] for one in found.values())
-        return Reading(
-            {heads: matrices, **found},
-            f"Are these {len(found)} matrices, {said}, the heads, or a batch, of which one is meant?",
-            notes,
-            label,
-            shape,
-        )
-    return Reading(found, f"Which of the {len(found)} matrices of this batch of {said}?", notes, label, shape)
+        asked = f"Are these {len(found)} matrices, {said}, the heads, or a batch, of which one is meant?"
+        return Reading({heads: matrices, **found}, asked, (), label, shape)
+    return Reading(found, f"Which of the {len(found)} matrices of this batch of {said}?", (), label, shape)
 
 
 def several(found: Sequence[Reading], name: str) -> Reading:
@@ -151,13 +142,7 @@ def decimals(given: Matrix | Stack) -> int | None:
 
 def rounding(given: Matrix | Stack) -> str:
     """A sentence on numbers that look rounded; "" where they do not."""
-    digits = decimals(given)
-    printed = {4: ", as torch prints them", 8: ", as NumPy prints them"}.get(digits or 0, "")
-    return (
-        ""
-        if digits is None
-        else (
-            f"The numbers have {digits} digits after the point{printed}: "
-            "where they were rounded, later digits of what follows may differ."
-        )
-    )
+    if (digits := decimals(given)) is None:
+        return ""
+    printed = {4: ", as torch prints them", 8: ", as NumPy prints them"}.get(digits, "")
+    return f"The numbers have {digits} digits after the point{printed}: where they were rounded, later digits of what follows may differ."
