@@ -130,7 +130,9 @@ class _Between(Range):
 
 @dataclass(frozen=True)
 class Whole(_Between):
-    """A whole number."""
+    """A whole number; who counts it up or down goes so many at a `step`."""
+
+    step: int = field(default=1, kw_only=True)
 
     @property
     def expected(self) -> str:

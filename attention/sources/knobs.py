@@ -136,7 +136,7 @@ OWN_TEXT = Knob(
     "own", "", Text(LONGEST_OWN), "Your own", "What the trained model reads, as its task takes it. Empty: an example.", _LEARNED)
 CONTROL = Knob("control", "", Choice(("", *CONTROLS)), "Control", "The same model but for one thing.", _LEARNED, fold="More knobs")
 LEARNING_STEPS = Knob(
-    "steps", None, Whole(1, MOST_STEPS, optional=True), "Steps", "How many batches it learns from.", _LEARNED, fold="More knobs",
+    "steps", None, Whole(1, MOST_STEPS, optional=True), "Steps", "How many batches it learns from.", _LEARNED,
     empty="as many as it needs")
 SLIDERS = {
     "length": Knob("length", None, Whole(1, 64, optional=True), "Length", sources=_LEARNED, fold="More knobs"),
@@ -155,6 +155,15 @@ KNOBS = (
 )
 # fmt: on
 """Every knob that makes a source another one."""
+
+
+@cache
+def above(source: str) -> tuple[Knob, ...]:
+    """The knobs that stand above the maps: those of the layer that a source has, and what else of it a layer of other sources has."""
+    layer = layer_of(source)
+    known = {one.key for one in layer}
+    others = (one for one in config.KNOBS if source in one.sources and one.key not in known)
+    return tuple(one for one in (*layer, *others) if one.held and one.label)
 
 
 @cache

@@ -24,6 +24,7 @@ from attention.sources.reading.matrix import Matrix, Stack, of_heads
 from attention.sources.reading.text import parse
 from attention.sources.trained import Trained
 from attention.sources.typed_text import TypedText
+from attention.training.plan import Plan
 from attention.training.tasks import TASKS
 
 
@@ -134,9 +135,11 @@ def source(asked: Asked) -> Source:
 def _trained(asked: Asked, chosen: str) -> Trained:
     """A tiny model; which controls and sliders there are, and how far `at` may be, depends on its task and its steps."""
     task = TASKS[asked.knob(knobs.TASK)]
-    text, seed = asked.knob(knobs.OWN_TEXT), asked.knob(knobs.SEED)
-    steps = asked.knob(knobs.LEARNING_STEPS)
-    at = asked.knob(knobs.AT, Whole(0, steps or task.steps, optional=True))
+    text = asked.knob(replace(knobs.OWN_TEXT, help=f"It reads {task.hint}. Empty: an example.", empty=task.hint))
+    seed = asked.knob(knobs.SEED)
+    steps = asked.knob(replace(knobs.LEARNING_STEPS, empty=str(task.steps)))
+    whole = Plan(task.name, steps=steps or 0)  # counted from picture to picture of its film
+    at = asked.knob(knobs.AT, Whole(0, whole.steps, optional=True, step=whole.every))
     control = asked.knob(knobs.CONTROL, knobs.controls_of(task))
     turned = {key: asked.knob(*knobs.slider_of(task, key)) for key in knobs.SLIDERS}
     there = {key: value for key, value in turned.items() if key in {one.key for one in task.sliders}}

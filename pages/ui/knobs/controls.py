@@ -15,7 +15,7 @@ from attention.numbers.norms import NORMS
 from attention.pictures.contract import Control, Line, Own, Tab
 from attention.sources.knobs import CALLED
 from pages.ui.knobs.inputs import held_of_source, its_own, now
-from pages.ui.knobs.table import COLORS, DEFAULTS, HEAD, HELD, KNOBS, LAYER, OF_COMPARE, VIEWS, layer_of, offered
+from pages.ui.knobs.table import COLORS, DEFAULTS, HEAD, HELD, KNOBS, LAYER, OF_COMPARE, VIEWS, above, offered
 from pages.ui.knobs.widgets import here, left_open, standing
 
 NAMES = tuple(
@@ -51,9 +51,10 @@ def row(
         of: whose knobs they are, where it is not the state of the address.
     """
     of = of or Stand(standing("source"), now)
-    drawn = [(knob, offered(knob), of.value(knob.key)) for knob in layer_of(of.source) if knob.held and knob.label]
+    drawn = [(knob, offered(knob), of.value(knob.key)) for knob in above(of.source)]
     if layer is not None and of.source in BRING_THEIR_OWN:
-        drawn = [one for one in drawn if one[0].name in what_if.turns(layer)]
+        still = {one.key for one in what_if.KNOBS if one.name not in what_if.turns(layer)}
+        drawn = [one for one in drawn if one[0].key not in still]
     if len(layers) > 1:
         names = tuple(one.name.removeprefix("layer ") or str(i) for i, one in enumerate(layers))
         drawn.append((LAYER, Choice(tuple(range(len(layers))), names), of.value(LAYER.key)))

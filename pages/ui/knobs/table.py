@@ -63,6 +63,11 @@ def layer_of(source: str) -> tuple[Knob, ...]:
     return knobs.layer_of(_known(source))
 
 
+def above(source: str) -> tuple[Knob, ...]:
+    """The knobs above the maps that the source of that name has."""
+    return knobs.above(_known(source))
+
+
 def _known(source: str) -> str:
     return source if source in knobs.SOURCES else str(DEFAULTS["source"])
 

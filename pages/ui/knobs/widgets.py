@@ -179,7 +179,7 @@ def widget(knob: Knob, within: Range, default: Any, fixed: str = "", **more: Any
                 min_value=float(within.low), max_value=float(within.high), value=default, step=0.05, **more
             )
         case Whole() | Real():
-            kind, step = (int, 1) if isinstance(within, Whole) else (float, 1.0)
+            kind, step = (int, within.step) if isinstance(within, Whole) else (float, 1.0)
             high = kind(within.high) if within.bounded else None
             return st.number_input(min_value=kind(within.low), max_value=high, step=step, **typed, **more)
     raise TypeError(within)
