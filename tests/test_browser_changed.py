@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from urllib.parse import quote
 
 import numpy as np
@@ -60,13 +61,13 @@ def test_a_silenced_head_changes_what_the_model_says_for_everybody_with_the_link
         expect(shown_only.get_by_role("checkbox", name="L1 H2 silenced")).to_be_disabled()
         expect(shown_only.get_by_role("button", name="Silence L1 H2")).to_have_count(0)
 
-        # Which heads matter, before and while that one is silent.
+        # Which heads matter in the model as it is now, with that one silent, beside what it was.
         heads = open_page(page.url.replace("/?", "/heads?"))
         before_asking = heads.locator(".js-plotly-plot").count()
         acted(heads, lambda: heads.get_by_role("button", name="Silence each of 8 heads in turn").click())
         expect(heads.locator(".js-plotly-plot")).not_to_have_count(before_asking)
         expect(heads.get_by_text("Which heads step in")).to_be_visible()
-        *_, last = mattering.which(own)
+        *_, last = mattering.which(replace(own, interventions=(SILENT,)))
         assert last.found is not None
         maps = heads.evaluate("[...document.querySelectorAll('.js-plotly-plot')].map((plot) => plot.layout.meta.step)")
         np.testing.assert_allclose(painted(heads, maps.index("matters")), last.found.change, atol=1e-5)

@@ -20,7 +20,7 @@ from attention.export.program import python
 from attention.formula.functions import project_output
 from attention.formula.intervention import read, write
 from attention.lessons import masks
-from attention.models import recording, running
+from attention.models import passing, recording, running
 from attention.models.library import LIBRARY, Settings
 from attention.pictures.drawing import hidden_cells
 from attention.pictures.factors import factor_maps
@@ -45,7 +45,7 @@ def model(tiny: TinyModels, family: str, *those: Intervention, **more: Any) -> M
 def outputs(source: Model) -> list[Tensor]:
     """What every W_O of the model gives in a run, in the order in which they are called, and last what the model gives."""
     loaded, given = source.loaded_and_given()
-    changing = source._changing(loaded, given)
+    changing = source.changing(loaded, given)
     made: list[Tensor] = []
     *_, ids = given.values()
     hooks = [
@@ -53,7 +53,7 @@ def outputs(source: Model) -> list[Tensor]:
         for path, module in loaded.model.named_modules()
         if re.search(W_O, path)
     ]
-    _, found = source._run(loaded, given, changing, tuple(range(ids.shape[-1])))
+    _, found = passing.layers(loaded, given, changing, tuple(range(ids.shape[-1])))
     for hook in hooks:
         hook.remove()
     return [*made, found["logits" if "logits" in found else "last_hidden_state"][0]]

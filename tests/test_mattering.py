@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ from test_model import CAT, OWL, TWO_TEXTS
 from tiny_models import TinyModels
 
 from attention import ConfigError, Intervention, Model
+from attention.formula.intervention import read
 from attention.formula.kept import KEPT
 from attention.models import attributing, silencing
 from attention.models.library import LIBRARY, Settings
@@ -34,8 +38,8 @@ def model(tiny: TinyModels, family: str) -> Model:
     )
 
 
-def found(source: Model, **more: object) -> Matters:
-    *_, last = mattering.which(source, **more)  # type: ignore[arg-type]
+def found(source: Model, **more: Any) -> Matters:
+    *_, last = mattering.which(source, **more)
     assert last.found is not None
     return last.found
 
@@ -63,52 +67,119 @@ def test_in_batches_is_as_one_by_one(tiny: TinyModels, family: str, monkeypatch:
     assert "less that of" in both.what
 
 
+HELD = r"norm|mlp$|self_attn$"
+"""Modules that are held at the unchanged run, so that nothing but a head's own path is left."""
+
+
+@pytest.mark.parametrize("family", ["Llama", "Gemma 2", "Gemma 3", "Granite"])
 def test_what_a_head_writes_straight_is_what_is_missing_where_all_else_is_as_it_was(
-    tiny: TinyModels, monkeypatch: pytest.MonkeyPatch
+    tiny: TinyModels, family: str
 ) -> None:
-    """With the last layer's other part and the norm held, silencing a head of that layer changes the logit by its direct effect."""
-    source = model(tiny, "Llama")
+    """With all other parts held and all norms frozen, silencing a head changes the logit by its direct effect, in each layer."""
+    source = model(tiny, family)
     loaded, given = source.loaded_and_given()
     at, target, other = 8, 17, 42
     written = attributing.direct(loaded, given, Asked(at, target, other))
-    assert written is not None
+    assert not isinstance(written, str)
     parts, remainder = written
     base = Model(source.name, source.text, predict=(at,)).trace().predictions[0]
     whole = float(base.row[target] - base.row[other])
     assert sum(float(one.sum()) for one in parts.values()) + remainder == pytest.approx(whole, rel=1e-4)
-    inside, last = loaded.model.model, loaded.model.model.layers[-1]
     held: dict[str, torch.Tensor] = {}
-    hooks = [
-        last.mlp.register_forward_hook(lambda _, __, out: held.setdefault("mlp", out)),
-        inside.norm.register_forward_hook(lambda _, args, out: args[0] * held.setdefault("scale", out / args[0])),
-    ]
-    try:
-        _ = source.trace()
-        for head in range(4):
-            silenced = Model(source.name, source.text, predict=(at,), interventions=(Intervention(1, head, "zero"),))
-            now = silenced.trace().predictions[0]
-            assert whole - float(now.row[target] - now.row[other]) == pytest.approx(float(parts[1][head]), abs=1e-4)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    cap = getattr(loaded.model.config, "final_logit_softcapping", None)
+
+    def hold(path: str, args: tuple[torch.Tensor, ...], out: Any) -> Any:
+        if "norm" in path:
+            return args[0] * held.setdefault(path, out / args[0])
+        if path.endswith(f"layers.{free}.self_attn"):
+            return out
+        first, *rest = out if isinstance(out, tuple) else (out,)
+        found = held.setdefault(path, first)
+        return (found, *rest) if isinstance(out, tuple) else found
+
+    for free in range(2):
+        held.clear()
+        hooks = [
+            module.register_forward_hook(lambda _, args, out, path=path: hold(path, args, out))
+            for path, module in loaded.model.named_modules()
+            if re.search(HELD, path) and "q_norm" not in path and "k_norm" not in path
+        ]
+        try:
+            _ = source.trace()
+            for head in range(4):
+                silenced = Model(
+                    source.name, source.text, predict=(at,), interventions=(Intervention(free, head, "zero"),)
+                )
+                row = silenced.trace().predictions[0].row.double()
+                if cap:  # a logit is in proportion to what is capped, as it was in the unchanged run
+                    for token in (target, other):
+                        as_it_was = float(base.row[token])
+                        row[token] = (
+                            cap * torch.atanh(row[token] / cap) * as_it_was / (cap * math.atanh(as_it_was / cap))
+                        )
+                assert whole - float(row[target] - row[other]) == pytest.approx(float(parts[free][head]), abs=2e-4)
+                assert abs(float(parts[free][head])) > 1e-3
+        finally:
+            for hook in hooks:
+                hook.remove()
 
 
 @pytest.mark.parametrize(
-    ("family", "known"), {"GPT-2": True, "OPT": True, "T5": True, "BERT": False, "Gemma 2": False}.items()
-)
-def test_direct_effects_and_the_remainder_are_the_logit_or_are_not_said(
-    tiny: TinyModels, family: str, known: bool
+    ("family", "why"),
+    {
+        **dict.fromkeys(("GPT-2", "OPT", "T5", "Gemma 2", "Granite"), ""),
+        "BERT": "fills masks", "RoBERTa": "says no tokens", "BART": "post-LN",
+    }.items(),
+)  # fmt: skip
+def test_direct_effects_and_the_remainder_are_the_logit_or_it_is_said_why_not(
+    tiny: TinyModels, family: str, why: str
 ) -> None:
     source = model(tiny, family)
     one = found(source)
-    assert one.known == known
-    assert len(one.columns) == 1 + known
-    assert ("direct effect" in one.said(0, 1)) == known
-    if known:
+    assert why in one.unknown
+    assert one.known == (not why)
+    assert len(one.columns) == 1 + one.known
+    assert ("direct effect" in one.said(0, 1)) == one.known
+    if one.known:
         prediction = source.trace().predictions[-1]
         assert np.nansum(one.direct) + one.remainder == pytest.approx(prediction.logits[0], rel=1e-3)
     else:
         assert np.isnan(one.direct).all()
+
+
+CHANGES = {
+    "GPT-2": "0.1.zero;1.*.t0.2",
+    "Llama": "0.2.takeV;*.3.first;1.1.w6,2=0.5r",
+    "gpt-oss": "0.0.mean0.5;1.2.unscaled",
+    "T5": "0.1.zero;4.*.t3",
+}
+
+
+@pytest.mark.parametrize("family", CHANGES)
+@pytest.mark.parametrize("frozen", [False, True])
+def test_each_head_is_silenced_on_top_of_what_is_changed(
+    tiny: TinyModels, family: str, frozen: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(silencing, "TOKENS", 9 * 4)
+    plain = model(tiny, family)
+    other = replace(plain, text="the moon asked the owl and the owl blinked")
+    source = replace(plain, interventions=read(CHANGES[family]), frozen=frozen, other=other)
+    target = plain.trace().predictions[-1].ids[0]
+    now = found(source)
+    assert now.before == pytest.approx(float(source.trace().predictions[-1].log_row[target]), abs=1e-5)
+    assert now.changes == tuple(one.named for one in source.interventions)
+    assert now.changed in now.columns[0]
+    last = len(now.n_heads) - 1
+    for layer, head in ((last, 2), (last, 1)):  # where nothing that is frozen comes after
+        more = replace(source, interventions=(*source.interventions, Intervention(layer, head, "zero")))
+        expected = float(more.trace().predictions[-1].log_row[target]) - now.before
+        assert now.change[layer, head] == pytest.approx(expected, abs=1e-5)
+    if now.known:
+        prediction = source.trace().predictions[-1]
+        assert np.nansum(now.direct) + now.remainder == pytest.approx(float(prediction.row[target]), rel=1e-3)
+    before = found(source, unchanged=True)
+    np.testing.assert_allclose(before.change, found(plain).change, atol=1e-6)
+    assert not before.changes
 
 
 def test_a_model_without_a_head_says_how_far_its_vectors_moved(tiny: TinyModels) -> None:
@@ -140,11 +211,16 @@ def test_heads_are_silenced_together_beside_random_ones_and_one_all_the_while(ti
     assert len(both.random) == mattering.RANDOM
     assert min(both.random) <= both.median <= max(both.random)
     assert "median of 16" in both.said
-    backed = found(source, also=((0, 1),))
+    backed = found(Model(source.name, source.text, interventions=those[:1]))
     assert backed.before == pytest.approx(alone.before + alone.change[0, 1], abs=1e-5)
     assert backed.change[0, 1] == 0
     assert backed.before + backed.change[1, 3] == pytest.approx(both.after, abs=1e-5)
     assert math.isnan(mattering.together(source, tuple((0, head) for head in range(4))).median)
+    # Changes that silence them already are not counted twice, others stay.
+    hot = Intervention(0, 2, temperature=9.0)
+    silent = mattering.together(Model(source.name, source.text, interventions=(*those, hot)), heads)
+    assert silent.before == pytest.approx(found(Model(source.name, source.text, interventions=(hot,))).before, abs=1e-5)
+    assert silent.change != 0
 
 
 def test_it_is_counted_before_stopped_between_and_kept(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +231,7 @@ def test_it_is_counted_before_stopped_between_and_kept(tiny: TinyModels, monkeyp
     first, second = next(asked), next(asked)
     assert (first.done, first.total, second.done) == (0, 8, 2)
     assert first.seconds == pytest.approx(mattering.seconds(source))
-    asked.close()  # type: ignore[attr-defined]
+    del asked  # whoever stops it asks no further
     whole = found(source)
     assert [one.done for one in mattering.which(source)] == [8]
     assert found(source) is whole
@@ -167,12 +243,13 @@ def test_it_is_counted_before_stopped_between_and_kept(tiny: TinyModels, monkeyp
 def test_what_is_not_there_is_said(tiny: TinyModels) -> None:
     source = model(tiny, "GPT-2")
     for more, said in (
-        ({"also": ((9, 0),)}, "layers count from 0 to 1; got 9"),
         ({"position": 99}, "at a token from 0 to 8"),
         ({"target": 10**6}, "Tokens of GPT-2 count from 0 to 399; got 1000000"),
     ):
         with pytest.raises(ConfigError, match=said):
             found(source, **more)
+    with pytest.raises(ConfigError, match="layers count from 0 to 1; got 9"):
+        mattering.together(source, ((9, 0),))
     tiny("Bloom")
     with pytest.raises(ConfigError, match="does not let its heads be silenced"):
         found(Model("Bloom", OWL))

@@ -133,6 +133,24 @@ def test_a_model_goes_on_as_transformers_own_generate(tiny, family):
         assert [one.ids[0] for one in trace.predictions[:-1]] == ids[before:]
 
 
+@pytest.mark.parametrize("family", ["GPT-2", "T5", "Bloom"])
+def test_the_text_is_read_as_it_was_after_so_many_tokens(tiny, family):
+    whole = source(tiny, family, generate=5).trace()
+    base = len(whole.read) - whole.generated
+    for said in (0, 2, 99):
+        trace = source(tiny, family, generate=5, said=said).trace()
+        there = min(said, whole.generated)
+        assert (trace.read, trace.later) == (whole.read[: base + there], whole.read[base + there :])
+        assert trace.generated == there
+        assert [isinstance(one, Generated) for one in trace.later] == [True] * (whole.generated - there)
+        assert [one.position for one in trace.predictions] == list(range(base - 1, base + there))
+        if trace.later:
+            assert trace.predictions[-1].tokens[0] == str(trace.later[0])
+        short = next(layer for layer in trace.layers if not layer.name.startswith("encoder"))
+        long = next(layer for layer in whole.layers if not layer.name.startswith("encoder"))
+        torch.testing.assert_close(short.weights, long.weights[:, : base + there, : base + there], atol=1e-6, rtol=0)
+
+
 def test_what_is_drawn_is_of_its_seed_alone_and_fewer_tokens_are_the_beginning_of_more(tiny):
     def ids(**more):
         KEPT.hold(2**28)

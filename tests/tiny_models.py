@@ -48,7 +48,7 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "BART": ("BartConfig", "BartForConditionalGeneration", _BOTH),
     "Marian": ("MarianConfig", "MarianMTModel", _BOTH | {"decoder_start_token_id": 0}),
     "T5": ("T5Config", "T5ForConditionalGeneration", {"vocab_size": TOKENS, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 0}),
-    "Granite": ("GraniteConfig", "GraniteForCausalLM", _LLAMA | {"attention_multiplier": 0.3}),
+    "Granite": ("GraniteConfig", "GraniteForCausalLM", _LLAMA | {"attention_multiplier": 0.3, "residual_multiplier": 0.6, "logits_scaling": 4.0, "embedding_multiplier": 2.0}),
     # These go past the recorder.
     "Falcon": ("FalconConfig", "FalconForCausalLM", _WIDE),
     "Bloom": ("BloomConfig", "BloomForCausalLM", {"vocab_size": TOKENS, "hidden_size": 32, "n_layer": 2, "n_head": 4}),

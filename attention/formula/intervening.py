@@ -97,6 +97,10 @@ class Pass:
     wanted: Mapping[int, bool] = field(default_factory=dict)
     gives: dict[int, Given] = field(default_factory=dict)
 
+    def touches(self, at: int) -> bool:
+        """Whether something of the layer with index `at` is changed, or frozen."""
+        return at in self.unchanged or any(one.layer in (None, at) for one in self.those)
+
     def layer(self, at: int, call: Call, make: Callable[[Call], Layer]) -> tuple[Layer, Tensor | None]:
         """The layer with index `at`, and what goes on through W_O instead of its head output; None where nothing is changed.
 
@@ -243,6 +247,12 @@ def later(order: Sequence[int], those: Iterable[Intervention]) -> Sequence[int]:
     """The layers that run after the first that is changed, by their index."""
     first = min((0 if one.layer is None else order.index(one.layer) for one in those), default=len(order))
     return order[first + 1 :]
+
+
+def touched(order: Sequence[int], those: Sequence[Intervention], frozen: bool) -> int:
+    """In how many layers something is changed, or frozen."""
+    found = {at for one in those for at in (order if one.layer is None else (one.layer,))}
+    return len(found.union(later(order, those) if frozen else ()))
 
 
 def takes(order: Sequence[int], those: Iterable[Intervention]) -> dict[int, bool]:

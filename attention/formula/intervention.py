@@ -110,6 +110,19 @@ class Intervention:
         return "; ".join(one.kinds[0].words(one).partition(" (")[0] for one in self.parts)
 
     @property
+    def named(self) -> str:
+        """What it does, and where: L17 H3 silenced."""
+        heads = "" if self.head is None else f" H{self.head}"
+        return f"{'All layers' if self.layer is None else f'L{self.layer}'}{heads} {self.brief}"
+
+    @property
+    def silences(self) -> tuple[int, int] | None:
+        """The one head that it silences whole, as (layer, head)."""
+        if not self.silence or self.strength != 1 or self.layer is None or self.head is None:
+            return None
+        return self.layer, self.head
+
+    @property
     def short(self) -> str:
         """It as it stands in a link, such as 17.3.zero; several changes with ";" between."""
         where = ".".join("*" if one is None else str(one) for one in (self.layer, self.head))

@@ -31,6 +31,7 @@ class Trace:
         unpredicted: why there are none, in a sentence, where a model gives none.
         vectors: what such a model makes of each token in the end, [query_pos d_model].
         read: the tokens of the text that is predicted in, as a model reads them: pieces, special ones too.
+        later: the tokens that the model goes on with, where the text is read as it was before.
         changes: what was changed of heads inside the model, in words; empty: nothing.
         about: a line that belongs beside its numbers, such as that a model is a 4-bit version.
 
@@ -47,6 +48,7 @@ class Trace:
     unpredicted: str = ""
     vectors: Tensor | None = None
     read: tuple[str, ...] = ()
+    later: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
     about: str = ""
 

@@ -1,89 +1,114 @@
-"""What each head writes straight into a logit: its output through W_O, the final norm as it was, and the row of the token.
+"""What each head writes straight into a logit: its output through W_O, all norms on the way as they were, and the row of the token.
 
 Source: nostalgebraist 2020, "interpreting GPT: the logit lens"; Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
 
+from attention.formula.intervening import Pass
 from attention.models import predicting, recording, running
-from attention.models.intervening import order
+from attention.models.passing import goes_on
 from attention.models.silencing import Asked
 from attention.models.sites import parents
 
 if TYPE_CHECKING:
     from attention.models.loaded import Loaded
 
+Linear: TypeAlias = Callable[[Tensor], Tensor]
+"""A linear map of rows, [… d_model]."""
+
 _NEAR = 1e-3  # of the largest number
+_NO_LOGIT = "a direct effect is what a head adds to a logit, and this model says no tokens."
+_FILLS = "between the last vectors and the logits of a model that fills masks stands a layer that is not linear, so no part of a logit is one head's."
+_MORE = "a layer of this model does more than add what its heads make, such as normalise the sum (post-LN), so no part of a logit is one head's."
+_END = "what this model does between its last layer and its logits is not known here."
 
 
-def direct(loaded: Loaded, given: Mapping[str, Tensor], asked: Asked) -> tuple[dict[int, Tensor], float] | None:
+def direct(
+    loaded: Loaded, given: Mapping[str, Tensor], asked: Asked, changing: Pass | None = None
+) -> tuple[dict[int, Tensor], float] | str:
     """For each layer what its heads add to the logit, or to the difference of two, [head]; and the remainder.
 
-    The remainder is what the embedding, the layers between and all biases add; the sum of all is the logit. None where a family does more between than a sum and
-    one norm: then a head's part is not known.
+    Every norm on the way, and a cap of the logits, multiplies as it did in this run. The remainder is what the embedding, the
+    layers between and all biases add; the sum of all is the logit. Where a family does more than that: why a head's part is
+    not known, in a sentence.
     """
-    head = loaded.model.get_output_embeddings()
-    if asked.target is None or asked.position is None or predicting.fills(loaded) or head is None:
-        return None
+    head, changing = loaded.model.get_output_embeddings(), changing or Pass()
+    if asked.target is None or asked.position is None or head is None:
+        return _NO_LOGIT
+    if predicting.fills(loaded):
+        return _FILLS
     at = asked.position
     calls, watched = list[recording.Call](), _Watched(loaded, at)
-    with watched.watching(), recording.recording(calls.append), predicting.asked((at,)):
+
+    def take(call: recording.Call) -> Tensor | None:
+        kept = goes_on(changing, loaded.order[len(calls)], call, loaded.sites[len(calls)])
+        calls.append(call if kept is None else replace(call, head_output=kept))
+        return kept
+
+    with watched.watching(), recording.recording(take), predicting.asked((at,)):
         found = running.run(loaded, dict(given))
-    norm, y = watched.norm, watched.given
-    if norm is None or y is None or not watched.adds(calls):
-        return None
-    weight, bias = head.weight.detach(), getattr(head, "bias", None)
-    row = weight[asked.target] - (weight[asked.distractor] if asked.distractor is not None else 0)
     logits = predicting.logits_of(found)
-    assert logits is not None  # it has a head
+    if watched.norm is None or watched.given is None or logits is None:
+        return _END
+    y = watched.given[0, 0 if watched.given.shape[1] == 1 else at].double()
     there = logits[0 if len(logits) == 1 else at].double()
-    logit = float(there[asked.target] - (there[asked.distractor] if asked.distractor is not None else 0))
-    plus = (
-        0.0
-        if bias is None
-        else float(bias[asked.target] - (bias[asked.distractor] if asked.distractor is not None else 0))
-    )
-    y = y[0, 0 if y.shape[1] == 1 else at].double()
-    if abs(float(y @ row.double()) + plus - logit) > _NEAR * max(1.0, abs(logit)):
-        return None
-    through = _frozen(norm[0], norm[1][0, at].double(), y)
-    if through is None:
-        return None
+    row, logit = torch.zeros_like(y), 0.0
+    for token, sign in ((asked.target, 1), (asked.distractor, -1)):
+        if token is not None:
+            mine = head.weight[token].detach().double()
+            plus = float(head.bias[token]) if getattr(head, "bias", None) is not None else 0.0
+            scale = _scale(loaded.model.config, float(y @ mine) + plus)
+            if abs((float(y @ mine) + plus) * scale - float(there[token])) > _NEAR * max(1.0, abs(float(there[token]))):
+                return _END
+            row, logit = row + sign * scale * mine, logit + sign * float(there[token])
+    norm, x = watched.norm
+    last = _frozen(norm, x[0, at].double(), y)
+    if last is None:
+        return _END
     parts: dict[int, Tensor] = {}
-    for call, site, layer in zip(calls, loaded.sites, order(loaded), strict=True):
-        if site.name.startswith("encoder"):
-            parts[layer] = torch.zeros(
-                len(call.query), dtype=torch.float64
-            )  # only through what the decoder makes of it
-        elif "w_o" not in site.parameters:
-            return None
+    for call, site, layer in zip(calls, loaded.sites, loaded.order, strict=True):
+        adds = watched.adds(call)
+        if adds is None or "w_o" not in site.parameters:
+            return _MORE
+        z_w_o = zip(call.head_output, site.parameters["w_o"], strict=True)
+        if site.name.startswith("encoder"):  # only through what the decoder makes of it
+            parts[layer] = torch.zeros(len(call.query), dtype=torch.float64)
         else:
-            wrote = torch.stack(
-                [z[at].double() @ w.double() for z, w in zip(call.head_output, site.parameters["w_o"], strict=True)]
-            )
-            parts[layer] = through(wrote) @ row.double()
+            parts[layer] = last(adds(torch.stack([z[at].double() @ w.double() for z, w in z_w_o]))) @ row
     return parts, logit - sum(float(one.sum()) for one in parts.values())
 
 
-def _frozen(norm: Any, x: Tensor, y: Tensor) -> Any:
-    """The final norm with its mean and its length as they were: a linear map of what goes into it, [… d_model]."""
+def _scale(config: Any, z: float) -> float:
+    """What the product of a vector and a token's row is multiplied by to be its logit, in this run."""
+    cap, times, over = (
+        getattr(config, name, None) for name in ("final_logit_softcapping", "logit_scale", "logits_scaling")
+    )
+    z = z * (times or 1.0) / (over or 1.0)
+    return (times or 1.0) / (over or 1.0) * (cap * math.tanh(z / cap) / z if cap and z else 1.0)
+
+
+def _frozen(norm: Any, x: Tensor, y: Tensor) -> Linear | None:
+    """A norm with its mean and its length as they were, when it made y of x: a linear map of what goes into it, [… d_model]."""
     if isinstance(norm, torch.nn.LayerNorm):
         spread = (x.var(unbiased=False) + norm.eps).sqrt()
-        scale = norm.weight.detach().double() / spread
-        made, shift = (x - x.mean()) * scale, norm.bias.detach().double() if norm.bias is not None else 0
-        if not torch.allclose(made + shift, y, rtol=_NEAR, atol=_NEAR * float(y.abs().max())):
+        weight = torch.ones_like(x) if norm.weight is None else norm.weight.detach().double()
+        scale, shift = weight / spread, 0 if norm.bias is None else norm.bias.detach().double()
+        if not torch.allclose((x - x.mean()) * scale + shift, y, rtol=_NEAR, atol=_NEAR * float(y.abs().max())):
             return None
         return lambda wrote: (wrote - wrote.mean(-1, keepdim=True)) * scale
-    scale = torch.where(x == 0, 0, y / torch.where(x == 0, 1, x))
-    return lambda wrote: wrote * scale
+    ratio = torch.where(x == 0, 0, y / torch.where(x == 0, 1, x))
+    return lambda wrote: wrote * ratio
 
 
 class _Watched:
@@ -101,18 +126,12 @@ class _Watched:
         """A context in which everything is noted; other threads that run the model meanwhile are not."""
         stack, head = ExitStack(), self.model.get_output_embeddings()
         for module in self.model.modules():
-            if "norm" in type(module).__name__.lower():
-                hook = module.register_forward_hook(self._note_norm)
-            elif module is head:
+            if module is head:
                 hook = module.register_forward_pre_hook(self._note_head)
             else:
                 hook = module.register_forward_hook(self._note, with_kwargs=True)
             stack.callback(hook.remove)
         return stack
-
-    def _note_norm(self, module: Any, args: tuple[Any, ...], _: Any) -> None:
-        if get_ident() == self.thread:
-            self.norm = module, args[0].detach()  # the last one stays
 
     def _note_head(self, _: Any, args: tuple[Any, ...]) -> None:
         if get_ident() == self.thread:
@@ -123,25 +142,49 @@ class _Watched:
         y = out[0] if isinstance(out, tuple) else out
         if get_ident() != self.thread or not isinstance(x, Tensor) or not isinstance(y, Tensor):
             return
+        if _is_norm(module):
+            self.norm = module, x.detach()  # the last one stays
         # Some families have rows without a batch. Of a module that is called twice the first counts.
         if x.ndim == y.ndim and x.ndim in (2, 3) and min(x.shape[-2], y.shape[-2]) > self.at:
-            rows = (one.detach().reshape(-1, one.shape[-1])[self.at].clone() for one in (x, y))
+            rows = (one.detach().reshape(-1, one.shape[-1])[self.at].double() for one in (x, y))
             self.inside.setdefault(id(module), (next(rows), next(rows)))
 
-    def adds(self, calls: list[recording.Call]) -> bool:
-        """Whether every layer adds what its attention gives to what it was given, and at most one thing more."""
-        for call in calls:
-            parent = self.parents.get(id(call.module))
-            if parent is None or id(parent) not in self.inside or id(call.module) not in self.inside:
-                return False
-            made = self.inside[id(call.module)][1]
-            x, y = self.inside[id(parent)]
-            others = [self.inside[id(one)][1] for one in parent.children() if id(one) in self.inside]
-            more = [torch.zeros_like(x), *(one for one in others if one is not made and one.shape == x.shape)]
-            if made.shape != x.shape or not any(_near(x + made + one, y) for one in more):
-                return False
-        return True
+    def adds(self, call: recording.Call) -> Linear | None:
+        """How a layer adds what its attention wrote to what it was given: as it is or through a norm of its own, with at most one thing more.
+
+        None where the layer does something else.
+        """
+        parent = self.parents.get(id(call.module))
+        if parent is None or id(parent) not in self.inside or id(call.module) not in self.inside:
+            return None
+        x, y = self.inside[id(parent)]
+        made, times = self.inside[id(call.module)][1], float(getattr(parent, "residual_multiplier", 1.0))
+        there = [
+            (one, *self.inside[id(one)])
+            for one in parent.children()
+            if id(one) in self.inside and one is not call.module
+        ]
+        if made.shape != x.shape:
+            return None
+        ways: list[tuple[Linear | None, Tensor]] = [(lambda wrote: wrote, made)]
+        ways += [(_frozen(one, made, out), out) for one, given, out in there if _is_norm(one) and _near(given, made)]
+        more = [torch.zeros_like(x), *(out for _, _, out in there if out.shape == x.shape)]
+        best, way = min(
+            ((float((x + times * (out + one) - y).abs().max()), linear) for linear, out in ways for one in more),
+            key=_first,
+        )
+        if way is None or best > _NEAR * float(y.abs().max().clamp_min(1e-6)):
+            return None
+        return lambda wrote: times * way(wrote)
+
+
+def _first(one: tuple[float, Any]) -> float:
+    return one[0]
+
+
+def _is_norm(module: Any) -> bool:
+    return "norm" in type(module).__name__.lower()
 
 
 def _near(one: Tensor, other: Tensor) -> bool:
-    return bool((one - other).abs().max() <= _NEAR * other.abs().max().clamp_min(1e-6))
+    return one.shape == other.shape and bool((one - other).abs().max() <= _NEAR * other.abs().max().clamp_min(1e-6))

@@ -14,21 +14,13 @@ from attention.formula.intervention import Intervention
 if TYPE_CHECKING:
     from attention.models.loaded import Loaded
 
-_ORDER = ("layer", "encoder", "decoder", "cross")
 _STOPS = ".,;:!?…"
-
-
-def order(loaded: Loaded) -> tuple[int, ...]:
-    """For each place that attends, in the order in which they are called, its index in `trace.layers`."""
-    places = sorted(range(len(loaded.sites)), key=lambda at: _ORDER.index(loaded.sites[at].name.split()[0]))
-    return tuple(places.index(at) for at in range(len(places)))
 
 
 def numbers(loaded: Loaded, those: tuple[Intervention, ...], frozen: bool, length: int) -> int:
     """How many numbers of the unchanged model and of the other state are kept beside those of this one."""
-    places = order(loaded)
-    sites = dict(zip(places, loaded.sites, strict=True))
-    there = [one for one in those if one.layer is None or one.layer in sites]  # the others are refused
+    places, sites = loaded.order, loaded.layers
+    there = [one for one in those if one.layer is None or one.layer < len(sites)]  # the others are refused
     maps = [sites[at].n_heads for at in intervening.later(places, there)] if frozen else []
     taken = intervening.takes(places, there).items()
     maps += [sites[at].n_heads for at, weights in taken if weights]
@@ -45,9 +37,8 @@ def check(loaded: Loaded, those: tuple[Intervention, ...], lengths: Sequence[int
         raise ConfigError(
             f"{loaded.name} does not let its attention be changed from outside: choose a model of another family."
         )
-    sites = dict(zip(order(loaded), loaded.sites, strict=True))
     layers, lengths = [], lengths or (0,)
-    for site in (sites[at] for at in range(len(sites))):
+    for site in loaded.layers:
         n_queries = lengths[-1 if site.name.startswith(("decoder", "cross")) else 0]
         n_keys = lengths[-1 if site.name.startswith("decoder") else 0]
         layers.append(intervening.Extent(site.name, site.n_heads, n_queries, n_keys))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+_PLACES = ("layer", "encoder", "decoder", "cross")
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,3 +55,14 @@ class Loaded:
     nbytes: int
     maps: int = 0
     about: str = ""
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """For each of the `sites`, in the order in which they are called, its index in `trace.layers`."""
+        places = sorted(range(len(self.sites)), key=lambda at: _PLACES.index(self.sites[at].name.split()[0]))
+        return tuple(places.index(at) for at in range(len(places)))
+
+    @property
+    def layers(self) -> tuple[Site, ...]:
+        """The sites in the order of `trace.layers`."""
+        return tuple(self.sites[self.order.index(at)] for at in range(len(self.sites)))

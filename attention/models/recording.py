@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Eager = Callable[..., tuple[Tensor, Tensor | None]]
 Taker = Callable[["Call"], Tensor | None]
 """Takes a call, and may give another head output [head query_pos d_v] for the model to go on with."""
+Changer = Callable[[Tensor, Callable[[int], "Call"]], Tensor]
+"""Takes the head output of a batch, and what gives the call of one of its texts; gives what goes on instead."""
 
 IMPLEMENTATION = "lab"
 """What models are loaded with: the name under which transformers knows `_attend`."""
@@ -65,7 +67,7 @@ class Recorder:
 
 
 _RECORDER: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
-_CHANGE: ContextVar[Callable[[Tensor], Tensor] | None] = ContextVar("change", default=None)
+_CHANGE: ContextVar[tuple[Changer, Recorder] | None] = ContextVar("change", default=None)
 
 
 def register() -> None:
@@ -88,9 +90,9 @@ def recording(take: Taker) -> Iterator[None]:
 
 
 @contextmanager
-def replacing(change: Callable[[Tensor], Tensor]) -> Iterator[None]:
+def replacing(change: Changer) -> Iterator[None]:
     """While it lasts, the head output of every call in this thread, [batch query_pos head d_v], goes on as `change` gives it."""
-    token = _CHANGE.set(change)
+    token = _CHANGE.set((change, Recorder(lambda _: None)))
     try:
         yield
     finally:
@@ -116,9 +118,16 @@ def _enter(module: Module, args: tuple[Any, ...], more: dict[str, Any]) -> None:
 def _attend(module: Module, query: Tensor, key: Tensor, value: Tensor, *args: Any, **more: Any) -> Any:
     """What the model calls instead of its eager attention: that, and a record of it."""
     found = _eager(module)(module, query, key, value, *args, **more)
-    recorder, change = _RECORDER.get(), _CHANGE.get()
-    if change is not None:
-        found = change(found[0]), found[1]
+    recorder, changing = _RECORDER.get(), _CHANGE.get()
+    if changing is not None:
+        output, weights = found
+
+        def of(row: int) -> Call:
+            one = slice(row, row + 1)
+            made = output[one], None if weights is None else weights[one]
+            return _call(changing[1], module, (query[one], key[one], value[one]), args, more, made)
+
+        found = changing[0](output, of), weights
     other = None if recorder is None else recorder.take(_call(recorder, module, (query, key, value), args, more, found))
     return found if other is None else (other.transpose(0, 1).contiguous()[None], found[1])
 

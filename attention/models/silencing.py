@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from attention.errors import ConfigError
+from attention.formula.intervening import Pass
 from attention.models import predicting, recording, running
-from attention.models.intervening import order
+from attention.models.passing import goes_on
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from attention.models.loaded import Loaded
+    from attention.models.recording import Call
 
 Heads = tuple[tuple[int, int], ...]
 """Heads that are silenced together, each as (layer, head)."""
@@ -24,6 +28,7 @@ TOKENS = 512  # of all texts of a batch: a fraction of a second, so that others 
 BYTES = 2**26  # of its weights of attention in one layer
 MOST_WORK = 2**41  # numbers of the model times tokens that go through it
 A_SECOND = 2e10  # of these that one core does, where others use it too
+A_LAYER = 0.004  # seconds: of each text, a layer that is changed anyway
 _NUMBER = 4  # bytes
 
 
@@ -47,15 +52,15 @@ class Asked:
         return () if self.target is None or self.position is None else (self.position,)
 
 
-def work(loaded: Loaded, given: Mapping[str, Tensor], many: int) -> float:
-    """How many seconds so many runs take, about.
+def work(loaded: Loaded, given: Mapping[str, Tensor], many: int, touched: int = 0) -> float:
+    """How many seconds so many runs take, about, of a model of which so many layers are changed anyway.
 
     Raises:
         ConfigError: they are too many.
     """
     head = predicting.vocabulary(loaded) * int(getattr(loaded.model.config, "hidden_size", 0) or 0)
     numbers = max(1.0, loaded.nbytes / _NUMBER - head)  # the vocabulary is looked up, and asked at one position
-    todo = numbers * sum(one.shape[-1] for one in given.values()) * many
+    todo = (numbers * sum(one.shape[-1] for one in given.values()) + A_LAYER * A_SECOND * touched) * many
     if todo > MOST_WORK:
         raise ConfigError(
             f"Silencing {many:,} heads in turn takes some {todo / A_SECOND:,.0f} s here, and at most {MOST_WORK / A_SECOND:,.0f} s are "
@@ -70,11 +75,11 @@ def runs(
     those: Sequence[Heads],
     asked: Asked,
     silence: str = "zero",
-    also: Heads = (),
+    changing: Pass | None = None,
 ) -> Iterator[list[tuple[float, float]]]:
     """For each group of heads that are silenced together what is asked without it and with it, in batches.
 
-    In every batch the text runs along without them, so that nothing but the heads makes a difference.
+    In every batch the text runs along with none of them silenced, so that nothing but the heads makes a difference.
 
     Args:
         loaded: the model.
@@ -82,20 +87,23 @@ def runs(
         those: the groups, by layers of the trace.
         asked: what of the prediction is looked at.
         silence: "zero", or "mean": its mean over positions.
-        also: heads that are silenced in the text that runs along.
+        changing: what is changed in all runs, before heads are silenced on top of it.
     """
-    places = order(loaded)
+    changing = changing or Pass()
     length = max(one.shape[-1] for one in given.values())
     maps = max(site.n_heads for site in loaded.sites) * length * length * _NUMBER
     size = max(1, min(TOKENS // length, BYTES // maps) - 1)
     for first in range(0, len(those), size):
-        batch = (also, *those[first : first + size])
+        batch = ((), *those[first : first + size])
         calls = 0
 
-        def change(output: Tensor, batch: tuple[Heads, ...] = batch) -> Tensor:
+        def change(output: Tensor, of: Callable[[int], Call], batch: tuple[Heads, ...] = batch) -> Tensor:
             nonlocal calls
-            layer = places[calls]
+            layer, site = loaded.order[calls], loaded.sites[calls]
             calls += 1
+            if changing.touches(layer):
+                each = (goes_on(changing, layer, of(row), site) for row in range(len(output)))
+                output = torch.stack([one.transpose(0, 1) for one in each if one is not None])
             there = [(row, head) for row, heads in enumerate(batch) for at, head in heads if at == layer]
             if not there:
                 return output

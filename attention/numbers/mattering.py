@@ -12,12 +12,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from attention.printed import number, shown
+
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
     from numpy.typing import NDArray
 
+MOST_NAMED = 3  # changes that are named one by one
 CAVEAT = "A small change is not “does not matter”: other heads may step in (backup heads)."
+
+
+def by(change: float) -> str:
+    """A change with its sign: +0.12, −3.4, 0."""
+    return f"{'+' if change > 0 else ''}{number(change, 3).text}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,12 +35,13 @@ class Matters:
     Attributes:
         what: what is measured, such as "log-probability of ·copper".
         silence: "zero" or "mean".
-        before: it, of the run with nothing silenced but `also`.
+        before: it, of the run with no head silenced but those that `changes` silence.
         change: without each head less `before`.
         direct: what each head adds straight to the logit, or to the logit difference; all NaN where that is not known.
         remainder: of that logit, what no head adds straight; NaN where it is not known.
-        also: heads that are silenced all the while, as (layer, head).
+        changes: what is changed in the model all the while, each in a few words; empty: it is as it is.
         n_heads: how many heads each layer has.
+        unknown: why the direct effects are not known, in a sentence; empty where they are.
     """
 
     what: str
@@ -41,8 +50,9 @@ class Matters:
     change: NDArray[np.float64]
     direct: NDArray[np.float64]
     remainder: float
-    also: tuple[tuple[int, int], ...]
+    changes: tuple[str, ...]
     n_heads: tuple[int, ...]
+    unknown: str = ""
 
     @property
     def nbytes(self) -> int:
@@ -64,12 +74,18 @@ class Matters:
     @property
     def known(self) -> bool:
         """Whether the direct effects are known."""
-        return not math.isnan(self.remainder)
+        return not self.unknown
+
+    @property
+    def changed(self) -> str:
+        """What is changed in the model all the while, in words that go on after "with"; empty where nothing is."""
+        return ", ".join(self.changes) if len(self.changes) <= MOST_NAMED else f"{len(self.changes)} changes"
 
     @property
     def columns(self) -> tuple[str, ...]:
         """What its columns are called in a table of heads."""
         how = "silenced" if self.silence == "zero" else "replaced by its mean"
+        how += f" with {self.changed}" if self.changes else ""
         return (f"change of {self.what}, {how}", *(["direct effect on the logit"] if self.known else []))
 
     def numbers(self, layer: int, head: int) -> tuple[float, ...]:
@@ -82,7 +98,7 @@ class Matters:
         import numpy as np
 
         rest = np.delete(self.change[layer, : self.n_heads[layer]], head)
-        return f"Another head of its layer: {float(np.median(rest)):+.3g} (median of {len(rest)})." if len(rest) else ""
+        return f"Another head of its layer: {by(float(np.median(rest)))} (median of {len(rest)})." if len(rest) else ""
 
     def sorted(self) -> tuple[tuple[int, int], ...]:
         """All heads, the one whose silencing changes most first."""
@@ -100,11 +116,11 @@ class Matters:
         """What is so of one head, in words."""
         change = float(self.change[layer, head])
         direct = (
-            f"; it adds {float(self.direct[layer, head]):+.3g} to the logit straight (direct effect)"
+            f"; it adds {by(float(self.direct[layer, head]))} to the logit straight (direct effect)"
             if self.known
             else ""
         )
-        return f"Without L{layer} H{head}: {self.what} {self.before:.4g} → {self.before + change:.4g} ({change:+.3g}){direct}."
+        return f"Without L{layer} H{head}: {self.what} {shown(self.before)} → {shown(self.before + change)} ({by(change)}){direct}."
 
 
 @dataclass(frozen=True)
@@ -143,11 +159,11 @@ class Together:
         """It in words."""
         names = ", ".join(f"L{layer} H{head}" for layer, head in self.heads)
         control = (
-            f"; as many random heads of the same layers: {self.median:+.3g} (median of {len(self.random)})"
+            f"; as many random heads of the same layers: {by(self.median)} (median of {len(self.random)})"
             if self.random
             else ""
         )
-        return f"Without {names}: {self.what} {self.before:.4g} → {self.after:.4g} ({self.change:+.3g}){control}."
+        return f"Without {names}: {self.what} {shown(self.before)} → {shown(self.after)} ({by(self.change)}){control}."
 
 
 @dataclass(frozen=True)

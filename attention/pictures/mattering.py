@@ -49,7 +49,7 @@ def map_json(matters: Matters, chosen: tuple[int, int], direct: bool = False) ->
 
 
 def scatter_json(before: Matters, after: Matters, chosen: tuple[int, int]) -> Spec:
-    """What silencing each head changes, across, and what it changes while the heads of `after.also` are silent too, up; on the line nothing is different.
+    """What silencing each head changes, across, and what it changes in the model that is changed by `after.changes`, up; on the line nothing is different.
 
     Raises:
         ConfigError: they are of different models.
@@ -59,22 +59,21 @@ def scatter_json(before: Matters, after: Matters, chosen: tuple[int, int]) -> Sp
     names = [f"L{layer} H{head}" for layer, head in before.heads]
     x, y = (np.array([one.change[head] for head in before.heads]) for one in (before, after))
     limit = 1.06 * (max(before.limit, after.limit) or 1.0)
-    silent = ", ".join(f"L{layer} H{head}" for layer, head in after.also)
     grown = int(np.abs(y - x).argmax())
     told = f"change of the {before.what}; on the line nothing is different"
-    alt = f"Scatter chart of the heads: what each changes alone, and while {silent} are silent. Farthest from the line: {names[grown]}, {shown(float(x[grown]))} and {shown(float(y[grown]))}."
+    alt = f"Scatter chart of the heads: what each changes in the model as it was, and with {after.changed}. Farthest from the line: {names[grown]}, {shown(float(x[grown]))} and {shown(float(y[grown]))}."
     figure = chart("Which heads step in", told, alt, height=380)
     line = {"type": "scatter", "mode": "lines", "x": [-limit, limit], "y": [-limit, limit], "line": {"color": "#9a9da6", "width": 2, "dash": "dot"}, "hoverinfo": "skip", "showlegend": False}  # fmt: skip
     points: dict[str, Any] = {
         "type": "scatter", "mode": "markers", "x": x, "y": y, "text": names, "showlegend": False, "cliponaxis": False,
         "marker": {"size": 9, "color": INK, "line": {"width": 0.5, "color": "rgba(128,128,140,0.8)"}},
-        "hovertemplate": "%{text}<br>alone <b>%{x:.4g}</b><br>with others silent <b>%{y:.4g}</b><extra></extra>",
+        "hovertemplate": "%{text}<br>as it was <b>%{x:.4g}</b><br>changed <b>%{y:.4g}</b><extra></extra>",
     }  # fmt: skip
     at = before.heads.index(chosen) if chosen in before.heads else None
     ring = {"size": 15, "color": "rgba(0,0,0,0)", "line": {"width": 3, "color": CHOSEN}}
     own = [] if at is None else [{**points, "x": x[[at]], "y": y[[at]], "marker": ring, "hoverinfo": "skip"}]
     figure["data"], figure["layout"]["hovermode"] = [line, points, *own], "closest"
-    axes(figure, "change alone", f"change while {silent} silent", {"range": [-limit, limit]}, {"range": [-limit, limit]})  # fmt: skip
+    axes(figure, "change in the model as it was", f"change with {after.changed}", {"range": [-limit, limit]}, {"range": [-limit, limit]})  # fmt: skip
     return figure
 
 

@@ -103,6 +103,9 @@ GENERATE_TEMPERATURE = Knob(
     "0: the likeliest token each time (greedy). Otherwise tokens are drawn, from the softmax of the logits divided by it.", _MODEL, fold="Let it write")
 GENERATE_SEED = Knob(
     "generate_seed", 0, Whole(0, 2**31 - 1), "Seed of the draw", "Another seed, another text; the same seed, the same text.", _MODEL, fold="Let it write")
+SAID = Knob(
+    "said", None, Whole(0, optional=True), help="Of what a model says itself, so many tokens are read: the text as it was then; or which of its predictions is looked at.",
+    sources=(*_MODEL, *_LEARNED), held=True)
 PREDICT = Knob(
     "predict", "", Places(200), help="The positions at which a model is asked what it says.", sources=_MODEL, held=True)
 LOWERCASE = Knob(
@@ -149,7 +152,7 @@ SEED = next(one for one in config.KNOBS if one.key == "seed")
 FILE = Knob("file", "", Text(300), help="The file that is shown, as name:digest.", sources=_SAVED, held=True)
 
 KNOBS = (
-    SOURCE, MODEL, WORDS, SPECIAL, DO, FROZEN, OTHER, NOTEBOOK, SEQUENCE, TEXT, TEXT2, GENERATE, GENERATE_TEMPERATURE, GENERATE_SEED,
+    SOURCE, MODEL, WORDS, SPECIAL, DO, FROZEN, OTHER, NOTEBOOK, SEQUENCE, TEXT, TEXT2, GENERATE, GENERATE_TEMPERATURE, GENERATE_SEED, SAID,
     PREDICT, LOWERCASE, PAD, *config.KNOBS, GIVES, *MATRICES, LABELS, GIVEN_HEADS, DIVISOR, VALID, FILE, TASK, OWN_TEXT, AT, CONTROL,
     LEARNING_STEPS, *SLIDERS.values(),
 )

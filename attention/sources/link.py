@@ -102,7 +102,7 @@ def source(asked: Asked) -> Source:
         return Model(
             name, text, text2, _what_if(asked, chosen), words, special, asked.limits.tokens, max_bytes,
             generate=asked.knob(knobs.GENERATE), generate_temperature=asked.knob(knobs.GENERATE_TEMPERATURE),
-            generate_seed=asked.knob(knobs.GENERATE_SEED), predict=Places.of(asked.knob(knobs.PREDICT)),
+            generate_seed=asked.knob(knobs.GENERATE_SEED), said=asked.knob(knobs.SAID), predict=Places.of(asked.knob(knobs.PREDICT)),
             interventions=read(asked.knob(knobs.DO)), frozen=asked.knob(knobs.FROZEN),
             other=Model(name, other, text2, max_tokens=asked.limits.tokens, max_bytes=max_bytes) if other.strip() else None,
         )  # fmt: skip
@@ -144,7 +144,7 @@ def _trained(asked: Asked, chosen: str) -> Trained:
     turned = {key: asked.knob(*knobs.slider_of(task, key)) for key in knobs.SLIDERS}
     there = {key: value for key, value in turned.items() if key in {one.key for one in task.sliders}}
     found = Trained(task.name, seed, steps, at, text, control=control, **there)
-    those, other = read(asked.knob(knobs.DO)), asked.knob(knobs.OTHER)
+    those, other, _ = read(asked.knob(knobs.DO)), asked.knob(knobs.OTHER), asked.knob(knobs.SAID)  # the page's alone
     return replace(
         found, config=_what_if(asked, chosen), interventions=those, frozen=asked.knob(knobs.FROZEN),
         other=replace(found, text=other) if other.strip() else None,

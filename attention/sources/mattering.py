@@ -30,10 +30,8 @@ def seconds(model: Model) -> float:
         ConfigError: it would be too long.
         AttentionError: as for `Model.trace`.
     """
-    from attention.models import silencing
-
-    loaded, given = _plain(model)
-    return silencing.work(loaded, given, sum(site.n_heads for site in loaded.sites))
+    loaded, given = _ready(model)
+    return _work(model, loaded, given, sum(site.n_heads for site in loaded.sites))
 
 
 def which(
@@ -42,20 +40,20 @@ def which(
     target: int | None = None,
     distractor: int | None = None,
     silence: str = "zero",
-    also: tuple[tuple[int, int], ...] = (),
+    unchanged: bool = False,
 ) -> Iterator[Progress]:
     """The change of a prediction with each head silenced in turn; whoever asks no further stops it between two batches.
 
-    The model is taken as it is, without what is changed of it; `also` silences some heads all the while.
+    Each is silenced on top of what is changed in the model.
 
     Args:
         model: with a text.
         position: where the prediction is read; None: at the end of the text. Without a language-model head that of the vector
             whose cosine it is, None: the mean over all tokens.
-        target: the id of a token; None: the likeliest.
+        target: the id of a token; None: the likeliest of the unchanged model.
         distractor: of another; then it is the logit difference of both.
         silence: "zero" or "mean".
-        also: heads, as (layer, head).
+        unchanged: of the model as it was, reading the same text.
 
     Yields:
         How far it is; last with what was found.
@@ -65,35 +63,37 @@ def which(
     """
     import numpy as np
 
-    from attention.models import attributing, intervening, silencing
+    from attention.models import attributing, silencing
 
-    loaded, given = _plain(model)
-    _check(loaded, also)
-    places = intervening.order(loaded)
-    n_heads = tuple(loaded.sites[places.index(at)].n_heads for at in range(len(places)))
+    loaded, given = _ready(model)
+    model = model.unchanged if unchanged else model
+    n_heads = tuple(site.n_heads for site in loaded.layers)
     heads = [(layer, head) for layer, many in enumerate(n_heads) for head in range(many)]
-    _ = silencing.work(loaded, given, len(heads))
+    needs = _work(model, loaded, given, len(heads))
     asked, what = _asked(loaded, given, position, target, distractor)
-    key = ("matters", id(loaded), loaded.name, _ids(given), asked, silence, also)
+    key = ("matters", *_key(model, loaded, given), asked, silence)
     if (found := kept.KEPT.get(key)) is not None:
         yield Progress(len(heads), len(heads), 0, found)
         return
+    changing = model.changing(loaded, given)
     change = np.full((len(n_heads), max(n_heads)), np.nan)
     straight, remainder = change.copy(), math.nan
     began, done, before = time.monotonic(), 0, math.nan
-    yield Progress(0, len(heads), silencing.work(loaded, given, len(heads)))
-    for batch in silencing.runs(loaded, given, [tuple({*also, one}) for one in heads], asked, silence, also):
+    yield Progress(0, len(heads), needs)
+    for batch in silencing.runs(loaded, given, [(one,) for one in heads], asked, silence, changing):
         for before, after in batch:
             change[heads[done]] = after - before
             done += 1
         left = (time.monotonic() - began) / done * (len(heads) - done)
         yield Progress(done, len(heads), left)
-    written = attributing.direct(loaded, given, asked)
-    if written is not None:
+    written = attributing.direct(loaded, given, asked, changing)
+    if not isinstance(written, str):
         for layer, parts in written[0].items():
             straight[layer, : len(parts)] = parts.numpy()
         remainder = written[1]
-    found = Matters(what, silence, before, change, straight, remainder, also, n_heads)
+    changes = tuple(one.named for one in model.interventions)
+    unknown = written if isinstance(written, str) else ""
+    found = Matters(what, silence, before, change, straight, remainder, changes, n_heads, unknown)
     yield Progress(len(heads), len(heads), 0, kept.KEPT.once(key, lambda: found))
 
 
@@ -107,30 +107,34 @@ def together(
 ) -> Together:
     """What silencing some heads together changes, each alone, and as many random other heads of the same layers.
 
+    All of it on top of what else is changed in the model, which need not silence the heads yet.
+
     Raises:
         ConfigError: there is no such head, or it would take too long.
     """
+    from attention.formula.intervention import Intervention
     from attention.models import intervening, silencing
 
-    loaded, given = _plain(model)
-    _check(loaded, heads)
+    loaded, given = _ready(model)
+    intervening.check(loaded, tuple(Intervention(*one, silence="zero") for one in heads), ())
+    model = replace(model, interventions=tuple(one for one in model.interventions if one.silences not in heads))
     asked, what = _asked(loaded, given, position, target, distractor)
-    key = ("together", id(loaded), loaded.name, _ids(given), asked, heads, silence)
+    key = ("together", *_key(model, loaded, given), asked, heads, silence)
     if (kept_before := kept.KEPT.get(key)) is not None:
         known: Together = kept_before
         return known
-    places = intervening.order(loaded)
-    drawn = _drawn(heads, {at: loaded.sites[places.index(at)].n_heads for at, _ in heads})
+    drawn = _drawn(heads, {at: loaded.layers[at].n_heads for at, _ in heads})
     groups = [heads, *((one,) for one in heads), *drawn]
-    _ = silencing.work(loaded, given, len(groups))
-    found = [pair for batch in silencing.runs(loaded, given, groups, asked, silence) for pair in batch]
+    _ = _work(model, loaded, given, len(groups))
+    changing = model.changing(loaded, given)
+    found = [pair for batch in silencing.runs(loaded, given, groups, asked, silence, changing) for pair in batch]
     changes = [after - before for before, after in found]
     alone, random = changes[1 : 1 + len(heads)], sorted(changes[1 + len(heads) :])
     return kept.KEPT.once(key, lambda: Together(heads, what, *found[0], tuple(alone), tuple(random)))
 
 
-def _plain(model: Model) -> tuple[Loaded, dict[str, Tensor]]:
-    loaded, given = replace(model, interventions=(), frozen=False, other=None).loaded_and_given()
+def _ready(model: Model) -> tuple[Loaded, dict[str, Tensor]]:
+    loaded, given = model.loaded_and_given()
     if not loaded.sites:
         raise ConfigError(
             f"{loaded.name} does not let its heads be silenced from outside: choose a model of another family."
@@ -138,11 +142,17 @@ def _plain(model: Model) -> tuple[Loaded, dict[str, Tensor]]:
     return loaded, given
 
 
-def _check(loaded: Loaded, heads: tuple[tuple[int, int], ...]) -> None:
-    from attention.formula.intervention import Intervention
-    from attention.models import intervening
+def _work(model: Model, loaded: Loaded, given: dict[str, Tensor], many: int) -> float:
+    from attention.formula.intervening import touched
+    from attention.models import silencing
 
-    intervening.check(loaded, tuple(Intervention(*one, silence="zero") for one in heads), ())
+    return silencing.work(loaded, given, many, touched(loaded.order, model.interventions, model.frozen))
+
+
+def _key(model: Model, loaded: Loaded, given: dict[str, Tensor]) -> tuple[object, ...]:
+    """What a run depends on: the model, what it reads, and what is changed in it."""
+    ids = tuple(tuple(one[0].tolist()) for one in given.values())
+    return id(loaded), loaded.name, ids, model.interventions, model.frozen, model.other
 
 
 def _asked(
@@ -158,7 +168,7 @@ def _asked(
         if position is not None and not 0 <= position < length:
             raise ConfigError(f"Positions count from 0 to {length - 1}; got {position}: choose one of these.")
         where = "tokens' vectors (mean)" if position is None else f"vector of token {position}"
-        return silencing.Asked(position), f"cosine of {where} with the unchanged"
+        return silencing.Asked(position), f"cosine of {where} with no head silenced"
     at = predicting.positions(loaded, given, wanted)
     if not at:
         raise ConfigError(predicting.why_not(loaded, at))
@@ -192,7 +202,3 @@ def _drawn(heads: tuple[tuple[int, int], ...], n_heads: dict[int, int]) -> list[
             group += [(at, there[i]) for i in order]
         found.append(tuple(group))
     return found
-
-
-def _ids(given: dict[str, Tensor]) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(one[0].tolist()) for one in given.values())

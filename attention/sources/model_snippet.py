@@ -28,8 +28,6 @@ _THERE = {
 
 def model(source: Model, trace: Trace, index: int) -> Snippet:
     """The beginning for one layer of a model: its Q, K and V as they enter their product."""
-    from attention.models import intervening
-
     layer = trace.layer(index).inner
     loaded, given = source.loaded_and_given()
     kind = type(loaded.model)
@@ -40,7 +38,7 @@ def model(source: Model, trace: Trace, index: int) -> Snippet:
             "a real model, which gives its weights alone",
             tuple(_weights_alone(kind, about, _ids(given), layer.name)),
         )
-    order = intervening.order(loaded)
+    order = loaded.order
     changed = Changed(
         source.interventions,
         trace,

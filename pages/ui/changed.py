@@ -55,13 +55,7 @@ def _switch(short: str, on: bool) -> None:
     (one,) = intervention.read(short)
     key = f"do_{short}"
     st.session_state[key] = on
-    st.checkbox(plain(_brief(one)), key=key, on_change=_turn, args=(short,), help=plain(one.words), disabled=locked(), width="content")  # fmt: skip
-
-
-def _brief(one: Intervention) -> str:
-    where = "All layers" if one.layer is None else f"L{one.layer}"
-    heads = "" if one.head is None else f" H{one.head}"
-    return f"{where}{heads} {one.brief}"
+    st.checkbox(plain(one.named), key=key, on_change=_turn, args=(short,), help=plain(one.words), disabled=locked(), width="content")  # fmt: skip
 
 
 def _offer(cell: Cell, shorts: list[str], source: Source) -> None:

@@ -11,14 +11,15 @@ from streamlit.delta_generator import DeltaGenerator
 from attention import AttentionError, Model
 from attention.formula.knobs import Knob
 from attention.formula.ranges import Choice
-from attention.numbers.mattering import CAVEAT, Matters, Progress
+from attention.numbers.mattering import CAVEAT, Matters, Progress, Together
 from attention.pictures import mattering as pictures
+from attention.printed import shown
 from attention.sources import mattering
 from pages.ui import show
 from pages.ui.knobs.session import session
 from pages.ui.knobs.widgets import Knobs
 from pages.ui.notes import plain
-from pages.ui.predictions import AT, DISTRACTOR, TARGET, token_field
+from pages.ui.predictions import DISTRACTOR, TARGET, looked_at, token_field
 from pages.ui.server import turns
 from pages.ui.start import Page
 
@@ -27,18 +28,21 @@ HOW = Knob("matters_silence", "zero", Choice(("zero", "mean"), ("0 (zero ablatio
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked: of which model, where, for which tokens, silenced how, and which heads are silent all the while."""
+    """What is asked: of which model, changed as it is, where, for which tokens, and silenced how."""
 
     model: Model
     position: int | None
     target: int | None
     distractor: int | None
     silence: str
-    also: tuple[tuple[int, int], ...]
 
-    def run(self, also: tuple[tuple[int, int], ...] = ()) -> Iterator[Progress]:
-        """Each head in turn."""
-        return mattering.which(self.model, self.position, self.target, self.distractor, self.silence, also)
+    def run(self, unchanged: bool = False) -> Iterator[Progress]:
+        """Each head in turn, in the model as it is changed now, or as it was."""
+        return mattering.which(self.model, self.position, self.target, self.distractor, self.silence, unchanged)
+
+    def together(self, heads: tuple[tuple[int, int], ...]) -> Together:
+        """Some heads together."""
+        return mattering.together(self.model, heads, self.position, self.target, self.distractor, self.silence)
 
 
 def matters(page: Page, knobs: Knobs, open_head: Callable[[int, int], None]) -> Matters | None:
@@ -46,24 +50,26 @@ def matters(page: Page, knobs: Knobs, open_head: Callable[[int, int], None]) -> 
     if not isinstance(page.source, Model):
         return None
     st.markdown("### Which heads matter for what the model says?")
-    st.caption(f"Each head is silenced in turn, and the prediction read again. {CAVEAT}")
+    those = page.source.interventions
+    now = f" All of it in the model as it is changed now ({plain(', '.join(one.named for one in those))}): each head is silenced on top of that." if those else ""  # fmt: skip
+    st.caption(f"Each head is silenced in turn, and the prediction read again.{now} {CAVEAT}")
     try:
         with st.container(horizontal=True, width=840, vertical_alignment="bottom"):
             asked = _asked(page, knobs, knobs.value(HOW))
-        needs = mattering.seconds(asked.model) * (2 if asked.also else 1)
+        needs = mattering.seconds(asked.model) + (mattering.seconds(asked.model.unchanged) if those else 0)
         place = st.empty()
         if session().matters != asked:
             heads = sum(layer.n_heads for layer in page.trace.layers)
             place.button(f"Silence each of {heads} heads in turn (about {needs:.0f} s)", key="matters_ask", on_click=_ask, args=(asked,))  # fmt: skip
             return None
         found = _found(place, asked.run(), "Silencing each head in turn")
-        after = _found(place, asked.run(asked.also), "The same while the others are silent") if asked.also else None
+        before = _found(place, asked.run(unchanged=True), "The same in the model as it was") if those else None
     except AttentionError as error:
         show.problem(str(error))
         return None
-    if found is None or (asked.also and after is None):
+    if found is None or (those and before is None):
         return None
-    _draw(page, asked, found, after, open_head)
+    _draw(page, asked, found, before, open_head)
     return found
 
 
@@ -71,21 +77,15 @@ def _asked(page: Page, knobs: Knobs, how: str) -> Asked:
     """What the page asks: the prediction that the Lab shows, its target, and the heads that are silenced."""
     source = page.source
     assert isinstance(source, Model)
-    there = page.trace.predictions
-    one = there[min(int(st.session_state.get(AT.key, 0)), len(there) - 1)] if there else None
+    one = looked_at(page.trace) if page.trace.predictions else None
     target, against = (None if one is None else token_field(source, one, knobs, knob) for knob in (TARGET, DISTRACTOR))
-    silent = tuple(
-        (change.layer, change.head) for change in source.interventions
-        if change.silence and change.strength == 1 and change.layer is not None and change.head is not None
-    )  # fmt: skip
-    plainly = replace(source.unchanged, config=type(source.config)(), words=False, special="show")
+    plainly = replace(source, config=type(source.config)(), words=False, special="show")
     return Asked(
         plainly,
         None if one is None else one.position,
         target and target[0],
         against[0] if target and against else None,
         how,
-        silent,
     )
 
 
@@ -115,7 +115,7 @@ def _found(place: DeltaGenerator, steps: Iterator[Progress], said: str) -> Matte
 
 
 def _draw(
-    page: Page, asked: Asked, found: Matters, after: Matters | None, open_head: Callable[[int, int], None]
+    page: Page, asked: Asked, found: Matters, before: Matters | None, open_head: Callable[[int, int], None]
 ) -> None:
     chosen = (page.cell.layer, page.cell.head)
 
@@ -130,10 +130,14 @@ def _draw(
         maps.append(pictures.map_json(found, chosen, direct=True))
     show.figures(maps, "heads_matter", click)
     if found.known:
-        st.caption(f"Direct effect: what a head adds to the logit through W_O and the final norm, frozen at this run. All that is no head adds {found.remainder:.4g}.")  # fmt: skip
-    if after is not None:
+        st.caption(f"Direct effect: what a head adds to the logit through W_O and the norms on the way, frozen at this run. All that is no head adds {shown(found.remainder)}.")  # fmt: skip
+    else:
+        st.caption(f"Direct effects are not known: {found.unknown}")
+    silent = tuple(dict.fromkeys(one.silences for one in asked.model.interventions if one.silences))
+    if silent:
         with turns.aside():
-            together = mattering.together(asked.model, asked.also, asked.position, asked.target, asked.distractor, asked.silence)  # fmt: skip
+            together = asked.together(silent)
         st.markdown(f"**Silenced together.** {plain(together.said)}")
-        show.figures([pictures.scatter_json(found, after, chosen)], "heads_step_in")
+    if before is not None:
+        show.figures([pictures.scatter_json(before, found, chosen)], "heads_step_in")
     show.twin(found.frame(), "heads-that-matter")

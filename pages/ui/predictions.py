@@ -10,14 +10,15 @@ import streamlit as st
 
 from attention import Model, Prediction, Source, TextError, Trace
 from attention.formula.knobs import Knob
-from attention.formula.ranges import Choice, Named, Whole
+from attention.formula.ranges import Named
 from attention.numbers import predictions
 from attention.numbers.predictions import Moved, Said
 from attention.printed import shown
 from attention.sources import Changeable
+from attention.sources.knobs import SAID
 from attention.tokens import label
 from pages.ui import show
-from pages.ui.knobs import inputs
+from pages.ui.knobs import inputs, second
 from pages.ui.knobs.widgets import Knobs, locked
 from pages.ui.notes import plain
 from pages.ui.server.traces import said_unchanged
@@ -25,7 +26,6 @@ from pages.ui.server.traces import said_unchanged
 if TYPE_CHECKING:
     from pages.ui.start import Page
 
-AT = Knob("said", 0, Whole(0), "Step by step", "Each token that it has said itself, and where it was said.")
 TARGET = Knob(
     "target", "", Named(40), "Target", "The token to watch; empty: the likeliest of the unchanged model. Type one, · is a blank.")  # fmt: skip
 DISTRACTOR = Knob(
@@ -46,7 +46,8 @@ def panel(page: Page) -> None:
             st.caption(plain(trace.unpredicted))
             _vectors(predictions.moved(before, trace) if before else ())
             return
-        one = _chosen(page, knobs)
+        _scrubber(page)
+        one = looked_at(trace)
         was = predictions.before_of(one, trace, before) if before else None
         fields, said = st.columns([1, 3], gap="medium")
         with fields:
@@ -72,7 +73,7 @@ def headline(source: Source, trace: Trace) -> str:
     if not trace.predictions:
         there = predictions.moved(before, trace)
         return predictions.moved_briefly(there) if there else ""
-    one = trace.predictions[min(int(st.session_state.get(AT.key, 0)), len(trace.predictions) - 1)]
+    one = looked_at(trace)
     return next(iter(predictions.summed_up(one, predictions.before_of(one, trace, before))), "")
 
 
@@ -81,22 +82,43 @@ def _where(one: Prediction) -> str:
     return f"{'In place of' if one.fills else 'After'} {token} (token {one.position}):"
 
 
-def _chosen(page: Page, knobs: Knobs) -> Prediction:
-    """The prediction that is looked at; a scrubber steps through those that there are, and the maps go with it."""
-    there = page.trace.predictions
-    if len(there) == 1:
-        return there[0]
+def looked_at(trace: Trace) -> Prediction:
+    """The prediction that is looked at: what comes after a text that the model writes on, otherwise the one that was chosen of several."""
+    there = trace.predictions
+    return there[-1] if _writes(trace) else there[min(int(second.now(SAID.key) or 0), len(there) - 1)]
 
-    def step() -> None:
-        one = there[st.session_state[AT.key]]
-        if one.position < len(page.layer.tokens):
-            inputs.choose(replace(page.cell, row=one.position), page.layer)
 
-    at = knobs.value(AT, Choice(tuple(range(len(there))), scale=True), on_change=step)
-    if page.trace.generated:
-        st.html(_written(page.trace, there[at]))
-    chosen: Prediction = there[at]
-    return chosen
+def _writes(trace: Trace) -> bool:
+    """Whether the model goes on with the text by itself."""
+    return bool(trace.generated or trace.later)
+
+
+def _scrubber(page: Page) -> None:
+    """Steps through what the model writes, text and maps with it; or through several predictions of one text."""
+    trace, there = page.trace, page.trace.predictions
+    writes = _writes(trace)
+    last = trace.generated + len(trace.later) if writes else len(there) - 1
+    if last and not locked():
+        st.session_state["said_step"] = trace.generated if writes else there.index(looked_at(trace))
+        st.select_slider(
+            "Tokens it has written" if writes else "Which prediction", tuple(range(last + 1)), key="said_step", on_change=_step, args=(page, last),
+            help="The text, its maps and what comes next, as they were after so many tokens." if writes else None,
+        )  # fmt: skip
+    if writes:
+        st.html(_written(trace, looked_at(trace)))
+
+
+def _step(page: Page, last: int) -> None:
+    """Shows the text as it was after so many tokens, or another prediction; the row that it is read in is chosen."""
+    at, trace = int(st.session_state["said_step"]), page.trace
+    if _writes(trace):
+        inputs.hold({SAID.key: None if at == last else at, "predict": ""})
+        row = len(trace.read) - trace.generated + at - 1
+    else:
+        inputs.hold({SAID.key: at})
+        row = trace.predictions[at].position
+    if len(trace.read) == len(page.layer.tokens):
+        inputs.choose(replace(page.cell, row=row))
 
 
 def _elsewhere(page: Page) -> None:
@@ -113,10 +135,10 @@ def _elsewhere(page: Page) -> None:
 
 def _written(trace: Trace, one: Prediction) -> str:
     """What the model has written, up to the token that is looked at, and what will come."""
-    tokens = trace.read[-trace.generated - 6 :]
-    first = len(trace.read) - len(tokens)
+    whole = (*trace.read, *trace.later)
+    first = max(0, len(trace.read) - trace.generated - 6)
     pieces = []
-    for at, token in enumerate(tokens, first):
+    for at, token in enumerate(whole[first:], first):
         kind = "now" if at == one.position + 1 else "later" if at > one.position else "told"
         pieces.append(f"<span class='{kind}'>{label(token)}</span>")
     return f"<p class='written'>… {' '.join(pieces)}</p>"
