@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from weakref import ReferenceType, ref
+from weakref import ref
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -46,12 +46,12 @@ class Page:
     source: Source
     cell: Cell
     notes: Notes
-    seen: ReferenceType[Trace]
+    seen: Callable[[], Trace | None]
     about: DeltaGenerator
 
     @property
     def trace(self) -> Trace:
-        """The trace of the source. Nobody but `traces` keeps it."""
+        """The trace of the source, made where nobody has. Nobody but `traces` keeps it."""
         return self.seen() or trace_of(self.source)
 
     def around(
@@ -105,7 +105,7 @@ def start(title: str, intro: str, maps: bool = True, own: bool = False, more: Se
 
     On a page without `maps` of the trace its knobs are folded away, and so are those of the first of two states while the
     second is turned. A page with held knobs that no other has names them as `more`.
-    One that shows numbers of its `own` does not say that those of the trace are random.
+    One that shows numbers of its `own` waits for no trace of a person's source, which may be a large model's: it is made where somebody asks for it.
 
     Where the knobs describe no trace, the page says so in a sentence and stops.
     """
@@ -134,31 +134,30 @@ def start(title: str, intro: str, maps: bool = True, own: bool = False, more: Se
             notes.refused(error)
         if not (embedded or locked()):
             state_file.opener()
-    trace = _worked_out(source, notes, about)
-    if source is None or trace is None:
+    trace = None if own else _worked_out(source, notes, about)
+    if source is None or (trace is None and not own):
         changed.bar(source, None, None)
         show.controls(figure.Around(controls=controls.row(None), defaults=controls.defaults()))
         _draw_menu(menu, embedded)
         with tools:
             link.watch(title)
         st.stop()
-    notes.say(trace.notes)
-    _about(trace, None if own else about)
-    cell = inputs.chosen_cell(notes, trace)
-    if title == "Lab":
-        _say_place(cell)
-    work_out(trace.layers[cell.layer], cell.head)
+    cell = inputs.asked_cell(notes) if trace is None else _cell_of(trace, title, notes, about)
     inputs.read_view(notes, more)
     inputs.keep(title)
-    if not _second(more):
+    if trace is not None and not _second(more):
         changed.bar(source, trace, cell)
     _draw_menu(menu, embedded)
     with tools:
         if embedded or locked():
             link.buttons("open", key="copy_link", page=title)
         else:
-            bar.bar(title, source, cell)
-    return Page(source, cell, notes, ref(trace), about)
+            bar.bar(title, source, None if own else cell)
+    return Page(source, cell, notes, _nothing if trace is None else ref(trace), about)
+
+
+def _nothing() -> None:
+    """What is left of a trace that nobody has made."""
 
 
 def _fold(maps: bool, more: Sequence[Knob]) -> AbstractContextManager[object]:
@@ -168,6 +167,17 @@ def _fold(maps: bool, more: Sequence[Knob]) -> AbstractContextManager[object]:
     return nullcontext() if maps else st.expander("The source and its knobs")
 
 
+def _cell_of(trace: Trace, title: str, notes: Notes, about: DeltaGenerator) -> Cell:
+    """The chosen cell of a trace, of which what is to be said is said."""
+    notes.say(trace.notes)
+    _about(trace, about)
+    cell = inputs.chosen_cell(notes, trace)
+    if title == "Lab":
+        _say_place(cell)
+    work_out(trace.layers[cell.layer], cell.head)
+    return cell
+
+
 def _say_place(cell: Cell) -> None:
     """Which place a head that was clicked has among all."""
     if session().head_place:
@@ -175,10 +185,8 @@ def _say_place(cell: Cell) -> None:
         session().head_place = ""
 
 
-def _about(trace: Trace, place: DeltaGenerator | None) -> None:
-    """What a trace is of, in the line under the title; a page that says it by itself has no `place` for it."""
-    if place is None:
-        return
+def _about(trace: Trace, place: DeltaGenerator) -> None:
+    """What a trace is of, in the line under the title."""
     if trace.random:
         place.caption("**Random weights:** this shows the mechanism, not language.", width="content")
     if trace.about:

@@ -177,6 +177,13 @@ def chosen_cell(notes: Notes, trace: Trace) -> Cell:
     return Cell(index, step, *(knobs.value(knob, Whole(0, size - 1)) for knob, size in sizes))
 
 
+def asked_cell(notes: Notes) -> Cell:
+    """The address of one number as it is asked for, where nobody has looked whether there is one."""
+    knobs = Knobs(notes)
+    layer, step, head, row, column = (knobs.value(knob) for knob in (LAYER, STEP, HEAD, QUERY, KEY))
+    return Cell(layer, step, head, row, column)
+
+
 def _step_of(layer: Layer) -> tuple[Knob, Choice]:
     """The knob of the step, which is the last that there is where the layer lacks the usual one, and the steps there are."""
     names = tuple(step.name for step in layer.steps)

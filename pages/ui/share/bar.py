@@ -23,8 +23,8 @@ from pages.ui.share import link, state_file
 BINARY = "application/octet-stream"
 
 
-def bar(title: str, source: Source, cell: Cell) -> None:
-    """The buttons beside the title."""
+def bar(title: str, source: Source, cell: Cell | None) -> None:
+    """The buttons beside the title; without a chosen `cell` the page has no use for the source's numbers, and offers none."""
     link.buttons("link", missing=_missing(source), key="copy_link", page=title)
     with st.popover("Share", key="sharing", on_change="rerun") as opened:
         if opened.open:
@@ -40,19 +40,27 @@ def _missing(source: Source) -> str:
     return f"{', '.join(left_out)} {verb} not in the link: send the state file instead (Share)." if left_out else ""
 
 
-def _offers(title: str, source: Source, cell: Cell) -> None:
+def _offers(title: str, source: Source, cell: Cell | None) -> None:
     st.markdown("**A link or a file that opens exactly this**")
     frames_allowed = ("iframe",) if FRAMED_BY else ()
     link.buttons("lock", *frames_allowed, missing=_missing(source), key="copy_more")
-    st.markdown("**As projected**: large digits, no sidebar, and only the knobs that you leave open")
-    offered = [name for name in controls.NAMES if name != "layer" or len(trace_of(source).layers) > 1]
-    offered += [one for one in OF_COMPARE if title == "Compare" and KNOBS[one].label]
-    left = st.pills(
-        "Knobs left open", offered, selection_mode="multi", default=["temperature", "mask", "head"], key="share_open"
-    )
+    only = "" if cell is None else ", and only the knobs that you leave open"
+    st.markdown(f"**As projected**: large digits, no sidebar{only}")
+    left: list[str] = []
+    if cell is not None:
+        offered = [name for name in controls.NAMES if name != "layer" or len(trace_of(source).layers) > 1]
+        offered += [one for one in OF_COMPARE if title == "Compare" and KNOBS[one].label]
+        usual = ["temperature", "mask", "head"]
+        left = st.pills("Knobs left open", offered, selection_mode="multi", default=usual, key="share_open")
     link.buttons("present", missing=_missing(source), key="copy_projected", leave_open=".".join(left))
     state = {**inputs.of_pages(), **inputs.state(whole=True)}
     _download("Save the state (.json)", partial(state_file.write, title, state), "attention.json", "application/json")
+    if cell is not None:
+        _numbers(source, cell)
+
+
+def _numbers(source: Source, cell: Cell) -> None:
+    """The numbers of the source, and the program that makes them again."""
     st.markdown("**The numbers**")
     trace = trace_of(source)
     shown = len(trace.layers) > 1 and st.toggle(f"Only layer {cell.layer}", key="share_layer")
