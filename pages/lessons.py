@@ -1,4 +1,4 @@
-"""Lessons: a path from one row of scores to a head of a real model. One idea, one question; the answer comes after yours."""
+"""Lessons: a path from one row of scores to a head of a real model, or a person's own. One idea, one question; the answer comes after yours."""
 
 from __future__ import annotations
 
@@ -10,23 +10,34 @@ import streamlit as st
 from attention import AttentionError, Cell, explain
 from attention.formula.knobs import Knob
 from attention.formula.ranges import Choice
-from attention.lessons import lesson as lessons
+from attention.lessons import asked, files
+from attention.lessons.lesson import Lesson
+from attention.sources.link import source_of
 from pages.ui import show
+from pages.ui.knobs import inputs
 from pages.ui.knobs.session import session
-from pages.ui.knobs.widgets import Knobs, went_back
+from pages.ui.knobs.table import LIMITS
+from pages.ui.knobs.widgets import Knobs, locked, went_back
 from pages.ui.lesson import lesson as draw
+from pages.ui.notes import plain
 from pages.ui.server.traces import seen_of
+from pages.ui.share.state_file import OPENED
 from pages.ui.start import start
 
 page = start("Lessons", "One idea, one question. Guess first: the answer comes after yours.", maps=False, own=True)
 
-PATH = lessons.path()
-OPEN = Knob("lessons_open", next(iter(PATH)), Choice(tuple(PATH)), held=True)
+PATH = files.path()
+OPEN = Knob(OPENED, next(iter(PATH)), Choice((*PATH, *session().lessons)), held=True)
 
 
 def go(name: str) -> None:
-    if name in PATH:
-        st.session_state[OPEN.key] = name
+    if name in path:
+        st.session_state[OPENED] = name
+
+
+def back_to_the_path() -> None:
+    st.session_state[OPENED] = OPEN.default
+    st.query_params.pop(asked.KEY, None)
 
 
 def answer(sent: object) -> None:
@@ -36,18 +47,36 @@ def answer(sent: object) -> None:
         session().guesses.setdefault(lesson.name, []).append(guess)
 
 
+def in_link() -> dict[str, Lesson]:
+    """The question that the link asks, if it asks one."""
+    try:
+        return asked.unpacked(sent) if (sent := st.query_params.get(asked.KEY)) else {}
+    except AttentionError as error:
+        show.problem(str(error))
+        return {}
+
+
 if went_back():
-    st.session_state.pop(OPEN.key, None)
-lesson = PATH[Knobs(page.notes).value(OPEN)]
-if lesson.name != OPEN.default:
-    st.query_params[OPEN.key] = lesson.name
-elif OPEN.key in st.query_params:
-    del st.query_params[OPEN.key]
+    st.session_state.pop(OPENED, None)
+if files.is_own(missing := st.query_params.get(OPENED, "")) and missing not in session().lessons:
+    del st.query_params[OPENED]
+    page.notes.keep("The link shows a lesson of a file that is not here: open that file (Open a state or lessons).")
+if path := in_link():
+    lesson = path.get(st.session_state.get(OPENED, ""), next(iter(path.values())))
+else:
+    name = Knobs(page.notes).value(OPEN)
+    path = session().lessons if name in session().lessons else PATH
+    lesson = path[name]
+    if name != OPEN.default:
+        st.query_params[OPENED] = name
+    elif OPENED in st.query_params:
+        del st.query_params[OPENED]
 
 from attention.lessons import asking
 
-st.markdown(f"## {list(PATH).index(lesson.name) + 1}. {lesson.title}")
-st.markdown(lesson.text)
+number = f"{list(path).index(lesson.name) + 1}. " if len(path) > 1 else ""
+st.markdown(f"## {number}{plain(lesson.title)}")
+st.markdown(plain(lesson.text))
 
 
 def told() -> dict[str, Any]:
@@ -55,6 +84,7 @@ def told() -> dict[str, Any]:
     seen = seen_of(lesson)
     if seen.before.random:
         page.about.caption("**Random weights:** this shows the mechanism, not language.", width="content")
+    page.notes.say(source_of(lesson.link_turned, LIMITS)[1])
     return asking.told(lesson, seen, session().guesses.get(lesson.name, []))
 
 
@@ -64,16 +94,26 @@ def arithmetic(cell: Cell) -> None:
         show.arithmetic(explain(after, cell.step, cell.layer, cell.head, cell.row, cell.column))
 
 
-message = None
+message, cell = None, None
 try:
     with st.spinner("Making the numbers of this lesson …"):
         message = told()
+    if message["stage"] == "done":
+        cell = asking.cell_of(lesson, seen_of(lesson))
 except AttentionError as error:
     show.problem(str(error))
 done = message is not None and message["stage"] == "done"
-cell = asking.cell_of(lesson, seen_of(lesson)) if done else None
 there = {"step": cell.step, "q": cell.row, "k": cell.column} if cell else {}
-lab = f"./?{urlencode(lesson.link_turned | there)}" if done else ""
-draw(message, lesson.name, [(one.name, one.title) for one in PATH.values()], lab, answer, go)
+state = lesson.link_turned | there if done else lesson.link
+skips = done or lesson.name == list(path)[-1]  # who skips the last one goes on in the Lab
+lab = f"./?{urlencode({**state, **inputs.modes()})}" if skips else ""
+draw(message, lesson.name, [(one.name, one.title) for one in path.values()], lab, answer, go)
 if cell:
-    arithmetic(cell)
+    try:
+        arithmetic(cell)
+    except AttentionError as error:
+        show.problem(str(error))
+if path is not PATH and not locked():
+    if path is session().lessons:
+        st.caption(plain(f"These are the lessons of {session().lessons_file}, which stays in this browser tab."))
+    st.button(f"To the path of {len(PATH)} lessons", key="lessons_path", type="tertiary", on_click=back_to_the_path)

@@ -293,7 +293,7 @@ def test_a_state_file_opened_on_another_page_writes_head_and_cell_into_the_addre
     state = {"attention lab": 1, "page": "Softmax", "state": {"text": TEXT, "head": "2", "q": "3", "k": "1"}}
     file = tmp_path / "state.json"
     file.write_text(json.dumps(state))
-    page.get_by_text("Open a state", exact=True).click()
+    page.get_by_text("Open a state or lessons", exact=True).click()
     acted(page, lambda: page.locator(".st-key-open_state_0 input[type=file]").set_input_files([file]))
     page.wait_for_function("location.search.includes('head=2')")
     assert query(page) == {"text": TEXT, "head": "2", "q": "3", "k": "1"}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from conftest import settled
+from conftest import acted, settled
 from playwright.sync_api import Page, expect
 
 pytestmark = pytest.mark.browser
@@ -99,3 +100,61 @@ def test_a_row_is_sketched_an_order_tapped_and_the_truth_stands_beside_the_guess
     expect(reply).to_contain_text("Yes: sea, fog, owl, sun.")
     settled(page)
     assert progress(page) == {"share": "shown", "order": "right"}
+
+
+def test_a_teacher_asks_and_another_browser_has_the_answer_after_its_own(
+    open_page: Open, server: str, tmp_path: Path
+) -> None:
+    page = open_page(f"{server}/?text=the+owl+asked+the+moon&heads=1&q=4&k=4", permissions=["clipboard-read", "clipboard-write"])  # fmt: skip
+    acted(page, lambda: page.get_by_role("button", name="Share").click())
+    acted(page, lambda: page.get_by_text("Ask about this").click())
+    page.get_by_label("What do you ask?").click()
+    acted(page, lambda: page.get_by_role("option", name="What is the chosen number?").click())
+    page.get_by_label("The question").fill("How much of “moon” goes to “moon”?")
+    acted(page, lambda: page.get_by_role("button", name="Make the question").click())
+    page.get_by_role("button", name="Copy the link").click()
+    expect(page.locator(".st-key-copy_ask [role=status]")).to_have_text("Link copied.")
+    link = str(page.evaluate("navigator.clipboard.readText()"))
+    assert page.get_by_role("link", name="See it as they will").get_attribute("href") == link
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Save as a lesson (.md)").click()
+    saved.value.save_as(tmp_path / "one.md")
+
+    # Of all that comes to the other browser before its answer nothing has the number; 0.6305 is what its cell says.
+    other = open_page(f"{server}/lessons", viewport=PHONE, color_scheme="dark", fresh=True)
+    came: list[str | bytes] = []
+    other.on("websocket", lambda socket: socket.on("framereceived", came.append))
+
+    def has_come(text: str) -> bool:
+        return any(text in (one if isinstance(one, str) else one.decode("latin-1")) for one in came)
+
+    other.goto(link)
+    settled(other)
+    expect(other.get_by_role("heading", name="About the weights")).to_be_visible()
+    expect(other.locator(".lesson [role=status]")).to_have_text("About the weights. How much of “moon” goes to “moon”?")
+    expect(other.locator(".lesson nav")).to_be_hidden()
+    expect(other.get_by_role("link", name="Skip, and look in the Lab")).to_be_visible()
+    assert other.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert has_come("goes to")
+    assert not has_come("0.63")
+    field = other.get_by_label("How much")
+    field.fill("0.1")
+    acted(other, lambda: field.press("Enter"))
+    expect(other.locator(".lesson .reply")).to_contain_text("It is more than that.")
+    assert not has_come("0.63")
+    other.get_by_label("How much").fill("0,65")
+    acted(other, lambda: other.keyboard.press("Enter"))
+    expect(other.locator(".lesson .reply")).to_contain_text("Yes: 0.63")
+    expect(other.locator(".lesson td.truth")).to_have_text("0.63 (the answer)")
+    assert has_come("0.63")
+
+    # As a file beside another it is a path of their own, whose progress is not that of the Lab.
+    lesson = (tmp_path / "one.md").read_text(encoding="utf-8")
+    (tmp_path / "two.md").write_text(lesson + lesson.replace("About the weights", "Once more"), encoding="utf-8")
+    acted(page, lambda: page.goto(f"{server}/lessons"))
+    page.get_by_text("Open a state or lessons", exact=True).click()
+    acted(page, lambda: page.locator("[data-testid=stFileUploader] input").set_input_files(tmp_path / "two.md"))
+    expect(page.locator(".lesson nav p")).to_have_text("0 of 2 lessons done")
+    page.get_by_role("button", name="Skip").click()
+    expect(page.get_by_role("heading", name="2. Once more")).to_be_visible()
+    settled(page)

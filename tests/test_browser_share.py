@@ -88,7 +88,7 @@ def test_a_state_saved_here_is_opened_there_on_its_own_page(open_page: Open, ser
         page.get_by_role("button", name="Save the state (.json)").click()
     saved.value.save_as(tmp_path / "state.json")
     other = open_page(server, fresh=True)
-    other.get_by_text("Open a state", exact=True).click()
+    other.get_by_text("Open a state or lessons", exact=True).click()
     acted(other, lambda: other.locator("[data-testid=stFileUploader] input").set_input_files(tmp_path / "state.json"))
     expect(other.get_by_role("heading", name="Masks")).to_be_visible()
     settled(other)

@@ -16,13 +16,13 @@ from streamlit.testing.v1 import AppTest
 from test_pages import opened
 
 from attention import FileError, Model, Trained, explain
-from attention.lessons import asking, lesson
+from attention.lessons import asking, files
 from attention.lessons.answers import FUNCTIONS, Seen, worked_out
 from attention.lessons.kinds import KINDS, reply_to
 from attention.lessons.lesson import MOST_WORDS, Lesson
 from pages.ui.server.traces import seen_of
 
-PATH = lesson.path()
+PATH = files.path()
 WORDS = "an owl asked the moon"
 COPPER = "The quiet harbor watched the copper moon. The quiet harbor watched the"
 
@@ -222,13 +222,13 @@ GOOD = "---\ntitle: T\nstate: text=a b\nshow: weights\nkind: key\nquestion: Q?\n
     ],
 )
 def test_a_file_that_is_no_lesson_says_what_it_lacks(old: str, new: str, says: str) -> None:
-    assert lesson.read("one", GOOD).title == "T"
+    assert files.read("one", GOOD).title == "T"
     with pytest.raises(FileError, match=re.escape(says)):
-        lesson.read("one", GOOD.replace(old, new, 2))
+        files.read("one", GOOD.replace(old, new, 2))
 
 
 def test_lessons_that_name_each_other_in_a_circle_are_no_path() -> None:
-    one = lesson.read("one", GOOD.replace("title: T", "title: T\nnext: two"))
-    two = lesson.read("two", GOOD.replace("title: T", "title: T\nnext: one"))
+    one = files.read("one", GOOD.replace("title: T", "title: T\nnext: two"))
+    two = files.read("two", GOOD.replace("title: T", "title: T\nnext: one"))
     with pytest.raises(FileError, match="they make no path"):
-        lesson.in_order([one, two])
+        files.in_order([one, two])

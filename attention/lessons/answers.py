@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from attention.errors import FileError, MissingError
+from attention.errors import AttentionError, FileError, MissingError
 from attention.formula.steps import STEPS
 from attention.lessons.kinds import Guess
+from attention.tokens import label
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -99,43 +100,77 @@ def visible(seen: Seen, q: int, layer: int | None = None) -> int:
     return len(chosen.key_tokens) if chosen.mask is None else int(chosen.mask[q].sum())
 
 
+def given(seen: Seen, first: Any, *more: Any) -> Guess:
+    """What is right because somebody says so: an option, a number, or the numbers of a cell, an order or a row."""
+    return (first, *more) if more else first
+
+
 FUNCTIONS: Mapping[str, Callable[..., Guess]] = {
     one.__name__: one
     for one in (
-        argmax_key, argmax_cell, value, row, order, compare, compare_rows, compare_said, cell, size, visible,
+        argmax_key, argmax_cell, value, row, order, compare, compare_rows, compare_said, cell, size, visible, given,
     )
 }  # fmt: skip
 """Every function that an answer may name."""
 
 
 def worked_out(expression: str, seen: Seen) -> Guess:
-    """What an expression such as `argmax_key(weights, q=3)` gives: one function of the table, with steps, numbers and texts.
+    """What an expression such as `argmax_key(weights, q=3)` gives.
 
     Raises:
         FileError: it is something else.
         AttentionError: the trace has no such step, layer, head or cell.
     """
-    refused = FileError(
-        f"An answer is one of {', '.join(FUNCTIONS)} with its arguments, such as argmax_key(weights, q=3); got "
-        f"{expression[:80]!r}: write one like that."
-    )
+    call = read(expression)
+    try:
+        return call(seen)
+    except AttentionError:
+        raise
+    except (
+        TypeError,
+        IndexError,
+        AttributeError,
+        ValueError,
+        OverflowError,
+        RuntimeError,
+    ):  # other arguments than it has
+        raise _refused(expression) from None
+
+
+def read(expression: str) -> Callable[[Seen], Guess]:
+    """What an expression asks for: one function of the table, with steps, numbers and texts. Nothing of it is run.
+
+    Raises:
+        FileError: it is something else.
+    """
+    refused = _refused(expression)
     try:
         call = ast.parse(expression, mode="eval").body if len(expression) <= _LONGEST else None
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise refused from None
     if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in FUNCTIONS):
         raise refused
-    given = [_argument(one, refused) for one in call.args]
+    name = call.func.id
+    values = [_argument(one, refused, name == given.__name__) for one in call.args]
     named = {one.arg: _argument(one.value, refused) for one in call.keywords if one.arg}
     if len(named) < len(call.keywords):
         raise refused
-    try:
-        return FUNCTIONS[call.func.id](seen, *given, **named)
-    except (TypeError, IndexError):
-        raise refused from None
+    return lambda seen: FUNCTIONS[name](seen, *values, **named)
 
 
-def _argument(node: ast.expr, refused: FileError) -> Any:
+def _refused(expression: str) -> FileError:
+    return FileError(
+        f"An answer is one of {', '.join(FUNCTIONS)} with its arguments, such as argmax_key(weights, q=3); got "
+        f"{expression[:80]!r}: write one like that."
+    )
+
+
+def _argument(node: ast.expr, refused: FileError, below_zero: bool = False) -> Any:
+    """A number, a text or a step; places count from zero, so only some numbers may lie below it."""
+    if below_zero and isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        value = _argument(node.operand, refused)
+        if isinstance(value, int | float):
+            return -value
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float | str):
         return node.value
     if isinstance(node, ast.Name) and node.id in _STEPS:
@@ -152,8 +187,12 @@ def _compared(before: float, after: float) -> str:
 def _place(tokens: tuple[str, ...], word: str) -> int:
     found = [place for place, token in enumerate(tokens) if token.strip("·Ġ ").lower() == word.lower()]
     if not found:
-        raise MissingError(f"The text has no word {word!r}; it has {', '.join(tokens[:12])}: name one of these.")
+        raise MissingError(f"The text has no word {word!r}; it has {_some(tokens)}: name one of these.")
     return found[0]
+
+
+def _some(tokens: Sequence[str]) -> str:
+    return ", ".join(label(token, 20, escape=False) for token in tokens[:12])
 
 
 def _said(trace: Trace, token: str) -> float:
@@ -162,5 +201,5 @@ def _said(trace: Trace, token: str) -> float:
     said = trace.predictions[-1]
     known = [one.strip("·Ġ ") for one in said.tokens]
     if token not in known:
-        raise MissingError(f"{token!r} is none of the likeliest tokens, {', '.join(known[:12])}: name one of these.")
+        raise MissingError(f"{token!r} is none of the likeliest tokens, {_some(known)}: name one of these.")
     return float(said.log_row.exp()[said.ids[known.index(token)]])

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from attention.errors import MissingError
+from attention.errors import FileError, MissingError
 from attention.formula.cell import Cell
 from attention.lessons.answers import Seen, worked_out
 from attention.lessons.kinds import KINDS, Guess, reply_to
@@ -40,8 +40,23 @@ def accepted(lesson: Lesson, seen: Seen, sent: object) -> Guess | None:
 
 def checked(lesson: Lesson, seen: Seen, guesses: Sequence[Guess]) -> tuple[bool, ...]:
     """Which of the answers are right."""
-    truth = worked_out(lesson.answer, seen)
+    truth = _truth(lesson, seen)
     return tuple(KINDS[lesson.kind].right(guess, truth, lesson.tolerance) for guess in guesses)
+
+
+def _truth(lesson: Lesson, seen: Seen) -> Guess:
+    """What is right.
+
+    Raises:
+        AttentionError: the trace has not what is asked, or it is no answer to a question of this kind.
+    """
+    truth = worked_out(lesson.answer, seen)
+    if accepted(lesson, seen, truth) is None:
+        raise FileError(
+            f"What is right must be an answer to a question of the kind {lesson.kind}; {lesson.answer[:80]} gives {str(truth)[:40]!r}: "
+            "choose another kind, or another answer."
+        )
+    return truth
 
 
 def told(lesson: Lesson, seen: Seen, guesses: Sequence[Guess]) -> dict[str, Any]:
@@ -52,7 +67,7 @@ def told(lesson: Lesson, seen: Seen, guesses: Sequence[Guess]) -> dict[str, Any]
     Raises:
         AttentionError: the trace has not what the lesson shows or asks.
     """
-    truth, right = worked_out(lesson.answer, seen), checked(lesson, seen, guesses)
+    truth, right = _truth(lesson, seen), checked(lesson, seen, guesses)
     done = any(right) or len(guesses) >= TRIES
     message: dict[str, Any] = {
         "kind": lesson.kind, "question": lesson.question, "options": lesson.options, "keys": _keys(lesson, seen),
@@ -74,7 +89,7 @@ def told(lesson: Lesson, seen: Seen, guesses: Sequence[Guess]) -> dict[str, Any]
 
 def cell_of(lesson: Lesson, seen: Seen) -> Cell | None:
     """The number whose arithmetic is opened in the end, if the lesson names one."""
-    part, truth = lesson.explain, worked_out(lesson.answer, seen)
+    part, truth = lesson.explain, _truth(lesson, seen)
     if part is None:
         return None
     row, column = _place(lesson, part, truth)

@@ -1,29 +1,16 @@
-"""A lesson: a small Markdown file with a state, one question about it, and a reply to every answer.
-
-The file begins with lines of `key: value` between two lines of dashes; then come the text, and the replies as a list,
-each after what it replies to, see `kinds`.
-"""
+"""A lesson: a state, one question about it, and a reply to every answer. `files` reads and writes it as Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import parse_qsl
 
 from attention.errors import FileError
 from attention.formula.steps import find_step
-from attention.lessons.kinds import KINDS
 
 MOST_WORDS = 60
 """Of a lesson's text: one idea."""
-
-_NEEDED = ("title", "state", "show", "kind", "question", "answer")
-_KNOWN = (*_NEEDED, "turn", "turned", "hide", "options", "tolerance", "explain", "next")
-_FOLDER = Path(__file__).parent / "path"
-
 
 SAID = "said"
 """What stands in the place of a step for what a model says next."""
@@ -46,11 +33,16 @@ class Part(NamedTuple):
         step, *places = text.split()
         if step != SAID:
             find_step(step)
-        if len(places) > 2 or not all(place.isdecimal() for place in places):
+        if len(places) > 2 or not all(_is_place(place) for place in places):
             raise FileError(
-                f"A part is a step, and its row and column where it is less, such as weights 3 2; got {text!r}."
+                f"A part is a step, and its row and column where it is less, such as weights 3 2; got {text[:80]!r}."
             )
         return cls(step, *map(int, places))
+
+    @property
+    def written(self) -> str:
+        """It as it is read."""
+        return " ".join(str(one) for one in self if one is not None)
 
 
 @dataclass(frozen=True)
@@ -101,91 +93,18 @@ class Lesson:
         """Its state by key, after that."""
         return self.link | dict(parse_qsl(self.turn, keep_blank_values=True))
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """The layer and the head of its state.
 
-def read(name: str, text: str) -> Lesson:
-    """The lesson of a Markdown file.
-
-    Raises:
-        FileError: something is missing in it, or is not what it must be.
-    """
-    dashes, front, body = (*text.replace("\r\n", "\n").split("---\n", 2), "", "")[:3]
-    fields = dict(_field(name, line) for line in front.splitlines() if line.strip())
-    if dashes.strip() or (missing := [key for key in _NEEDED if not fields.get(key)]):
-        raise FileError(
-            f"The lesson {name!r} begins with lines such as “title: One score” between two lines of ---; "
-            f"it lacks {', '.join(missing if not dashes.strip() else ['these'])}: add that."
-        )
-    if (kind := KINDS.get(fields["kind"])) is None:
-        raise FileError(
-            f"The kind of the lesson {name!r} is one of {', '.join(KINDS)}; got {fields['kind']!r}: choose one."
-        )
-    lines = [line.strip() for line in body.splitlines()]
-    replies = tuple(_reply(name, line) for line in lines if line.startswith("- "))
-    words = " ".join(line for line in lines if line and not line.startswith("- "))
-    if len(words.split()) > MOST_WORDS:
-        raise FileError(
-            f"The text of the lesson {name!r} has at most {MOST_WORDS} words; got {len(words.split())}: say less."
-        )
-    try:
-        tolerance = float(fields.get("tolerance", "0"))
-    except ValueError:
-        raise FileError(
-            f"The tolerance of the lesson {name!r} is a number; got {fields['tolerance']!r}: write one."
-        ) from None
-    plain = {key: fields.get(key, "") for key in ("title", "state", "turn", "turned", "question", "answer", "next")}
-    return Lesson(
-        name=name, text=words, kind=fields["kind"], show=_parts(fields["show"]), hide=_parts(fields.get("hide", "")),
-        explain=next(iter(_parts(fields.get("explain", ""))), None), tolerance=tolerance, replies=replies,
-        options=_listed(fields.get("options", ""), "|") or kind.options, **plain,
-    )  # fmt: skip
+        Raises:
+            FileError: the state says none that can be.
+        """
+        layer, head = (self.link.get(key, "0") for key in ("layer", "head"))
+        if not (_is_place(layer) and _is_place(head)):
+            raise FileError(f"A state's layer and head are whole numbers; got {layer[:20]!r} and {head[:20]!r}.")
+        return int(layer), int(head)
 
 
-def _field(name: str, line: str) -> tuple[str, str]:
-    key, colon, value = line.partition(":")
-    if not colon or key.strip() not in _KNOWN:
-        raise FileError(
-            f"A line of the lesson {name!r} is one of {', '.join(_KNOWN)}, a colon and a value; got {line!r}."
-        )
-    return key.strip(), value.strip()
-
-
-def _reply(name: str, line: str) -> tuple[str, str]:
-    to, colon, words = line.removeprefix("- ").partition(":")
-    if not colon or not words.strip():
-        raise FileError(f"A reply of the lesson {name!r} is what it replies to, a colon and a sentence; got {line!r}.")
-    return to.strip(), words.strip()
-
-
-def _parts(text: str) -> tuple[Part, ...]:
-    return tuple(Part.read(one) for one in _listed(text, ";"))
-
-
-def _listed(text: str, between: str) -> tuple[str, ...]:
-    return tuple(one.strip() for one in text.split(between) if one.strip())
-
-
-def in_order(lessons: Iterable[Lesson]) -> tuple[Lesson, ...]:
-    """Lessons one after the other: the first is nobody's next.
-
-    Raises:
-        FileError: they are no path.
-    """
-    by_name = {one.name: one for one in lessons}
-    nexts = [one.next for one in by_name.values() if one.next]
-    firsts = [name for name in by_name if name not in nexts]
-    found: list[Lesson] = []
-    name = firsts[0] if len(firsts) == 1 else ""
-    while name in by_name and by_name[name] not in found:
-        found.append(by_name[name])
-        name = found[-1].next
-    if not found or name or len(found) != len(by_name):
-        raise FileError("Each lesson but the last names the next one, and one is the first: they make no path here.")
-    return tuple(found)
-
-
-@cache
-def path() -> dict[str, Lesson]:
-    """The lessons from one row of scores to a head of a real model, by name, in their order."""
-    files = sorted(_FOLDER.glob("*.md"))
-    lessons = in_order(read(file.stem.partition("-")[2], file.read_text(encoding="utf-8")) for file in files)
-    return {one.name: one for one in lessons}
+def _is_place(text: str) -> bool:
+    return text.isdecimal() and len(text) <= 6

@@ -38,11 +38,13 @@ def table(layer: Layer, head: int, part: Part, kept_back: Collection[Part], name
     """
     step = find_step(part.step)
     matrix = layer.matrix(part.step, head)
+    if part.row is not None and part.row >= matrix.shape[0]:
+        raise MissingError(f"{part.step} has rows 0 to {matrix.shape[0] - 1}; got {part.row}: choose one of these.")
     rows = range(matrix.shape[0]) if part.row is None else range(part.row, part.row + 1)
     if max(len(rows), matrix.shape[1]) > MOST:
         raise PictureError(
             f"A lesson's map has at most {MOST} rows and columns; {part.step} has {len(rows)} × {matrix.shape[1]}: "
-            "shorten the text, or show one row."
+            "shorten the text, show one row, or choose another step."
         )
     hidden = layer.mask if step.how in ("hidden", "shared out") else None
     open_cells = {

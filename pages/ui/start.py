@@ -152,7 +152,7 @@ def start(title: str, intro: str, maps: bool = True, own: bool = False, more: Se
         if embedded or locked():
             link.buttons("open", key="copy_link", page=title)
         else:
-            bar.bar(title, source, None if own else cell)
+            bar.bar(title, source, None if own else cell, asks=maps and not _second(more))
     return Page(source, cell, notes, _nothing if trace is None else ref(trace), about)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from attention import AttentionError, File
+from attention.lessons.lesson import Lesson
 from attention.training import Plan
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class Session:
         seeds_run: of what many seeds are trained now; `seeds_shown` of what they were.
         grids: the table that a grid to edit began with, by its key, and how many grids there were before it.
         guesses: what was answered, by the name of the lesson.
+        lessons: those of the file of lessons that was opened, by name, and what the file is called.
     """
 
     page: str = ""
@@ -111,6 +113,8 @@ class Session:
     seeds_run: Plan | None = None
     seeds_shown: Plan | None = None
     guesses: dict[str, list[Any]] = field(default_factory=dict)
+    lessons: dict[str, Lesson] = field(default_factory=dict)
+    lessons_file: str = ""
 
 
 def session() -> Session:

@@ -26,6 +26,7 @@ function keep(name, how) {
 const next = ({ path, name }) => path[path.findIndex(([one]) => one === name) + 1];
 
 function drawPath(root, data, go) {
+  root.querySelector("nav").hidden = data.path.length === 1;
   const done = progress();
   const count = data.path.filter(([name]) => done[name]).length;
   root.querySelector("nav p").textContent = `${count} of ${data.path.length} lessons done`;
@@ -92,21 +93,24 @@ function drawOnward(root, data, go) {
     const button = made("button", { type: "button", className: done ? "main" : "", textContent: done ? `Next: ${following[1]}` : "Skip" });
     button.addEventListener("click", () => go(following[0]));
     place.append(button);
-  } else if (done) place.append(made("p", { textContent: "This was the last lesson. The Lab is yours." }));
+  } else if (done && data.path.length > 1) place.append(made("p", { textContent: "This was the last lesson. The Lab is yours." }));
   if (data.lab) {
-    place.append(made("a", { href: data.lab, target: "_blank", rel: "noopener", textContent: "Play with it in the Lab ↗" }));
+    const textContent = done ? "Play with it in the Lab ↗" : "Skip, and look in the Lab ↗";
+    place.append(made("a", { href: data.lab, target: "_blank", rel: "noopener", textContent }));
   }
 }
 
 function announced(data) {
   const { message, name, path } = data;
   const at = path.findIndex(([one]) => one === name);
-  if (!message) return `Lesson ${at + 1} of ${path.length}: ${path[at][1]}`;
-  if (message.stage === "ask") return `Lesson ${at + 1} of ${path.length}: ${path[at][1]}. ${message.question}`;
+  const called = path.length > 1 ? `Lesson ${at + 1} of ${path.length}: ${path[at][1]}` : path[at][1];
+  if (!message) return called;
+  if (message.stage === "ask") return `${called}. ${message.question}`;
   if (message.stage === "again") return `Not yet. ${message.reply} One more try.`;
   const done = Object.keys(progress()).filter((one) => path.some(([other]) => other === one)).length;
   const verdict = message.right ? "Right." : "Not right.";
-  return `${verdict} It is ${message.said}. ${message.reply} ${done} of ${path.length} lessons done.`;
+  const count = path.length > 1 ? ` ${done} of ${path.length} lessons done.` : "";
+  return `${verdict} It is ${message.said}. ${message.reply}${count}`;
 }
 
 export default function render({ data, parentElement, setTriggerValue }) {

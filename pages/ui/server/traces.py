@@ -150,9 +150,8 @@ def seen_of(lesson: Lesson) -> Seen:
 
     before, _ = source_of(lesson.link, LIMITS)
     after, _ = source_of(lesson.link_turned, LIMITS) if lesson.turn else (before, ())
-    layer, head = (int(lesson.link.get(key, "0")) for key in ("layer", "head"))
-    first = trace_of(before)
-    return Seen(first, first if after == before else trace_of(after), layer, head)
+    first, second = both_of(before, after) if after != before else (trace_of(before),) * 2
+    return Seen(first, second, *lesson.place)
 
 
 def _trace_of(source: Source, needs: int) -> Trace:

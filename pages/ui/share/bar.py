@@ -18,17 +18,20 @@ from pages.ui.knobs.texts import too_long
 from pages.ui.server.downloads import in_pieces
 from pages.ui.server.limits import EXPORT_MB, FRAMED_BY
 from pages.ui.server.traces import trace_of
-from pages.ui.share import link, state_file
+from pages.ui.share import ask, link, state_file
 
 BINARY = "application/octet-stream"
 
 
-def bar(title: str, source: Source, cell: Cell | None) -> None:
-    """The buttons beside the title; without a chosen `cell` the page has no use for the source's numbers, and offers none."""
+def bar(title: str, source: Source, cell: Cell | None, asks: bool) -> None:
+    """The buttons beside the title; without a chosen `cell` the page has no use for the source's numbers, and offers none.
+
+    A page that shows the cell also `asks` about it.
+    """
     link.buttons("link", missing=_missing(source), key="copy_link", page=title)
     with st.popover("Share", key="sharing", on_change="rerun") as opened:
         if opened.open:
-            _offers(title, source, cell)
+            _offers(title, source, cell, asks)
 
 
 def _missing(source: Source) -> str:
@@ -40,10 +43,14 @@ def _missing(source: Source) -> str:
     return f"{', '.join(left_out)} {verb} not in the link: send the state file instead (Share)." if left_out else ""
 
 
-def _offers(title: str, source: Source, cell: Cell | None) -> None:
+def _offers(title: str, source: Source, cell: Cell | None, asks: bool) -> None:
     st.markdown("**A link or a file that opens exactly this**")
     frames_allowed = ("iframe",) if FRAMED_BY else ()
     link.buttons("lock", *frames_allowed, missing=_missing(source), key="copy_more")
+    if asks and cell is not None:
+        with st.expander("Ask about this", key="asking", on_change="rerun") as opened:
+            if opened.open:
+                ask.form(trace_of(source), cell, _missing(source))
     only = "" if cell is None else ", and only the knobs that you leave open"
     st.markdown(f"**As projected**: large digits, no sidebar{only}")
     left: list[str] = []

@@ -1,4 +1,4 @@
-"""The state as a file: what a link is too short for, opened again to the same digits."""
+"""The state as a file: what a link is too short for, opened again to the same digits; and lessons of a person's own."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ import re
 import streamlit as st
 
 from attention import AttentionError, FileError
+from attention.lessons import asked
+from attention.lessons.files import several
+from attention.sources.archive import quoted
 from pages.ui.knobs import inputs
 from pages.ui.knobs.session import session
 from pages.ui.knobs.table import DEFAULTS
+from pages.ui.notes import plain
 from pages.ui.server import uploads
 from pages.ui.server.limits import STATE_FILE_MB
 
+OPENED = "lessons_open"
+"""The key of the lesson that is open."""
 _MARK = "attention lab"  # the first key of the file; its value is the version of the format
 _OF_A_PAGE = re.compile(r"(?:lab|lessons|heads|masks|softmax|reference|compare|train)_[a-z_]{1,40}")
 _KEY = "open_state"
@@ -64,17 +70,20 @@ def read(content: bytes) -> tuple[str, dict[str, str]]:
 
 
 def opener() -> None:
-    """The field of the sidebar that opens a state file; every knob then gets what the file says, or its default."""
-    with st.expander("Open a state"):
+    """The field of the sidebar that opens a state file; every knob then gets what the file says, or its default.
+
+    A file of lessons opens its first one.
+    """
+    with st.expander("Open a state or lessons"):
         st.file_uploader(
-            "Open a state file (.json)",
-            type=["json"],
+            "Open a state file (.json) or lessons (.md)",
+            type=["json", "md"],
             key=f"{_KEY}_{session().state_files}",  # a new field each time, so that a file can be opened twice
             on_change=_opened,
             max_upload_size=STATE_FILE_MB,
         )
         if problem := session().state_file_problem:
-            st.error(problem)
+            st.error(plain(problem))
 
 
 def _opened() -> None:
@@ -84,7 +93,14 @@ def _opened() -> None:
     if file is None:
         return
     try:
-        page, state = read(uploads.content(file))
+        content = uploads.content(file)
+        if file.name.lower().endswith(".md"):
+            ours.lessons, ours.lessons_file = several(content), quoted(file.name)
+            ours.next_page, st.session_state[OPENED] = "Lessons", next(iter(ours.lessons))
+            ours.state_files += 1
+            st.query_params.pop(asked.KEY, None)
+            return
+        page, state = read(content)
     except AttentionError as error:
         ours.state_file_problem = str(error)
         return

@@ -29,6 +29,8 @@ BUTTONS = {
     "present": ("Copy link, as projected", "Link"),
     "iframe": ("Copy code for a web page", "Code"),
     "open": ("Open in Attention Lab ↗", ""),
+    "ask": ("Copy the link", "Link"),
+    "try": ("See it as they will ↗", ""),
 }
 """Every button by its kind: what stands on it, and what is said to be copied."""
 
@@ -38,7 +40,7 @@ def _component() -> Any:
     return served.component("link", "attention_link", _HTML, _STYLE)
 
 
-def buttons(*kinds: str, missing: str = "", key: str, page: str = "", leave_open: str = "") -> None:
+def buttons(*kinds: str, missing: str = "", key: str, page: str = "", leave_open: str = "", ask: str = "") -> None:
     """Draws the buttons of these `kinds`.
 
     Args:
@@ -47,12 +49,20 @@ def buttons(*kinds: str, missing: str = "", key: str, page: str = "", leave_open
         key: of the component.
         page: the title of the page; given once on it, to watch over its menu, its focus and its connection.
         leave_open: for "present": the knobs that can be turned, with points between them.
+        ask: for "ask" and "try": the query of the page of lessons that asks a question.
     """
     # Streamlit asks of every list whether it is a table, and imports pandas to know; a tuple is none.
     drawn = tuple((kind, *BUTTONS[kind]) for kind in kinds)
     _component()(
         key=key,
-        data={"buttons": drawn, "missing": missing, "page": page, "open": leave_open, "mask": inputs.first_mask()},
+        data={
+            "buttons": drawn,
+            "missing": missing,
+            "page": page,
+            "open": leave_open,
+            "ask": ask,
+            "mask": inputs.first_mask(),
+        },
         on_again_change=lambda: None,
         height="content",
     )

@@ -28,6 +28,7 @@ const TEXTS = {
   link: () => address(),
   lock: () => address({ lock: true }),
   present: ({ open }) => address({ present: open }),
+  ask: ({ ask }) => new URL(`lessons?${ask}`, location.href).href,
   iframe: () => {
     const source = escaped(address({ embed: true }));
     return `<iframe src="${source}" width="100%" height="900" style="border:0" title="Attention Lab"></iframe>`;
@@ -48,12 +49,12 @@ async function copy(text) {
 }
 
 // What is said of a text that was copied, and whether that is a warning.
-function said(what, text, missing) {
+function said(kind, what, text, missing) {
   if (missing) return [`Copied, but ${missing}`, true];
   if (text.length <= SAFE_LENGTH) return [`${what} copied.`, false];
   const [long, safe] = [text.length, SAFE_LENGTH].map((number) => number.toLocaleString("en"));
   const limit = `It has ${long} characters, and many programs cut links after ${safe}`;
-  return [`Copied. ${limit}: the state file (Share) holds the same.`, true];
+  return [`Copied. ${limit}: the ${kind === "ask" ? "lesson as a file" : "state file (Share)"} holds the same.`, true];
 }
 
 let runAgain = null; // asks for a run of the whole page, as the latest of our components outside all fragments can
@@ -76,12 +77,14 @@ function dismissable(status) {
   document.addEventListener("pointerdown", ({ target }) => { if (!status.contains(target)) gone(); });
 }
 
-// Opens the Lab, where the page stands in a frame or has no knobs.
-function opener(label) {
-  const link = made("a", { textContent: label, target: "_blank", rel: "noopener", href: address() });
-  link.addEventListener("pointerenter", () => { link.href = address(); });
+// Opens the Lab, where the page stands in a frame or has no knobs, or a question.
+function opener(label, href) {
+  const link = made("a", { textContent: label, target: "_blank", rel: "noopener", href: href() });
+  for (const about of ["pointerenter", "focus"]) link.addEventListener(about, () => { link.href = href(); });
   return link;
 }
+
+const OPENS = { open: () => address(), try: TEXTS.ask };
 
 // Copies a text, and says so; `root.sent` has what Python said last.
 function copier(root, status, kind, label, what) {
@@ -89,7 +92,7 @@ function copier(root, status, kind, label, what) {
   let fading = 0;
   button.addEventListener("click", async () => {
     const text = TEXTS[kind](root.sent);
-    const [words, warns] = (await copy(text)) ? said(what, text, root.sent.missing) : [NO_COPY, true];
+    const [words, warns] = (await copy(text)) ? said(kind, what, text, root.sent.missing) : [NO_COPY, true];
     status.textContent = words;
     status.classList.toggle("warns", warns);
     clearTimeout(fading);
@@ -119,6 +122,6 @@ export default function render({ data, parentElement, setTriggerValue }) {
   root.dataset.drawn = wanted;
   root.querySelectorAll("button, a").forEach((old) => old.remove());
   for (const [kind, label, what] of data.buttons) {
-    status.before(kind === "open" ? opener(label) : copier(root, status, kind, label, what));
+    status.before(OPENS[kind] ? opener(label, () => OPENS[kind](root.sent)) : copier(root, status, kind, label, what));
   }
 }

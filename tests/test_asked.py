@@ -1,0 +1,393 @@
+"""Questions of a teacher's own: as a link, as a file, in the form of Share; what anybody may write is bounded, and none of it is run."""
+
+from __future__ import annotations
+
+import json
+import re
+import tracemalloc
+import zlib
+from base64 import urlsafe_b64encode
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
+import torch
+from conftest import ROOT
+from streamlit.testing.v1 import AppTest
+from test_pages import opened, said
+from test_path import sent
+
+from attention import AttentionError, Cell, FileError, Trace
+from attention.lessons import asked, asking, files
+from attention.lessons.answers import worked_out
+from attention.lessons.drafts import decided, drafts
+from attention.lessons.lesson import Lesson
+from attention.sources.link import source_of
+from pages.ui.knobs.table import LIMITS
+from pages.ui.server.traces import seen_of, trace_of
+
+PATH = files.path()
+OWL = {"text": "the owl asked the moon", "heads": "1"}
+INDUCTION = {"source": "trained", "task": "induction", "own": "an owl asked the moon", "layer": "1"}
+LESSON = """---
+title: Who takes?
+state: text=the owl asked the moon&heads=1
+show: weights
+kind: choice
+options: owl: a bird | the moon | nobody
+question: Who takes most from “moon”?
+answer: given("the moon")
+---
+Rows take.
+
+- right: It takes from itself.
+- owl: a bird: Look at its row.
+- nobody: Each row sums to 1.
+"""
+
+
+def trace(state: dict[str, str]) -> Trace:
+    return trace_of(source_of(state, LIMITS)[0])
+
+
+def through_a_link(lesson: Lesson) -> Lesson:
+    (found,) = asked.unpacked(asked.packed(files.written(lesson))).values()
+    return found
+
+
+@pytest.mark.parametrize("lesson", PATH.values(), ids=PATH)
+def test_a_lesson_comes_back_from_its_file_and_from_a_link(lesson: Lesson) -> None:
+    assert files.read(lesson.name, files.written(lesson)) == lesson
+    found = through_a_link(lesson)
+    assert files.is_own(found.name)
+    assert replace(found, name=lesson.name, next=lesson.next) == lesson
+
+
+def test_files_one_below_the_other_are_a_path() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in sorted(Path(ROOT, "attention/lessons/path").glob("*.md"))]
+    found = files.several("".join(texts).encode())
+    assert [one.title for one in found.values()] == [one.title for one in PATH.values()]
+    assert not any(one.next for one in found.values()), "they follow each other as they stand"
+    windows = files.several(LESSON.replace("\n", "\r\n").encode("utf-8-sig"))
+    (one,) = windows.values()
+    assert one.options == ("owl: a bird", "the moon", "nobody")
+    assert dict(one.replies)["owl: a bird"] == "Look at its row."
+    assert set(windows) != set(files.several(LESSON.encode())), "what was done of one file is nothing done of another"
+
+
+@pytest.mark.parametrize(
+    ("state", "cell"),
+    [
+        (OWL, Cell(0, "weights", 0, 3, 1)),
+        (OWL, Cell(0, "scores", 0, 4, 2)),
+        ({}, Cell(0, "value", 1, 4, 2)),
+        ({**OWL, "mask": "causal", "text2": "a b c"}, Cell(0, "masked_scores", 0, 1, 0)),
+        (INDUCTION, Cell(1, "head_output", 0, 7, 3)),
+        ({"source": "matrices", "given": "scores and V"}, Cell(0, "weights", 0, 3, 1)),
+    ],
+)  # fmt: skip
+def test_everything_that_is_offered_can_be_asked_and_keeps_its_answer(state: dict[str, str], cell: Cell) -> None:
+    shown = trace(state)
+    for label, draft in drafts(shown, cell, state):
+        lesson = replace(draft, question=draft.question or "Which?")
+        if not lesson.answer:
+            lesson = decided(replace(lesson, options=("a", "b"), replies=(("b", "No."),)), {"choice": "a", "number": 2.5}[lesson.kind])  # fmt: skip
+        found = through_a_link(lesson)
+        seen = seen_of(found)
+        torch.testing.assert_close(seen.before.layer(cell.layer).matrix("weights", cell.head), shown.layer(cell.layer).matrix("weights", cell.head))  # fmt: skip
+        message, truth = asking.told(found, seen, ()), worked_out(found.answer, seen)
+        assert (message["truth"], message["said"], message["reply"], message["stage"]) == (None, "", "", "ask"), label
+        assert asking.told(found, seen, [truth])["right"]
+        cells = [one for figure in message["figures"] for row in figure["cells"] for one in row]
+        assert (None in cells) == bool(found.hide), label
+        if found.kind in ("key", "order", "row"):
+            (figure,) = message["figures"]
+            assert figure["cells"][cell.row - figure["first"]] == [None] * len(figure["columns"])
+        # Nothing of the chosen cell stands in the state, and no number of a computed answer in the file.
+        assert not set(found.link) & {"q", "k", "step", "view"}
+        if found.kind == "number" and "value(" in found.answer:
+            assert str(truth)[:5] not in files.written(found)
+
+
+def test_what_is_computed_is_right() -> None:
+    weights = trace(OWL).layers[0].weights[0]
+    by_label = dict(drafts(trace(OWL), Cell(0, "weights", 0, 3, 1), OWL))
+    cold = trace({**OWL, "temperature": "0.3"}).layers[0].weights[0]
+    masked = trace({**OWL, "mask": "causal"}).layers[0].weights[0]
+    right: dict[str, Any] = {
+        "Which key has the most?": int(weights[3].argmax()),
+        "What is the chosen number?": pytest.approx(float(weights[3, 1])),
+        "More or less, if the temperature is 0.3?": "more" if cold[3, 1] > weights[3, 1] else "less",
+        "More or less, if a causal mask hides what comes later?": "more" if masked[3, 1] > weights[3, 1] else "less",
+        "Put the keys in order": tuple(weights[3].argsort(descending=True, stable=True).tolist()),
+        "My own question: click the chosen cell": (3, 1),
+    }
+    for label, expected in right.items():
+        lesson = replace(by_label[label], question="Which?")
+        assert worked_out(lesson.answer, seen_of(through_a_link(lesson))) == expected
+    silenced = next(one for label, one in drafts(trace(INDUCTION), Cell(1, "weights", 0, 7, 3), INDUCTION) if "silenced" in label)  # fmt: skip
+    assert worked_out(silenced.answer, seen_of(silenced)) == "less"
+    early = next(one for label, one in drafts(trace(OWL), Cell(0, "scores", 0, 3, 1), OWL) if "temperature is 3" in label)  # fmt: skip
+    assert worked_out(early.answer, seen_of(early)) == "the same"
+    assert dict(early.replies)["right"] == "The scores come before that."
+
+
+def test_the_answer_in_a_link_is_not_read_at_a_glance() -> None:
+    link = asked.packed(LESSON)
+    assert "moon" not in link
+    assert re.fullmatch(r"[\w-]+", link)
+    (found,) = asked.unpacked(link).values()
+    message = json.dumps(asking.told(found, seen_of(found), ["nobody"]))
+    assert "Each row sums to 1." in message
+    assert "It takes from itself" not in message
+    assert "given" not in message
+
+
+BOMB = urlsafe_b64encode(zlib.compress(b"---\n" * 1_000_000, 9)).decode()
+
+
+@pytest.mark.parametrize(
+    "link",
+    ["x", "eNpNj7EK", asked.packed(LESSON)[:-9], "%%%", "ü", "A" * 9000, BOMB, "<script>alert(1)</script>", asked.packed("no lesson")],
+    ids=str,
+)  # fmt: skip
+def test_a_bad_link_is_one_sentence_and_costs_nothing(link: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(FileError, match=r"ask for the link again|A file of lessons is Markdown"):
+            asked.unpacked(link)
+        assert tracemalloc.get_traced_memory()[1] < 2 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_question_too_long_for_a_link_says_so() -> None:
+    noise = torch.randint(33, 126, (9000,), generator=torch.Generator().manual_seed(0)).tolist()
+    with pytest.raises(FileError, match=r"at most 8,000 characters in a link; this one has .* save it as a file"):
+        asked.packed("".join(map(chr, noise)))
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "A file of lessons is Markdown"),
+        (b"\xff\xfe\x00", "A file of lessons is Markdown"),
+        (b"---\n" * 99, "A file of lessons is Markdown"),
+        (b" " * 300_000, "at most 256 KB; got 300,000 bytes"),
+        (LESSON.encode() * 61, "at most 60 lessons; got 61"),
+        ((LESSON + LESSON.replace("title: Who takes?\n", "")).encode(), "The lesson '2' begins with lines .* it lacks title"),
+        (LESSON.replace("Who takes?", "x" * 401).encode(), "title of the lesson '1' has at most 400 characters; got 401"),
+        (LESSON.replace("heads=1", "x" * 24_001).encode(), "state of the lesson '1' has at most 24,000"),
+        (LESSON.replace("show: weights", f"show: {'weights;' * 7}").encode(), "The lesson '1': There are at most 6 parts; got 7"),
+        (LESSON.replace("show: weights", f"show: weights {'9' * 5000}").encode(), "at most 400 characters"),
+        (LESSON.replace("show: weights", f"show: weights {'9' * 50}").encode(), "The lesson '1': A part is a step"),
+        (LESSON.replace("show: weights", "show: eyes").encode(), "The lesson '1': .*eyes"),
+        (LESSON.replace('given("the moon")', "__import__('os').system('x')").encode(), "The lesson '1': An answer is one of argmax_key"),
+        (LESSON.replace('given("the moon")', "(" * 200).encode(), "The lesson '1': An answer is one of"),
+        (LESSON.replace('given("the moon")', "given.__globals__").encode(), "The lesson '1': An answer is one of"),
+        (LESSON.replace('given("the moon")', "given([x for x in y])").encode(), "The lesson '1': An answer is one of"),
+        (LESSON.replace('given("the moon")', "value(weights, q=-1, k=0)").encode(), "The lesson '1': An answer is one of"),
+        (LESSON.replace(" | nobody", " | no one").encode(), "“the moon” and “no one” have none"),
+        (LESSON.replace(" | nobody", " | the moon").encode(), "2 to 8 different options"),
+        (LESSON.replace("nobody", "right").encode(), "No option of the lesson '1' is called “right”"),
+        (LESSON.replace("Rows take.", "- nobody: x\n" * 40).encode(), "at most 30 replies; got 43"),
+        (LESSON.replace("kind: choice", "kind: &a [*a, *a]").encode(), "is one of cell, key"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_file_that_is_no_path_says_which_lesson_and_why(content: bytes, says: str) -> None:
+    with pytest.raises(AttentionError, match=f"^[^\n]*{says}[^\n]*$") as error:
+        files.several(content)
+    assert len(str(error.value)) < 600
+
+
+NUMBERS = ("0", "4", "-1", "99", "1e999", "999999999999999999999999", "1.5", "'x'", "True", "weights")
+STATES = ("text=a b c", "layer=x", "layer=-1", "head=99", "layer=9", "seed=inf&mask=<b>", "source=file&file=a:b", "text=", "%00=%00&&&=",
+          "source=model&model=/etc", "source=model&model=../../root", "source=matrices&x=1,nan", "source=trained&own=%F0%9F%99%82&task=none")  # fmt: skip
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_any_state_gives_a_question_or_a_sentence(state: str) -> None:
+    (lesson,) = files.several(LESSON.replace("text=the owl asked the moon&heads=1", state).encode()).values()
+    asks_or_says(lesson)
+
+
+@pytest.mark.parametrize("function", ["argmax_key", "value", "row", "order", "compare", "compare_rows", "compare_said", "cell", "size", "visible", "given"])  # fmt: skip
+def test_any_answer_gives_a_question_or_a_sentence(function: str) -> None:
+    fits = 0
+    for kind in ("cell", "key", "choice", "order", "number", "row"):
+        for one in NUMBERS:
+            for answer in (f"{function}({one})", f"{function}(weights, {one})", f"{function}(weights, {one}, 1)", f"{function}({one}, {one}, layer=0)"):  # fmt: skip
+                text = LESSON.replace("kind: choice", f"kind: {kind}").replace('given("the moon")', answer)
+                try:
+                    (lesson,) = files.several(text.encode()).values()
+                except FileError:
+                    continue
+                fits += asks_or_says(lesson)
+    assert fits or function in ("compare", "compare_rows", "compare_said", "cell")
+
+
+def asks_or_says(lesson: Lesson) -> bool:
+    """Whether it can be asked, to its end; otherwise it says why."""
+    try:
+        seen = seen_of(lesson)
+        message = asking.told(lesson, seen, ())
+        asking.told(lesson, seen, [worked_out(lesson.answer, seen)])
+        asking.cell_of(lesson, seen)
+    except AttentionError:
+        return False
+    return message["stage"] == "ask"
+
+
+# -- on pages -----------------------------------------------------------------------------------
+
+
+def sharing(**link: str) -> AppTest:
+    """The Lab with the form open."""
+    app = opened("app.py", **link)
+    app.session_state["sharing"] = app.session_state["asking"] = True
+    return app.run()
+
+
+def made(app: AppTest) -> AppTest:
+    next(one for one in app.button if one.label == "Make the question").click()
+    return app.run()
+
+
+def query(app: AppTest) -> dict[str, str]:
+    """What the buttons of the question would copy."""
+    (found,) = (json.loads(one.proto.json)["ask"] for one in app.get("bidi_component") if one.proto.component_name == "attention_link" and '"ask"' in one.proto.json and json.loads(one.proto.json)["ask"])  # fmt: skip
+    return {key: one for key, (one,) in parse_qs(found).items()}
+
+
+def field(app: AppTest, begins: str) -> Any:
+    return next(one for one in app.text_input if (one.key or "").startswith(begins))
+
+
+@pytest.mark.parametrize("link", [{}, {**OWL, "mask": "causal", "q": "4", "k": "1"}, {**INDUCTION, "q": "7", "k": "3"}], ids=str)  # fmt: skip
+def test_a_teacher_asks_a_computed_question_without_a_word(link: dict[str, str]) -> None:
+    app = made(sharing(**link))
+    assert not app.exception
+    page = opened("pages/lessons.py", **query(app))
+    assert not page.exception
+    assert page.markdown[0].value == "## About the weights"
+    message = json.loads(sent(page))["message"]
+    assert message["kind"] == "key"
+    assert message["question"].startswith("Which key does “")
+    assert message["truth"] is None
+    assert not page.latex
+    (name, _), *rest = json.loads(sent(page))["path"]
+    assert not rest
+    assert json.loads(sent(page))["lab"].startswith("./?source=")
+    truth = int(trace(link).layer(int(link.get("layer", "0"))).matrix("weights", 0)[int(link.get("q", "0"))].argmax())
+    page.session_state["session"].guesses[name] = [truth]
+    message = json.loads(sent(page.run()))["message"]
+    assert (message["right"], message["truth"]) == (True, truth)
+    assert page.latex
+
+
+def test_a_teacher_asks_with_options_and_locks_it() -> None:
+    app = sharing(**OWL)
+    app.selectbox(key="ask_kind").select("My own question, with options").run()
+    assert "A question has a right answer and at least a wrong one" in said(made(app))
+    fields = {"ask_question": "Who is \"it\"?  ", "ask_option_0": "the | owl", "ask_option_1": "moon: the bright", "ask_reply_0": "Yes, it is."}  # fmt: skip
+    for begins, words in fields.items():
+        field(app, begins).input(words)
+    assert "“moon: the bright” has none" in said(made(app)).replace("\\", "")
+    field(app, "ask_reply_1").input("No, it is not.")
+    assert "An answer has no |" in said(made(app)).replace("\\", "")
+    field(app, "ask_option_0").input("the 'owl'")
+    app.toggle(key="ask_locked").set_value(True)
+    app.text_area(key="ask_text").set_value("Read <b>this</b>\nfirst.")
+    link = query(made(app))
+    assert link["lock"] == "1"
+    page = opened("pages/lessons.py", **link)
+    assert not page.exception
+    assert not page.selectbox
+    assert page.markdown[1].value == r"Read \<b\>this\</b\> first."
+    data = json.loads(sent(page))
+    assert data["message"]["options"] == ["moon: the bright", "the 'owl'"], "in the order of the alphabet"
+    assert data["message"]["question"] == 'Who is "it"?'
+    assert data["lab"].endswith("&lock=1")
+    page.session_state["session"].guesses[data["name"]] = ["moon: the bright"]
+    again = json.loads(sent(page.run()))["message"]
+    assert (again["stage"], again["reply"], again["truth"]) == ("again", "No, it is not.", None)
+    page.session_state["session"].guesses[data["name"]] = ["moon: the bright", "the 'owl'"]
+    assert json.loads(sent(page.run()))["message"]["reply"] == "Yes, it is."
+
+
+def test_a_teacher_asks_for_a_number_and_for_the_chosen_cell() -> None:
+    app = sharing(**OWL, q="4", k="1")
+    app.selectbox(key="ask_kind").select("My own question, with a number").run()
+    field(app, "ask_question").input("How many rows?")
+    assert "A question with a number has a right one; got none" in said(made(app))
+    app.number_input(key="ask_number").set_value(5)
+    (lesson,) = asked.unpacked(query(made(app))["ask"]).values()
+    assert (lesson.answer, lesson.tolerance) == ("given(5.0)", 0)
+    app.selectbox(key="ask_kind").select("My own question: click the chosen cell").run()
+    assert "A question has words; got none" in said(made(app))
+    field(app, "ask_question My own question: click").input("Where does “moon” take from “owl”?")
+    link = query(made(app))
+    (lesson,) = asked.unpacked(link["ask"]).values()
+    assert lesson.answer == "given(4, 1)"
+    assert "'q'" not in str(lesson.link)
+
+
+def test_what_no_link_holds_cannot_be_asked() -> None:
+    app = sharing(source="matrices", given="Q, K and V", query=",".join(["0.123456789"] * 60), key=",".join(["1"] * 60), value="1,2")  # fmt: skip
+    assert not app.exception
+    assert "A question needs a state that its link holds whole" in said(app).replace("\\", "")
+    assert not [one for one in app.selectbox if one.key == "ask_kind"]
+
+
+def upload(app: AppTest, content: str, name: str = "mine.md") -> AppTest:
+    number = app.session_state["session"].state_files
+    app.file_uploader(key=f"open_state_{number}").upload(name, content.encode(), "text/markdown").run()
+    return app
+
+
+def test_a_file_of_lessons_is_a_path_of_its_own() -> None:
+    app = upload(opened("pages/lessons.py"), LESSON + files.written(PATH["mix"]))
+    assert not app.exception
+    assert app.markdown[0].value == "## 1. Who takes?"
+    data = json.loads(sent(app))
+    assert [title for _, title in data["path"]] == ["Who takes?", PATH["mix"].title]
+    assert app.query_params["lessons_open"] == data["name"]
+    assert any("“mine.md”" in one.value.replace("\\", "") for one in app.caption)
+    app.session_state["lessons_open"] = data["path"][1][0]
+    assert app.run().markdown[0].value.startswith("## 2. ")
+    app.button(key="lessons_path").click().run()
+    assert app.markdown[0].value == "## 1. One score"
+    assert len(json.loads(sent(app))["path"]) == len(PATH)
+
+
+def test_a_broken_file_of_lessons_is_one_sentence_and_nothing_is_lost() -> None:
+    app = upload(opened("pages/lessons.py"), LESSON.replace("kind: choice", "kind: ![](http://x/y.png)"))
+    assert not app.exception
+    assert r"\!\[\]\(http" in app.error[0].value
+    assert app.markdown[0].value == "## 1. One score"
+    lost = opened("pages/lessons.py", lessons_open="0123abcd-2")
+    assert "a lesson of a file that is not here" in said(lost)
+    bad = opened("pages/lessons.py", ask="nonsense")
+    assert "ask for the link again" in said(bad)
+    assert bad.markdown[0].value == "## 1. One score"
+
+
+@pytest.mark.parametrize("change", [
+    lambda text: text.replace("text=the owl asked the moon", "source=model&model=/etc"),
+    lambda text: text.replace("show: weights", "show: weights 77"),
+    lambda text: text.replace("show: weights", "show: weights\nexplain: weights 88"),
+    lambda text: text.replace("Who takes?", "<script>alert(1)</script> [a](javascript:b) $x$ :smile:"),
+    lambda text: text.replace("heads=1", "heads=1&temperature=hot"),
+])  # fmt: skip
+def test_what_a_strangers_link_says_is_plain_text_and_a_sentence(change: Callable[[str], str]) -> None:
+    page = opened("pages/lessons.py", ask=asked.packed(change(LESSON)))
+    assert not page.exception
+    (name, _), *_ = json.loads(sent(page))["path"]
+    page.session_state["session"].guesses[name] = ["the moon"]
+    assert not page.run().exception
+    for one in (*page.markdown, *page.error, *page.info):
+        assert not re.search(r"(?<!\\)[<\[$]", one.value)
