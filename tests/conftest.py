@@ -382,6 +382,7 @@ def open_page(browser: Browser, contexts: dict[str, Tabs]) -> Iterator[Callable[
 # What keeps a page from being settled: nothing at the end.
 UNREST = """() => { const app = document.querySelector('[data-testid=stApp]'), all = [...document.querySelectorAll('.figures, .lesson')];
     return [window.script.state !== 'ended' && `the script is ${window.script.state}`,
+        !app?.hasAttribute('data-painted') && 'what stands under the first picture is hidden',
         app?.dataset.testScriptState !== 'notRunning' && `the page says that it is ${app?.dataset.testScriptState}`,
         !all.length && 'there is no figure',
         all.some(({ shown }) => !shown?.painted || shown.painted !== shown.figures) && 'a figure is not painted',

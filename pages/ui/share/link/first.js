@@ -17,7 +17,7 @@ function there(app) {
   if (app.dataset.testScriptState !== "notRunning") return false;
   if (app.querySelector(".stMain [data-testid=stSkeleton]")) return false;
   const components = [...app.querySelectorAll(".stMain .stBidiComponent")];
-  if (components.some((component) => !component.querySelector(".figures, .links, [hidden]"))) return false;
+  if (components.some((component) => !component.querySelector("[data-testid=stBidiComponentRegular] > div > div > *"))) return false;
   const figures = [...app.querySelectorAll(".figures")];
   return figures.every(({ shown }) => shown?.painted && shown.painted === shown.figures);
 }
