@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from attention import AttentionError, Cell, Layer, explain
+from attention import Cell, Layer, explain
 from attention.numbers import norms, tables
 from attention.numbers.norms import NORMS
 from attention.pictures import factors, heatmap
@@ -31,10 +31,7 @@ def pick_cell(step: str, x: int, y: int) -> None:
 @st.fragment
 def maps() -> None:
     """The maps. What is turned or clicked here is painted before the rest of the page has run."""
-    try:
-        now = page.now()
-    except AttentionError:  # a d_model that the heads do not divide: the sidebar knows what to do
-        st.rerun(scope="app")
+    now = page.painted()
     there = [step.name for step, _ in now.layer]
     overview = [step for step in OVERVIEW if step in there] or there[-1:]
     if overview[-1] != "output" and "head_output" in there:

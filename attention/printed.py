@@ -56,6 +56,11 @@ def shown(value: float) -> str:
     return number(value).text
 
 
+def beside_one(value: float) -> str:
+    """A number that may be so near to 1 that four digits hide the difference, which is said then: 0.9993, 1 − 3e−7."""
+    return f"1 − {number(1 - value, 1).text}" if value < 1 and shown(value) == "1" else shown(value)
+
+
 def factor(value: float, digits: int = DIGITS) -> Printed:
     """A number as a factor or a summand: a negative one stands in brackets."""
     one = number(value, digits)

@@ -8,14 +8,16 @@ from typing import NamedTuple
 
 import streamlit as st
 
-from attention import AttentionError, Cell, Explanation, Source, Trace, explain
+from attention import AttentionError, Cell, Explanation, Source, Trace, explain, find_step
 from attention.export import program
 from attention.formula.intervention import mark
 from attention.numbers import changes, tables
 from attention.numbers.compare import Difference, Place
+from attention.numbers.limit import limit
 from attention.pictures import compared
 from attention.pictures.contract import Own
 from attention.pictures.layout import Spec
+from attention.printed import shown
 from attention.sources import Changeable, Patchable, link
 from attention.sources.second import SECOND, wrong
 from pages.ui import changed, figure, show
@@ -122,20 +124,19 @@ def pick_cell(step: str, x: int, y: int) -> None:
 @st.fragment
 def maps() -> None:
     """The maps. What is turned or clicked here is painted before the rest of the page has run."""
-    try:
-        now = page.now()
-    except AttentionError:  # a d_model that the heads do not divide: the sidebar knows what to do
-        st.rerun(scope="app")
+    now = page.painted()
     try:
         two, problem = both(now), ""
     except AttentionError as error:
         two, problem = None, f"There is no B: {error}"
     drawn = two.maps if two else compared.only_a(now.trace, now.cell, inputs.now("colors"))
     show.figures(drawn, "compare_maps", pick_cell, around(now, two), second.turn, rest=True)
-    if problem:
+    if two is None:
         show.problem(problem)
-    if two:
+    else:
         said(two)
+    for note in two.notes if two else wrong(str(inputs.now(SECOND.key))):
+        st.caption(plain(note))
 
 
 def said(two: Both) -> None:
@@ -146,12 +147,23 @@ def said(two: Both) -> None:
     elif two.difference.said:
         st.markdown(f"B − A: **{two.difference.said}**.")
     else:
-        most = (changes.words(two.difference, *layers, one) for one in two.difference.changes())
-        st.markdown(f"**What differs most:** {' · '.join(most)}")
+        words = (changes.words(two.difference, *layers, one) for one in two.difference.changes())
+        st.markdown(f"**What differs most:** {' · '.join(words)}")
     for sentence in changes.without_partners(two.difference, *layers) if two.difference else ():
         st.caption(plain(sentence))
-    for note in two.notes:
-        st.caption(plain(note))
+
+
+def elsewhere(two: Both) -> None:
+    """Where the step differs most, with a way there: what is changed in one head is often seen in another."""
+    here = Place(two.cell.layer, two.cell.head)
+    most = limit(two.a, two.b, two.cell.step, here, two.at) if two.difference else None
+    if two.difference and most and most.of_all and here == two.at != most.at and most.value > two.difference.rounding:
+        layer, head = most.at
+        where = f"L{layer} H{head}" if find_step(two.cell.step).per_head else f"L{layer}"
+        st.button(
+            f"Largest in {where} ({shown(most.value)})", key="look_at_largest", type="tertiary", on_click=second.look_at,
+            args=(layer, head), disabled=locked(), help=f"Of all layers and heads {two.cell.step} differs most there: a click shows it.",
+        )  # fmt: skip
 
 
 def arithmetic(two: Both) -> None:
@@ -177,6 +189,7 @@ def rest() -> None:
         two = both(page)
     except AttentionError:
         return
+    elsewhere(two)
     with st.expander("How these two numbers came about", expanded=True):
         arithmetic(two)
     if two.difference is not None:

@@ -15,10 +15,13 @@ from test_pages import drawn, opened
 from tiny_models import TinyModels
 
 from attention import Intervention, Model
+from attention.formula.intervention import read
 from attention.models.library import LIBRARY, Settings
 from attention.numbers.compare import Place, compare
 from attention.numbers.mattering import Progress
+from attention.printed import shown
 from attention.sources import mattering
+from attention.sources.second import second
 from pages.ui.server import traces
 
 TEXT = "the owl asked the moon"
@@ -36,7 +39,7 @@ def model(tiny: TinyModels) -> Iterator[Model]:
     LIBRARY.hold(Settings())
 
 
-def shown(page: str, **params: str) -> AppTest:
+def embedded(page: str, **params: str) -> AppTest:
     """A page as a link opens it; `embed` in another's page."""
     app = AppTest.from_file(str(ROOT / page), default_timeout=60)
     app.context["is_embedded"] = "embed" in params
@@ -46,7 +49,7 @@ def shown(page: str, **params: str) -> AppTest:
     return app.run()
 
 
-def weights(app: AppTest) -> np.ndarray:
+def weights_of(app: AppTest) -> np.ndarray:
     return np.asarray(next(one for one in drawn(app) if one["layout"]["meta"]["step"] == "weights")["data"][0]["z"])
 
 
@@ -62,14 +65,14 @@ def test_the_text_that_it_writes_is_stepped_through_and_the_link_shows_the_same(
     for said in (1, 0, 3):
         app.get("select_slider")[0].set_value(said).run()
         expected = replace(model, generate=4, said=said).trace()
-        np.testing.assert_array_equal(weights(app), expected.layers[1].weights[2].numpy())
+        np.testing.assert_array_equal(weights_of(app), expected.layers[1].weights[2].numpy())
         assert app.query_params["said"] in (str(said), [str(said)])
         assert app.query_params.get("q") in (None, str(len(expected.read) - 1), [str(len(expected.read) - 1)])
         assert f"(token {expected.predictions[-1].position}):" in " ".join(one.value for one in app.markdown).replace(
             "\\", ""
         )
         other = opened("app.py", **LINK, generate="4", said=str(said))
-        np.testing.assert_array_equal(weights(other), weights(app))
+        np.testing.assert_array_equal(weights_of(other), weights_of(app))
         assert other.get("select_slider")[0].value == said
     app.get("select_slider")[0].set_value(4).run()
     assert "said" not in app.query_params
@@ -96,7 +99,7 @@ def test_a_sweep_over_all_heads_is_stopped_by_its_button(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("how", SHOWN)
 def test_a_changed_head_is_seen_to_be_changed_wherever_its_link_is_shown(how: dict[str, str], model: Model) -> None:
-    app = shown("app.py", **LINK, **how, do="1.2.zero")
+    app = embedded("app.py", **LINK, **how, do="1.2.zero")
     assert not app.exception
     switch = next(one for one in app.checkbox if one.label == "L1 H2 silenced")
     assert (switch.value, switch.disabled) == (True, "embed" not in how or "lock" in how)
@@ -109,9 +112,37 @@ def test_a_changed_head_is_seen_to_be_changed_wherever_its_link_is_shown(how: di
 
 @pytest.mark.parametrize("how", SHOWN)
 def test_a_comparison_is_the_same_wherever_its_link_is_shown(how: dict[str, str], model: Model) -> None:
-    app = shown("pages/compare.py", **LINK, **how, step="output", b="do=1.2.zero")
+    app = embedded("pages/compare.py", **LINK, **how, step="output", b="do=1.2.zero")
     assert not app.exception
     found = compare(model.trace(), replace(model, interventions=(SILENT,)).trace(), "output", Place(1, 2))
     np.testing.assert_array_equal(np.asarray(drawn(app)[2]["data"][0]["z"]), found.matrix.numpy())
     assert around(app)["own"]["said"] == "B: Changed: L1 H2 silenced."
     assert ("turn" in {one["name"] for one in around(app)["controls"] or ()}) == (how == {"embed": "true"})
+
+
+def test_where_two_states_differ_most_is_one_click_away(model: Model) -> None:
+    do = "0.1.zero"
+    app = opened("pages/compare.py", **{**LINK, "layer": "0"}, b=f"do={do}")
+    a, b = model.trace(), replace(model, interventions=read(do)).trace()
+    less = (b.layers[1].weights - a.layers[1].weights).abs().amax(dim=(1, 2))
+    layer, head = 1, int(less.argmax())
+    button = app.button(key="look_at_largest")
+    assert button.label == f"Largest in L{layer} H{head} ({shown(float(less.max()))})"
+    button.click().run()
+    assert not app.exception
+    found = compare(a, b, "weights", Place(layer, head))
+    np.testing.assert_array_equal(np.asarray(drawn(app)[2]["data"][0]["z"]), found.matrix.numpy())
+    assert "layer" not in second(app.session_state["session"].turned, str(app.query_params["b"]))
+    assert "look_at_largest" not in {one.key for one in app.button}
+
+
+def test_a_cell_is_set_where_it_was_clicked(model: Model) -> None:
+    app = opened("app.py", **LINK, q="3", k="1")
+    app.session_state["setting"] = True
+    app.run()
+    assert "Query 3, key 1: click another cell of the map to choose it." in {one.value for one in app.caption}
+    app.button(key="setting_do").click().run()
+    assert not app.exception
+    expected = replace(model, interventions=read("1.2.w3,1=0")).trace()
+    np.testing.assert_array_equal(weights_of(app), expected.layers[1].weights[2].numpy())
+    assert weights_of(app)[3, 1] == 0

@@ -107,12 +107,15 @@ def test_columns_of_other_sizes_and_missing_steps_say_why_there_is_no_difference
 
 def test_the_limit_is_that_of_all_layers_and_heads():
     heads = (COLD.layers[0].weights - A.layers[0].weights).abs()
-    assert limit(A, COLD, "weights", Place(), Place()) == (float(heads.max()), True)
+    most = int(heads.amax(dim=(1, 2)).argmax())
+    assert limit(A, COLD, "weights", Place(), Place()) == (float(heads.max()), True, Place(0, most))
     assert (
         limit(A, COLD, "weights", Place(0, 1), Place(0, 2))[0]
         == compare(A, COLD, "weights", Place(0, 1), Place(0, 2)).largest
     )
     two = [Trace(one.tokens, (one.layers[0], other.layers[0])) for one, other in ((A, A), (A, COLD))]
+    assert limit(*two, "weights", Place(), Place()).at == Place(1, most)
+    assert limit(*two, "output", Place(), Place()).at.layer == 1
     maps, _, _ = compared.compared_maps(*two, Cell(0, "weights", 0, 0, 0), Place())
     assert maps[2]["data"][0]["zmax"] == float(heads.max()), "nothing differs in this layer, and it stays white"
     assert "identical to rounding (largest difference 0)" in maps[2]["layout"]["title"]["subtitle"]["text"]

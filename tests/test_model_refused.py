@@ -220,7 +220,10 @@ def test_the_hub_is_asked_only_where_it_is_allowed(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     large = RepoSibling("model.safetensors", size=2**34)
-    weigh = lambda name, revision, files_metadata: SimpleNamespace(siblings=[large] if name == "some/large" else None)  # noqa: E731
+
+    def weigh(name: str, revision: str | None, files_metadata: bool) -> SimpleNamespace:
+        return SimpleNamespace(siblings=[large] if name == "some/large" else None)
+
     monkeypatch.setattr(huggingface_hub, "model_info", weigh)
     monkeypatch.setattr(library, "_cached", dict)
     LIBRARY.hold(Settings(paths=False))

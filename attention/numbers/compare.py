@@ -38,6 +38,9 @@ class Place(NamedTuple):
     head: int = 0
 
 
+FIRST = Place()
+
+
 class Change(NamedTuple):
     """One cell of a difference: its row and its column there, and B − A."""
 
@@ -105,7 +108,7 @@ class Difference:
         return [Change(at // wide, at % wide, value) for at in found if (value := float(flat[at]))]
 
 
-def compare(a: Trace, b: Trace, step: str = "weights", at: Place = Place(), other: Place | None = None) -> Difference:  # noqa: B008
+def compare(a: Trace, b: Trace, step: str = "weights", at: Place = FIRST, other: Place | None = None) -> Difference:
     """B − A of a step: of the layer and head `at` in A, and `other` in B (the same where none is given).
 
     Raises:

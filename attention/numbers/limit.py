@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import NamedTuple
 
 from attention.errors import ShapeError
 from attention.formula import kept
@@ -17,8 +18,16 @@ from attention.numbers.grouping import grouped
 MOST_IN_LIMIT = 2**22  # numbers of all layers that are looked at for one limit; of more, the shown matrix has its own
 
 
-def limit(a: Trace, b: Trace, step: str, at: Place, other: Place) -> tuple[float, bool]:
-    """The largest difference of a step in all layers and heads that are shown as pairs, and whether all were looked at.
+class Largest(NamedTuple):
+    """The largest difference of a step, whether it is that `of_all` layers, and `at` which of them, and which head, it is."""
+
+    value: float
+    of_all: bool
+    at: Place
+
+
+def limit(a: Trace, b: Trace, step: str, at: Place, other: Place) -> Largest:
+    """The largest difference of a step in all layers and heads that are shown as pairs.
 
     Pairs are the same layer and head of both. Where other ones are compared, or all were too many, it is that of the shown pair.
     """
@@ -28,29 +37,41 @@ def limit(a: Trace, b: Trace, step: str, at: Place, other: Place) -> tuple[float
     return kept.matrix(a.layer(at.layer).number, place, formulas, lambda: _limit(a, b, step, at, other))
 
 
-def _limit(a: Trace, b: Trace, step: str, at: Place, other: Place) -> tuple[float, bool]:
+def _limit(a: Trace, b: Trace, step: str, at: Place, other: Place) -> Largest:
     layers = [
-        (ours, theirs) for ours, theirs in zip(a.layers, b.layers, strict=False) if ours.has(step) and theirs.has(step)
+        (index, *pair)
+        for index, pair in enumerate(zip(a.layers, b.layers, strict=False))
+        if all(layer.has(step) for layer in pair)
     ]
-    size = sum(math.prod(layer.shape(step)) for layer, _ in layers)
-    whole = all(layer.whole for pair in layers for layer in pair)
+    size = sum(math.prod(layer.shape(step)) for _, layer, _ in layers)
+    whole = all(layer.whole for _, *pair in layers for layer in pair)
     if at.layer != other.layer or size > MOST_IN_LIMIT or not whole:
-        return compare(a, b, step, at, other).largest, False
+        return Largest(compare(a, b, step, at, other).largest, False, at)
     return max(
-        one for ours, theirs in layers for one in _differing(ours, theirs, find_step(step), at.head, other.head)
-    ), True
+        (
+            Largest(value, True, Place(index, head))
+            for index, ours, theirs in layers
+            for value, head in _differing(ours, theirs, find_step(step), at.head, other.head)
+        ),
+        key=lambda one: one.value,
+    )
 
 
-def _differing(a: Layer, b: Layer, step: Step, at: int, other: int) -> Iterator[float]:
-    """The largest difference of all heads together, or where pieces are put together of each; of other heads that of these."""
+def _differing(a: Layer, b: Layer, step: Step, at: int, other: int) -> Iterator[tuple[float, int]]:
+    """The largest difference of each head, and which it is; of a step that heads share, or of other heads, that of these."""
     with suppress(ShapeError):
         rows, columns = axes(a, b, step)
         same = (at == other and a.n_heads == b.n_heads) or not step.per_head
         if same and rows.plain and columns.plain and a.shape(step.name) == b.shape(step.name):
-            yield largest_of(b[step.name] - a[step.name])
+            less = b[step.name] - a[step.name]
+            yield from (
+                ((largest_of(one), head) for head, one in enumerate(less))
+                if step.per_head
+                else [(largest_of(less), at)]
+            )
             return
         pairs = ((one, one) for one in range(a.n_heads)) if same and step.per_head else ((at, other),)
         for ours, theirs in pairs:
             if ours < a.n_heads and theirs < b.n_heads:
                 one = grouped(a.matrix(step.name, ours), rows, columns, "a", step)
-                yield largest_of(grouped(b.matrix(step.name, theirs), rows, columns, "b", step) - one)
+                yield largest_of(grouped(b.matrix(step.name, theirs), rows, columns, "b", step) - one), ours

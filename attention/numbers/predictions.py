@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from attention.formula.prediction import Prediction
 from attention.formula.trace import Trace
-from attention.printed import shown
+from attention.printed import beside_one, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -171,15 +171,17 @@ def moved_in_words(those: Sequence[Moved]) -> str:
     if 1 - most.cosine <= SAME:
         return "The vectors of all tokens are the same to rounding."
     return (
-        f"{most.token} (token {most.position}) has moved the most: its last vector has a cosine of {shown(most.cosine)} with what it was, "
-        f"all of them {shown(sum(one.cosine for one in those) / len(those))} on average."
+        f"{most.token} (token {most.position}) has moved the most: its last vector has a cosine of {beside_one(most.cosine)} with what it was, "
+        f"all of them {beside_one(sum(one.cosine for one in those) / len(those))} on average."
     )
 
 
 def moved_briefly(those: Sequence[Moved]) -> str:
     """How far all vectors have moved, in a few words."""
     mean = sum(one.cosine for one in those) / len(those)
-    return "Vectors the same to rounding." if 1 - mean <= SAME else f"Vectors moved: cosine {shown(mean)} on average."
+    return (
+        "Vectors the same to rounding." if 1 - mean <= SAME else f"Vectors moved: cosine {beside_one(mean)} on average."
+    )
 
 
 def moved_frame(those: Sequence[Moved]) -> pd.DataFrame:

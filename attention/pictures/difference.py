@@ -30,7 +30,7 @@ def b_less_a(step: str) -> str:
 def difference_map(a: Trace, b: Trace, difference: Difference, cell: Cell, other: Place, fit: bool = False) -> Spec:
     """B − A as a map: 0 is white, cells that are hidden lie on their ground, and rows and columns without a partner are hatched."""
     step, at = difference.step, Place(cell.layer, cell.head)
-    largest, of_all = (difference.largest, False) if fit else limit(a, b, step.name, at, other)
+    largest, of_all, _ = (difference.largest, False, at) if fit else limit(a, b, step.name, at, other)
     high = largest if largest > difference.rounding else 1.0
     matrix = difference.matrix.numpy()
     rows, columns = matrix.shape

@@ -167,9 +167,12 @@ def _margin(layer: Layer) -> dict[str, int]:
 
 def _room(layer: Layer) -> int:
     """The pixels that the longest token takes as a tick."""
-    longest = min(LONGEST_LABEL, max(len(max(tokens, key=len)) for tokens in (layer.tokens, layer.key_tokens)))
+    longest = min(
+        LONGEST_LABEL,
+        max(len(label(max(tokens, key=len), escape=False)) for tokens in (layer.tokens, layer.key_tokens)),
+    )
     most = max(len(layer.tokens), len(layer.key_tokens))
-    return round(6 * max(3, longest)) + (6 * (len(str(most - 1)) + 1) if most > LABELS_UP_TO else 0)
+    return round(6 * max(4, longest)) + (6 * (len(str(most - 1)) + 1) if most > LABELS_UP_TO else 0)
 
 
 def axis_title(axis: str) -> str:

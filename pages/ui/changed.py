@@ -7,9 +7,10 @@ from typing import Any
 
 import streamlit as st
 
-from attention import AttentionError, Cell, Intervention, Source, Trace
+from attention import AttentionError, Cell, Intervention, Source, Trace, find_step
 from attention.formula import intervention
 from attention.formula.intervention import KINDS, MASKS, MOST, Kind, SetCell
+from attention.formula.steps import MAP_AXES
 from attention.sources import Changeable, Patchable
 from pages.ui.knobs import second
 from pages.ui.knobs.session import session
@@ -27,7 +28,7 @@ def bar(source: Source | None, trace: Trace | None, cell: Cell | None) -> None:
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="changed"):
         if cell is not None and trace is not None and not locked():
-            _offer(cell, shorts, source)
+            _offer(cell, trace, shorts, source)
         for short in listed:
             _switch(short, short in shorts)
         if listed and not locked():
@@ -58,30 +59,40 @@ def _switch(short: str, on: bool) -> None:
     st.checkbox(plain(one.named), key=key, on_change=_turn, args=(short,), help=plain(one.words), disabled=locked(), width="content")  # fmt: skip
 
 
-def _offer(cell: Cell, shorts: list[str], source: Source) -> None:
+def _offer(cell: Cell, trace: Trace, shorts: list[str], source: Source) -> None:
     """The change that is wanted most as a button, and all others where they are asked for."""
     zero = Intervention(layer=cell.layer, head=cell.head, silence="zero")
     st.button(
         f"Silence L{cell.layer} H{cell.head}", key="silence", on_click=_add, args=(zero,), disabled=zero.short in shorts,
         help="The output of this head becomes 0, before W_O, and all that follows in the model is made anew (zero ablation).",
     )  # fmt: skip
-    with st.popover("Change it otherwise", key="changing", on_change="rerun") as opened:
+    layer = trace.layers[cell.layer]
+    there = layer.inner is layer and find_step(cell.step).axes == MAP_AXES
+    kinds = [kind for kind in KINDS if isinstance(source, Patchable) or "take" not in kind.fields]
+    cells = [kind for kind in kinds if "cells" in kind.fields]
+    _choose(
+        f"Set cell [{cell.row}, {cell.column}]" if there else "Set a cell", "setting", cells, cell, source, disabled=not there,
+        help="The chosen cell of S or A is set by hand: click another to choose it." if there
+        else "Choose S or A above, in pieces and with special tokens, and click a cell: it can be set by hand then.",
+    )  # fmt: skip
+    _choose("Change it otherwise", "changing", [kind for kind in kinds if kind not in cells], cell, source)
+
+
+def _choose(label: str, key: str, those: list[Kind], cell: Cell, source: Source, **more: Any) -> None:
+    """What opens to choose one of some kinds of change, and where it acts."""
+    with st.popover(label, key=key, on_change="rerun", **more) as opened:
         if not opened.open:
             return
         here = f"Head {cell.head} of layer {cell.layer}"
         places = {here: (cell.layer, cell.head), f"All heads of layer {cell.layer}": (cell.layer, None), "All heads of all layers": (None, None)}  # fmt: skip
-        place = st.radio("Where", tuple(places), key="changing_where")
-        kinds = {
-            f"{kind.name} ({kind.term})": kind
-            for kind in KINDS
-            if isinstance(source, Patchable) or "take" not in kind.fields
-        }
-        kind: Kind = kinds[st.selectbox("What", tuple(kinds), key="changing_what")]
-        layer, head = places[place]
-        change = Intervention(layer=layer, head=head, **_FIELDS[kind.fields[0]](cell))
+        kinds = {f"{kind.name} ({kind.term})": kind for kind in those}
+        kind: Kind = kinds[st.selectbox("What", tuple(kinds), key=f"{key}_what")] if len(those) > 1 else those[0]
+        fields = _FIELDS[kind.fields[0]](cell)
+        layer, head = places[st.radio("Where", tuple(places), key=f"{key}_where")]
+        change = Intervention(layer=layer, head=head, **fields)
         st.caption(plain(change.words))
-        more = (_other(source),) if change.take and isinstance(source, Patchable) else ()
-        st.button("Change it", key="change", type="primary", on_click=_add, args=(change, *more))
+        taken = (_other(source),) if change.take and isinstance(source, Patchable) else ()
+        st.button("Change it", key=f"{key}_do", type="primary", on_click=_add, args=(change, *taken))
 
 
 def _silence(_: Cell) -> dict[str, Any]:
@@ -113,7 +124,8 @@ def _mask(_: Cell) -> dict[str, Any]:
 
 
 def _cell(cell: Cell) -> dict[str, Any]:
-    step = st.radio("The cell", ("weights", "scores"), key="changing_step", format_func={"weights": "its weight, after the softmax", "scores": "its score, before the softmax"}.__getitem__)  # fmt: skip
+    first = int(cell.step != "weights")
+    step = st.radio("The cell", ("weights", "scores"), first, key=f"changing_step_{first}", format_func={"weights": "its weight, after the softmax", "scores": "its score, before the softmax"}.__getitem__)  # fmt: skip
     st.caption(f"Query {cell.row}, key {cell.column}: click another cell of the map to choose it.")
     if step == "scores":
         return {"cells": (SetCell(step, cell.row, cell.column, float(st.number_input("Becomes", value=0.0, key="changing_score"))),)}  # fmt: skip

@@ -13,7 +13,7 @@ from attention.formula.knobs import Knob
 from attention.formula.ranges import Named
 from attention.numbers import predictions
 from attention.numbers.predictions import Moved, Said
-from attention.printed import shown
+from attention.printed import beside_one, shown
 from attention.sources import Changeable
 from attention.sources.knobs import SAID
 from attention.tokens import label
@@ -203,7 +203,7 @@ def _vectors(moved: Sequence[Moved]) -> None:
     most = max(1 - one.cosine for one in moved)
     rows = "".join(
         f"<tr><td>{one.position}<td><code>{label(one.token)}</code><td class='bar'><b style='width:{_wide(1 - one.cosine, most)}'></b>"
-        f"<td class='n'><strong>{shown(one.cosine)}</strong>"
+        f"<td class='n'><strong>{beside_one(one.cosine)}</strong>"
         for one in sorted(moved, key=lambda one: one.cosine)[:MOST_MOVED]
     )
     head = "<th>position<th>token<th>moved<th class='n'>cosine"

@@ -94,6 +94,13 @@ class Page:
         work_out(seen.layers[cell.layer], cell.head)
         return replace(self, source=source, cell=cell, seen=ref(seen))
 
+    def painted(self) -> Page:
+        """The same for a fragment of maps: where the sidebar must change another knob first, the whole page runs again."""
+        try:
+            return self.now()
+        except AttentionError:  # a d_model that the heads do not divide
+            st.rerun(scope="app")
+
     @property
     def layer(self) -> Layer:
         """The chosen layer."""

@@ -152,6 +152,14 @@ def turn_second(turned: dict[str, Any]) -> None:
     inputs.hold({second.KEY: second.differing(one, other)})
 
 
+def look_at(layer: int, head: int) -> None:
+    """Shows another layer and head of both states. Only in a callback."""
+    before = first()
+    inputs.turn({"layer": layer, "head": head})
+    inputs.hold({second.KEY: second.turned(before, first(), str(inputs.now(second.KEY)), both=True)})
+    session().first = first()  # both were turned: there is nothing to follow
+
+
 def follow() -> None:
     """After the sidebar has run: the second state stays as it was where the first alone was turned."""
     ours, found = session(), first()
