@@ -26,6 +26,7 @@ from attention.lessons.answers import worked_out
 from attention.lessons.drafts import decided, drafts
 from attention.lessons.lesson import Lesson
 from attention.sources.link import source_of
+from benchmarks.hostile import MARKUP, ODD
 from pages.ui.knobs.table import LIMITS
 from pages.ui.server.traces import seen_of, trace_of
 
@@ -230,6 +231,24 @@ def test_any_answer_gives_a_question_or_a_sentence(function: str) -> None:
     assert fits or function in ("compare", "compare_rows", "compare_said", "cell")
 
 
+@pytest.mark.parametrize("piece", [*MARKUP, *ODD], ids=range(len(MARKUP) + len(ODD)))
+def test_any_words_in_any_line_give_a_question_or_a_sentence(piece: str) -> None:
+    lines = LESSON.splitlines(keepends=True)
+    for number, line in enumerate(lines):
+        before, colon, _ = line.partition(": ")
+        for other in (f"{before}{colon}{piece}\n", f"{line.rstrip()} {piece}\n", f"{piece}\n{line}"):
+            text = "".join((*lines[:number], other, *lines[number + 1 :]))
+            try:
+                (lesson,) = files.several(text.encode()).values()
+            except AttentionError as error:
+                said_so = str(error)
+                assert len(said_so) < 900
+                continue
+            assert not set("\0\x1b\u202e") & set("".join((lesson.title, lesson.text, lesson.question, lesson.state)))
+            assert files.read(lesson.name, files.written(lesson)) == lesson
+            asks_or_says(lesson)
+
+
 def asks_or_says(lesson: Lesson) -> bool:
     """Whether it can be asked, to its end; otherwise it says why."""
     try:
@@ -242,12 +261,23 @@ def asks_or_says(lesson: Lesson) -> bool:
     return message["stage"] == "ask"
 
 
+def test_a_link_that_was_once_given_away_still_asks() -> None:
+    """Never edited: what is packed today is opened by every later version."""
+    link = (
+        "eNpNjj2OwkAMhXuf4okCLcUg0Y6EqLbgBNRDYphRkjHEhgGJgoPA5TjJJvuDtrTf8_fZOUeWrGWPTRRYaFhXpBZs2BhfbGmRIaVF0IZrjFMnkqeRQ63LBWmU4lE47aMpNSnXHlWUVDHJwZJk9e8j3JBlK_WVjifWMfxnH"
+        "Rpq2PXS4XV_jPXX_bmikLVw77FPZ84fkz_UZEZueJ0c-tHssbZfzDchmXK7mw_xj9DjM1QRvRToqVOYYDGnLw_sV7k"
+    )
+    (lesson,) = asked.unpacked(link).values()
+    assert lesson.options == ("the moon", "nobody")
+    assert asking.told(lesson, seen_of(lesson), ["the moon"])["reply"] == "It takes from itself."
+
+
 # -- on pages -----------------------------------------------------------------------------------
 
 
-def sharing(**link: str) -> AppTest:
-    """The Lab with the form open."""
-    app = opened("app.py", **link)
+def sharing(page: str = "app.py", **link: str) -> AppTest:
+    """A page with the form open."""
+    app = opened(page, **link)
     app.session_state["sharing"] = app.session_state["asking"] = True
     return app.run()
 
@@ -334,6 +364,20 @@ def test_a_teacher_asks_for_a_number_and_for_the_chosen_cell() -> None:
     (lesson,) = asked.unpacked(link["ask"]).values()
     assert lesson.answer == "given(4, 1)"
     assert "'q'" not in str(lesson.link)
+
+
+@pytest.mark.parametrize("page", ["pages/heads.py", "pages/masks.py"])
+def test_other_pages_that_show_the_cell_ask_too(page: str) -> None:
+    app = made(sharing(page, **OWL, mask="causal", q="1"))
+    assert not app.exception
+    (lesson,) = asked.unpacked(query(app)["ask"]).values()
+    assert lesson.question == "Which key does “owl” look at most?"
+    assert lesson.link["mask"] == "causal"
+
+
+@pytest.mark.parametrize("page", ["pages/lessons.py", "pages/compare.py", "pages/softmax.py"])
+def test_a_page_that_shows_no_cell_asks_nothing(page: str) -> None:
+    assert not [one for one in sharing(page).selectbox if one.key == "ask_kind"]
 
 
 def test_what_no_link_holds_cannot_be_asked() -> None:

@@ -204,7 +204,7 @@ class _About(NamedTuple):
                 "choice", f"If {turn.if_it}, what becomes of {self.called}, now {value}?",
                 f"compare({self.step.name}, q={self.cell.row}, k={self.cell.column})",
                 turn=urlencode({turn.key: turn.value}), turned=turn.turned, explain=self.here,
-                replies=(("right", why), *((one, f"Not {one}. {why}") for one in KINDS["choice"].options)),
+                replies=(("right", why),),
             )  # fmt: skip
             yield Draft(f"More or less, if {turn.if_it}?", lesson)
 
