@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attention.formula.steps import PARAMETERS, STEPS
+from attention.formula.steps import DECLARED, find_step, is_step
 from attention.formula.trace import Trace
 from attention.formula.written import written
 
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from attention.formula.layer import Layer
-
-_STEPS = {step.name: step for step in STEPS}
-_NAMES = (*_STEPS, *(parameter.name for parameter in PARAMETERS))
 
 
 def npz(trace: Trace, head: int | None = None, layers: Collection[int] | None = None) -> bytes:
@@ -74,7 +71,7 @@ def safetensors(trace: Trace, head: int | None = None, layers: Collection[int] |
 def size(trace: Trace, head: int | None = None, layers: Collection[int] | None = None) -> int:
     """The bytes of all these numbers, counted before one of them is made."""
     shapes = (
-        (layer, name, _alone(name, head)) for _, layer in _chosen(trace, layers) for name in _NAMES if layer.has(name)
+        (layer, name, _alone(name, head)) for _, layer in _chosen(trace, layers) for name in DECLARED if layer.has(name)
     )
     return sum(prod(layer.shape(name)[1 if alone else 0 :]) * _itemsize(layer) for layer, name, alone in shapes)
 
@@ -85,9 +82,7 @@ def _texts(trace: Trace) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 def _tensors(trace: Trace, head: int | None, layers: Collection[int] | None) -> Iterator[tuple[str, Tensor]]:
     for i, layer in _chosen(trace, layers):
-        for name in _NAMES:
-            if not layer.has(name):
-                continue
+        for name in filter(layer.has, DECLARED):
             if _alone(name, head):
                 yield f"L{i}.H{head}.{name}", layer.matrix(name, head or 0)
             else:
@@ -100,7 +95,7 @@ def _chosen(trace: Trace, layers: Collection[int] | None) -> list[tuple[int, Lay
 
 def _alone(name: str, head: int | None) -> bool:
     """Whether a file of one head has that head's matrix of it, and no other."""
-    return head is not None and name in _STEPS and _STEPS[name].per_head
+    return head is not None and is_step(name) and find_step(name).per_head
 
 
 def _itemsize(layer: Layer) -> int:

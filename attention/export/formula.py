@@ -120,10 +120,8 @@ def _step(layer: Layer, formula: Formula, step: Step, last: str, keys: str) -> l
         case "scaled_scores":
             return _scaled(layer, formula)
         case "capped_scores":
-            capped = f"{formula.cap!r} * torch.tanh(scaled_scores / {formula.cap!r})"
-            return [
-                f"capped_scores = {capped}" if layer.temperature else f"capped_scores = {formula.cap!r} * {last}.sign()"
-            ]
+            bent = f"torch.tanh(scaled_scores / {formula.cap!r})" if layer.temperature else f"{last}.sign()"
+            return [f"capped_scores = {formula.cap!r} * {bent}"]
         case "biased_scores":
             return [*_bias(layer, formula), f"biased_scores = {last} + bias"]
         case "masked_scores" if layer.hides:
@@ -142,14 +140,10 @@ def _scores(layer: Layer, formula: Formula) -> list[str]:
     key = _shared(layer, key)
     if formula.score == "dot":
         return [*lines, f"scores = {product(layer, query, f'{key}.mT')}  # [head query_pos key_pos]"]
-    made = "\n".join(SCORES[formula.score].python())
     if (query, key) != ("query", "key"):
         lines += [f"compared_query, compared_key = {query}, {key}"]
-        made = made.replace("(query, key)", "(compared_query, compared_key)").replace(
-            "query.double", "compared_query.double"
-        )
-        made = made.replace("key.double", "compared_key.double")
-    return [*lines, *made.split("\n")]
+        query, key = "compared_query", "compared_key"
+    return [*lines, *SCORES[formula.score].python(query, key)]
 
 
 def _shared(layer: Layer, name: str) -> str:

@@ -29,9 +29,8 @@ BRING_THEIR_OWN = ("notebook", "model", "file", "trained")
 """The sources that bring their own formula: of these a hand turns what `attention.formula.what_if.WhatIf` has."""
 _ANY = (*_MADE, *BRING_THEIR_OWN)
 _MORE = "More knobs"
-_DRAWABLE = {
-    name: share for name, share in SHARES.items() if not share.parameter
-}  # the others need what a model has learned
+# The others need what a model has learned.
+_DRAWABLE = {name: share for name, share in SHARES.items() if not share.parameter}
 
 
 def _ways(ways: Mapping[str, Positions] | Mapping[str, Score] | Mapping[str, Share]) -> Choice:

@@ -56,7 +56,7 @@ class Groups:
                 spans.append([at, at + 1])
         if not spans:
             raise TextError("All tokens are special, and hidden: type a text, or show special tokens.")
-        names = (_marked(_word(tokens[a:b]), tokens[a:b]) for a, b in spans)
+        names = (_word(tokens[a:b]) for a, b in spans)
         return cls(tuple(names), tuple((a, b) for a, b in spans))
 
 
@@ -177,13 +177,9 @@ def merged(layer: Layer, special: Sequence[str], words: bool, what: str) -> Laye
 
 
 def _word(pieces: Sequence[str]) -> str:
-    """The pieces as one word; bytes that are characters together become these."""
+    """The pieces as one word, which a model has said where it has said one of them; bytes that are characters together become these."""
     word = "".join(piece.removeprefix("##") if i else piece for i, piece in enumerate(pieces))
-    return word if len(pieces) == 1 else _BYTES.sub(lambda found: _characters(found[0]), word)
-
-
-def _marked(word: str, pieces: Sequence[str]) -> str:
-    """The word, marked as said by a model where one of its pieces is."""
+    word = word if len(pieces) == 1 else _BYTES.sub(lambda found: _characters(found[0]), word)
     return Generated(word) if any(isinstance(one, Generated) for one in pieces) else word
 
 

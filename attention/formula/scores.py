@@ -23,7 +23,7 @@ class Score:
         name: as in `AttentionConfig.score` and in links.
         words: what it changes and who uses it, one sentence.
         paper: where it comes from.
-        formula: plain text; `scaled` that of the scaled scores; `equation` the LaTeX of the scores.
+        formula: plain text; `scaled` that of the scaled scores.
         how: the kind of arithmetic that makes a cell.
         told: what happened, of one cell.
         parameter: what it needs beside Q and K, by the name of the layer's parameter.
@@ -37,7 +37,6 @@ class Score:
     paper: str = "Vaswani et al. 2017, Attention Is All You Need, equation 1"
     formula: str = "Q Kᵀ"
     scaled: str = "S / (√d_k · temperature)"
-    equation: str = r"S = Q K^{\top}"
     how: Literal["product", "cosine", "additive"] = "product"
     told: str = "The dot product of query {row} and key {column}: how well they match."
     parameter: str = ""
@@ -51,9 +50,9 @@ class Score:
         """How well each query matches each key, of which every head has its own here; `weights` is its parameter."""
         return times(query, key.transpose(-2, -1))
 
-    def python(self) -> tuple[str, ...]:
-        """Lines that compute `scores` from `query` and `key`, with `dot` for the product."""
-        return ("scores = dot(query, key.mT)",)
+    def python(self, query: str, key: str) -> tuple[str, ...]:
+        """Lines that compute `scores` from variables of these names, with `dot` for the product."""
+        return (f"scores = dot({query}, {key}.mT)",)
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,6 @@ class Cosine(Score):
     paper: str = "Henry et al. 2020, Query-Key Normalization for Transformers, equation 2"
     formula: str = "Q Kᵀ / (|Q| |K|)"
     scaled: str = "S · √d_k / temperature"
-    equation: str = r"S_{ij} = \frac{Q_i \cdot K_j}{\lVert Q_i \rVert \, \lVert K_j \rVert}"
     how: Literal["product", "cosine", "additive"] = "cosine"
     told: str = (
         "The cosine of the angle between query {row} and key {column}: their dot product, divided by both lengths."
@@ -83,10 +81,10 @@ class Cosine(Score):
         unit = [one.double() / one.double().norm(dim=-1, keepdim=True).clamp_min(1e-300) for one in (query, key)]
         return times(unit[0], unit[1].transpose(-2, -1)).to(query.dtype)
 
-    def python(self) -> tuple[str, ...]:
+    def python(self, query: str, key: str) -> tuple[str, ...]:
         """Lines that compute `scores`."""
         return (
-            "unit_query, unit_key = (one.double() / one.double().norm(dim=-1, keepdim=True) for one in (query, key))",
+            f"unit_query, unit_key = (one.double() / one.double().norm(dim=-1, keepdim=True) for one in ({query}, {key}))",
             "scores = (unit_query @ unit_key.mT).to(query.dtype)",
         )
 
@@ -105,7 +103,6 @@ class Additive(Score):
     )
     formula: str = "w_S · tanh(Q + K)"
     scaled: str = "S / temperature"
-    equation: str = r"S_{ij} = \sum_c w_{S,c} \tanh(Q_{ic} + K_{jc})"
     how: Literal["product", "cosine", "additive"] = "additive"
     told: str = "Query {row} and key {column} added, column by column; the tanh of each sum, weighed by w_S."
     parameter: str = "w_s"
@@ -120,9 +117,8 @@ class Additive(Score):
 
         assert weights is not None
         whole = query.new_empty(*query.shape[:-1], key.shape[-2])
-        few = max(
-            1, ROWS * ROWS // max(1, key.shape[-2])
-        )  # query rows at a time, column by column: no cube of numbers is ever there
+        # Query rows at a time, column by column: no cube of numbers is ever there.
+        few = max(1, ROWS * ROWS // max(1, key.shape[-2]))
         for at in range(0, query.shape[-2], few):
             some = query[:, at : at + few].double()
             total = torch.zeros(*some.shape[:-1], key.shape[-2], dtype=torch.float64)
@@ -132,10 +128,10 @@ class Additive(Score):
             whole[:, at : at + few] = total
         return whole
 
-    def python(self) -> tuple[str, ...]:
+    def python(self, query: str, key: str) -> tuple[str, ...]:
         """Lines that compute `scores`."""
         return (
-            "together = torch.tanh(query.double()[:, :, None] + key.double()[:, None])  # [head query_pos key_pos d_k]",
+            f"together = torch.tanh({query}.double()[:, :, None] + {key}.double()[:, None])  # [head query_pos key_pos d_k]",
             "scores = (together @ w_s.double()[:, None, :, None])[..., 0].to(query.dtype)",
         )
 

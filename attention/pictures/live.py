@@ -67,16 +67,11 @@ def live(layer: Layer, head: int) -> Live | None:
 def in_page(layer: Layer) -> bool:
     """Whether the page's own arithmetic knows a layer's formula, and has what it needs: it is declared, never guessed from numbers."""
     formula = layer.formula
-    if (
-        formula is None
-        or "scores" in layer.recorded
-        or not (layer.has("scores") and layer.has("weights") and layer.has("value"))
-    ):
+    if formula is None or "scores" in layer.recorded or not all(map(layer.has, ("scores", "weights", "value"))):
         return False
     knows = SCORES[formula.score].in_page and SHARES[formula.share].in_page and not formula.bias and not formula.changed
-    cold = layer.temperature == 0 and (
-        formula.share != "softmax" or formula.cap
-    )  # the limits of the others are Python's
+    # The limits of the others are Python's.
+    cold = layer.temperature == 0 and (formula.share != "softmax" or formula.cap)
     return bool(knows and formula.divisor and not cold)
 
 

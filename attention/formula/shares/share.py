@@ -49,7 +49,7 @@ class Share(ABC):
         name: as in `AttentionConfig.share` and in links.
         words: what it changes and who uses it, one sentence.
         paper: where it comes from.
-        formula: plain text; `equation` the LaTeX.
+        formula: plain text.
         sums: what the rows sum to.
         in_page: whether the page's own arithmetic knows it, under this name.
         parameter: what it needs beside the scores, one number a head, by the name of the layer's parameter.
@@ -59,7 +59,6 @@ class Share(ABC):
     words: str = ""
     paper: str = ""
     formula: str = ""
-    equation: str = ""
     sums: Literal["1", "below 1", "freely"] = "1"
     in_page: bool = False
     parameter: str = ""

@@ -25,7 +25,6 @@ class Sigmoid(Share):
     )
     paper: str = "Ramapuram et al. 2024, Theory, Analysis, and Best Practices for Sigmoid Self-Attention, equation 2"
     formula: str = "σ(M − log n), n keys"
-    equation: str = r"A_{ij} = \sigma(M_{ij} - \log n) = \frac{1}{1 + n\, e^{-M_{ij}}}"
     sums: Literal["1", "below 1", "freely"] = "freely"
     in_page: bool = True
 

@@ -22,7 +22,6 @@ class Softmax(Share):
     words: str = "Every visible key gets a share of 1, larger scores exponentially more. Nearly every transformer."
     paper: str = "Vaswani et al. 2017, Attention Is All You Need, equation 1"
     formula: str = "softmax of M over key_pos"
-    equation: str = r"A_{ij} = \frac{e^{M_{ij}}}{\sum_{l} e^{M_{il}}}"
     sums: Literal["1", "below 1", "freely"] = "1"
     in_page: bool = True
 

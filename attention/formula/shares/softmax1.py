@@ -27,7 +27,6 @@ class Softmax1(Share):
     )
     paper: str = "Miller 2023, Attention Is Off By One"
     formula: str = "e^M / (1 + Σ e^M) over key_pos"
-    equation: str = r"A_{ij} = \frac{e^{M_{ij}}}{1 + \sum_{l} e^{M_{il}}}"
     sums: Literal["1", "below 1", "freely"] = "below 1"
     in_page: bool = True
 
@@ -79,7 +78,6 @@ class Sinks(Softmax1):
     )
     paper: str = "OpenAI 2025, gpt-oss-120b & gpt-oss-20b Model Card, section 2.2"
     formula: str = "e^M / (e^sink + Σ e^M) over key_pos"
-    equation: str = r"A_{ij} = \frac{e^{M_{ij}}}{e^{\text{sink}} + \sum_{l} e^{M_{il}}}"
     in_page: bool = False
     parameter: str = "sinks"
     own: PerHead | None = None

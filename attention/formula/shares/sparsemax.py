@@ -24,7 +24,6 @@ class Sparsemax(Share):
     )
     paper: str = "Martins and Astudillo 2016, From Softmax to Sparsemax, algorithm 1"
     formula: str = "sparsemax of M over key_pos"
-    equation: str = r"A_{ij} = \max(M_{ij} - \tau_i, 0), \quad \tau_i \text{ such that } \sum_j A_{ij} = 1"
     sums: Literal["1", "below 1", "freely"] = "1"
     in_page: bool = True
 

@@ -38,9 +38,8 @@ def formula(
     if own.get("formula") is not None:
         try:
             said = written.read(own["formula"])
-            if (
-                stored.head is not None
-            ):  # of what all heads have drawn or made together, a file of one has its part recorded
+            if stored.head is not None:
+                # Of what all heads have drawn or made together, a file of one has its part recorded.
                 dropping = said.dropping if said.dropping.given else Dropping()
                 bias = "given" if said.bias and "bias" in recorded else said.bias
                 said = replace(said, dropping=dropping, bias=bias)

@@ -41,9 +41,8 @@ _WRAPPERS: tuple[tuple[str, re.Pattern[str], str], ...] = tuple(
     )
 )
 _UNCOMMENTED = re.compile(r"^[ \t]*[^\s#]", re.MULTILINE)
-_COMMENTED = re.compile(
-    r"^[ \t]*#[>']?[ \t]?(?:#[ \t])?", re.MULTILINE
-)  # what code printed, written below it as a comment
+# What code printed, written below it as a comment.
+_COMMENTED = re.compile(r"^[ \t]*#[>']?[ \t]?(?:#[ \t])?", re.MULTILINE)
 _AFTER = re.compile(
     r"""(?: \s*,\s* (?: \w+\s*=\s* (?: <[^<>]*> | '[^']*' | "[^"]*" | \([^()]*\) | [\w.]+(?:\([^()]*\))? )   # grad_fn=<…>
                       | (?:(?:np|numpy|torch|jnp|tf)\.)? (?:float|double|half|int|long)\d* )

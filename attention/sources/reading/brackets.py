@@ -77,9 +77,8 @@ def bracketed(text: str, name: str) -> Reading:
 def _read(nested: Nested, name: str, label: str) -> Reading:
     """The numbers of a list, at least two levels deep, as a matrix or a batch."""
     shape = _shape(nested, name)
-    rows = [
-        " ".join(row.split(None, 4 * ENOUGH)) for row in tidied(list(_rows(nested)))
-    ]  # a number, its comma, and more
+    # A number, its comma, and more.
+    rows = [" ".join(row.split(None, 4 * ENOUGH)) for row in tidied(list(_rows(nested)))]
     separator, comma = separated(rows)
     read = numbers(rows, name, separator, comma and separator is not None)
     if len({len(row) for row in read}) == 1 or len(shape) == 1:

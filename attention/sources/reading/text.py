@@ -27,9 +27,8 @@ MAX_CHARACTERS = 32 * MAX_NUMBERS  # numpy.savetxt writes 25 a number
 
 # Word processors and PDFs turn a hyphen before a digit into one of these; a table in a terminal is drawn with the last ones.
 _SIGNS = str.maketrans({"−": "-", "–": "-", "﹣": "-", "－": "-", "∞": "inf", "│": "|", "┃": "|", "║": "|"})
-_SCALE = re.compile(
-    r"(?<![\w.])1\.?0*e([+-]\d+)\s*\*\s*(?=[\[\n\r])"
-)  # 1.0e-03 * above the numbers, of MATLAB and torch
+# 1.0e-03 * above the numbers, of MATLAB and torch.
+_SCALE = re.compile(r"(?<![\w.])1\.?0*e([+-]\d+)\s*\*\s*(?=[\[\n\r])")
 _TUPLE = re.compile(r"\s{0,500}[({]\s*[({\d.+-][^=]*$")  # ((1, 0), (0, 1)); of Mathematica {{1, 0}, {0, 1}}
 _HEADS = re.compile(r"\s*\d+ heads?:")  # what `write` puts before a stack
 _BROKEN = re.compile(r"(?<![\w.])[+-]?\d+\.\d*(?![\w.])")
@@ -58,10 +57,8 @@ def look(text: str, name: str = "matrix") -> Reading:
     """
     if len(text) > MAX_CHARACTERS:
         raise too_large(name, f"a text of {len(text):,} characters")
-    key = (
-        bytes([hides(name) + 2 * stacks(name)])
-        + hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-    )
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    key = bytes([hides(name) + 2 * stacks(name)]) + digest
     with _LOCK:
         kept: Reading | None = _READ.get(key)
     if kept is not None:
