@@ -6,7 +6,6 @@ import json
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -153,17 +152,12 @@ def _counted(alias: dict[str, str]) -> dict[str, Any]:
     return {"words": list(words), "index": struct.pack(f"<{len(index)}H", *index)}
 
 
-@cache
 def component() -> Any:
-    """The mounting command, registered once per process."""
+    """The mounting command."""
     return served.component("figure", "attention_figure", _HTML, _STYLE)
-
-
-@cache
-def _warm() -> Any:
-    return served.component("warm", "attention_warm", "<i hidden></i>", "")
 
 
 def warm() -> None:
     """Makes the browser fetch what draws figures now. A page does that first of all."""
-    _warm()(key="warm", data={name: served.script(name) for name in ("plotly", "figure")}, height="content")
+    scripts = {name: served.script(name) for name in ("plotly", "figure")}
+    served.component("warm", "attention_warm", "<i hidden></i>", "")(key="warm", data=scripts, height="content")

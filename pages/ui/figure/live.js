@@ -28,16 +28,10 @@ export class Exact {
 
   constructor(sent, before) {
     this.sent = sent;
-    this.formula = {
-      score: sent.score,
-      share: sent.share,
-      divisor: sent.divisor,
-      cap: sent.cap,
-      temperature: sent.temperature,
-      mask: sent.mask,
-    };
+    const { score, share, divisor, cap, temperature, mask } = sent;
+    this.formula = { score, share, divisor, cap, temperature, mask };
     this.heads = Object.fromEntries(Object.entries(sent.heads).map(([head, one]) => {
-      return [head, new Head(this.formula.score, one, sent.inputs, before?.heads[head])];
+      return [head, new Head(score, one, sent.inputs, before?.heads[head])];
     }));
     this.head = sent.head;
     const all = Object.values(this.heads);

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 from pages.ui.server import served
@@ -32,7 +31,6 @@ _STYLE = """
 """
 
 
-@cache
 def component() -> Any:
-    """The mounting command, registered once per process."""
+    """The mounting command."""
     return served.component("shares", "attention_shares", _HTML, _STYLE)

@@ -74,7 +74,7 @@ def _uploaded() -> None:
         say_later(f"The link shows another {quoted(name)}; the one that was uploaded has other bytes, and is shown.")
     ours.file = found
     uploads.hold(found)
-    inputs.show_file(_named(found))
+    inputs.hold({FILE.key: _named(found)})
 
 
 def _short(name: str) -> str:

@@ -271,11 +271,6 @@ def ask_for(texts: dict[str, str], page: str) -> None:
     ours.next_page, ours.address_old, ours.first = page, True, None
 
 
-def show_file(file: str) -> None:
-    """Makes `file`, as name:digest, the one that the address names. Only in a callback."""
-    hold({"file": file})
-
-
 def choose_mask(cells: str) -> None:
     """Makes the custom mask that `cells` describes the mask, or none if it hides nothing. Only in a callback."""
     hold({"mask": "custom" if cells else "none", "cells": cells})

@@ -68,8 +68,9 @@ def _folder(scripts: dict[str, bytes]) -> str:
     return folder.name
 
 
+@cache
 def component(name: str, key: str, html: str, css: str) -> Any:
-    """The mounting command of a component whose script is called `name`."""
+    """The mounting command of a component whose script is called `name`, registered once per process."""
     loader = f"""
         const script = import(new URL({json.dumps(script(name))}, window.location.origin).href);
         export default (args) => {{ script.then((module) => module.default(args)); }};

@@ -133,9 +133,8 @@ def content(file: UploadedFile | DeletedFile) -> bytes:
     """
     if isinstance(file, DeletedFile):
         raise FileError(GONE)
-    with (
-        turns.alone() if file.size > SMALL else nullcontext()
-    ):  # to its end this run is the only one that reads a large one
+    # To its end this run is the only one that reads a large one.
+    with turns.alone() if file.size > SMALL else nullcontext():
         data = file.getvalue()
     if (context := get_script_run_ctx()) and isinstance(context.uploaded_file_mgr, MemoryUploadedFileManager):
         session, manager = context.session_id, context.uploaded_file_mgr
