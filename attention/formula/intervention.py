@@ -1,4 +1,7 @@
-"""What is changed of a head inside its model: each kind once, with its short form in links and its plain words."""
+"""What is changed of a head inside its model: each kind once, with its short form in links and its plain words.
+
+It is one long file because whoever adds a kind writes its field, its check, its short form and its words side by side.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One attention layer: what its source recorded, and the formula that makes the rest when it is looked at."""
+"""One attention layer: what its source recorded, and the formula that makes the rest when it is looked at.
+
+It is one long class because every question about a step has the same three answers: recorded, made, or not there.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The glossary of the project: every step of attention and every parameter, declared once.
 
 Shape checks, titles, colours, tables, the explanation, the copied Python, the reference page and the tests
-read `STEPS` and `PARAMETERS`. `AXES` says what the axes mean.
+read `STEPS` and `PARAMETERS`. `AXES` says what the axes mean. The file is as long as these tables, which are read as one.
 """
 
 from __future__ import annotations

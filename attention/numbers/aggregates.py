@@ -61,11 +61,8 @@ def _path(trace: Trace, layer: int) -> tuple[int, ...]:
             f"Rollout follows one text through layers of self-attention; {own.name or f'layer {layer}'} attends from one text "
             "to another: choose mean or max, or another layer."
         )
-    return tuple(
-        at
-        for at, one in enumerate(trace.layers[: layer + 1])
-        if one.has("weights") and not is_crossed(one) and one.tokens == own.tokens
-    )
+    weighed = ((at, one) for at, one in enumerate(trace.layers[: layer + 1]) if one.has("weights"))
+    return tuple(at for at, one in weighed if not is_crossed(one) and one.tokens == own.tokens)
 
 
 def _mixed(trace: Trace, layer: int) -> Tensor:

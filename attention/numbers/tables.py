@@ -118,10 +118,7 @@ def long(
     which, cell = np.divmod(place, size)
     first = int(which[0])
     table = {"head": np.array(heads)[which]} if found.per_head else {}
-    for axis, length, at in (
-        (found.row_axis, rows, cell // columns),
-        (found.column_axis, columns, cell % columns),
-    ):
+    for axis, length, at in ((found.row_axis, rows, cell // columns), (found.column_axis, columns, cell % columns)):
         table[axis.removesuffix("_pos")] = np.array(_names(shown, axis, length), dtype=object)[at]
     for step in steps:
         parts = [shown.matrix(step, head).numpy().reshape(-1) for head in heads[first : int(which[-1]) + 1]]

@@ -45,12 +45,12 @@ def figure_of(
     What is in `heat` is added to the heatmap, and what is in `layout` to the layout. `whole` is the tensor of a `step` that is
     none of the layer's, such as a parameter; `span` what the colours run over, where that is more than its own numbers.
     """
-    finite = np.isfinite(matrix)
-    own_span = trace.layer(layer).ends(step.name) if whole is None else ends(whole)
+    finite, its = np.isfinite(matrix), trace.layer(layer)
+    own_span = its.ends(step.name) if whole is None else ends(whole)
     low, high = scales.range_of(step, span or own_span, colors)
-    shape = " × ".join(map(str, (trace.layer(layer).shape(step.name) if whole is None else whole.shape)[-2:]))
-    where = f"{place(trace.layer(layer), layer)}{_heads(trace.layer(layer), step, panels)}"
-    own = trace.layer(layer).of(panels[0].head) if len(panels) == 1 else trace.layer(layer)
+    shape = " × ".join(map(str, (its.shape(step.name) if whole is None else whole.shape)[-2:]))
+    where = f"{place(its, layer)}{_heads(its, step, panels)}"
+    own = its.of(panels[0].head) if len(panels) == 1 else its
     formula = own.formula_of(step)
     facts = [formula, where, shape]
     if panels[0].block > 1:
@@ -86,7 +86,7 @@ def figure_of(
         data.append({**below, "z": np.where(hidden, np.float32(1), np.float32(np.nan)), **belongs})
     data += beside
     told = scales.said(step, low, high, colors)
-    sums = trace.layer(layer).facts(step.name) if whole is None and step.kind == "probability" else None
+    sums = its.facts(step.name) if whole is None and step.kind == "probability" else None
     heads = "-heads" if many else f"-H{panels[0].head}" if step.per_head else ""
     meta: Meta = {
         "alt": _alt(step, formula, sums, where, shape, blind, own_span, told),
@@ -99,9 +99,7 @@ def figure_of(
     if step.axes == MAP_AXES:
         meta["ground"] = below
     heading = f"<b>{step.symbol}</b>  {step.name}"
-    laid = laid_out(
-        trace.layer(layer), (step.row_axis, step.column_axis), panels, heading, facts, meta, (rows, columns)
-    )
+    laid = laid_out(its, (step.row_axis, step.column_axis), panels, heading, facts, meta, (rows, columns))
     laid["margin"] |= layout.pop("margin", {})
     if step.kind == "probability" and (words := scales.WORDS[colors]):
         bar = beside[0]["marker"]["colorbar"] if beside else heatmap["colorbar"]

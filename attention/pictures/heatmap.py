@@ -56,15 +56,11 @@ def heatmap_json(
     if found.kind == "probability" and rows <= CELL_TEXT_UP_TO:
         beside: dict[str, Any] = {"x": 1, "xref": "paper", "xanchor": "left", "xshift": 4}
         blind = [False] * rows if hidden is None else [bool(row.all()) for row in hidden]
-        sums = [
-            "no key" if sees_none else f"{total:.2f}"
-            for sees_none, total in zip(blind, matrix.sum(dim=-1).tolist(), strict=True)
-        ]
+        totals = zip(blind, matrix.sum(dim=-1).tolist(), strict=True)
+        sums = ["no key" if sees_none else f"{total:.2f}" for sees_none, total in totals]
         more["margin"] = {"r": 40 if any(blind) else 32}
-        more["annotations"] = [
-            note("Σ", y=-0.5, yanchor="bottom", **beside),
-            *(note(text, y=row, **beside) for row, text in enumerate(sums)),
-        ]
+        above = note("Σ", y=-0.5, yanchor="bottom", **beside)
+        more["annotations"] = [above, *(note(text, y=row, **beside) for row, text in enumerate(sums))]
     figure = figure_of(trace, found, layer, matrix.numpy(), hidden, [panel], colors, span=span, **more)
     return placed(figure, row, column)
 
@@ -73,10 +69,8 @@ def placed(figure: Spec, row: int | None, column: int | None) -> Spec:
     """The figure with the chosen place in it: where the keyboard begins, and what a map's file is called after, such as q3-k2."""
     meta: Meta = figure["layout"]["meta"]
     meta["chosen"] = None if row is None or column is None else [row, column]
-    meta["file"] = [
-        *meta["file"],
-        "-".join(f"{side}{at}" for side, at in (("q", row), ("k", column)) if at is not None),
-    ]
+    cell = "-".join(f"{side}{at}" for side, at in (("q", row), ("k", column)) if at is not None)
+    meta["file"] = [*meta["file"], cell]
     return figure
 
 
@@ -92,9 +86,9 @@ def mask_map_json(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> S
     Raises:
         MissingError: the trace has no such layer.
     """
-    own = trace.layer(layer).of(chosen.head if chosen else 0)
-    mask = own.mask
-    rows, columns = len(trace.layer(layer).tokens), len(trace.layer(layer).key_tokens)
+    its = trace.layer(layer)
+    own = its.of(chosen.head if chosen else 0)
+    mask, rows, columns = own.mask, len(its.tokens), len(its.key_tokens)
     visible = np.ones((rows, columns), dtype=bool) if mask is None else mask.numpy()
     gap = 1 if max(rows, columns) <= CELL_TEXT_UP_TO else 0
     heat = {
@@ -110,19 +104,13 @@ def mask_map_json(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> S
     }
     allowed = f"{int(visible.sum())} of {visible.size} cells may attend"
     blind = int((~visible.any(axis=1)).sum())
-    facts = [allowed, *([f"L{layer} H{chosen.head} alone"] if chosen and own is not trace.layer(layer) else [])]
+    facts = [allowed, *([f"L{layer} H{chosen.head} alone"] if chosen and own is not its else [])]
     facts += seeing_none(blind)
     alt = f"Heatmap of the mask, query (attends from) by key (attends to): {', '.join(facts)}."
-    panel = Panel(0, 0, 0, rows, columns)
-    meta: Meta = {
-        "alt": alt,
-        "step": "mask",
-        "panels": [asdict(panel)],
-        "axes": ["query", "key"],
-        "file": ["mask", f"L{layer}"],
-    }
+    panel, file = Panel(0, 0, 0, rows, columns), ["mask", f"L{layer}"]
+    meta: Meta = {"alt": alt, "step": "mask", "panels": [asdict(panel)], "axes": ["query", "key"], "file": file}
     heading = "<b>mask</b>  may attend"
-    layout = laid_out(trace.layer(layer), ("query_pos", "key_pos"), [panel], heading, facts, meta, (rows, columns))
+    layout = laid_out(its, ("query_pos", "key_pos"), [panel], heading, facts, meta, (rows, columns))
     layout["title"]["pad"]["b"] = 60  # level with its neighbours, which a colour bar lifts
     row, column = _places(find_step("weights"), chosen)
     layout["shapes"] = marks(rows, columns, row, column)

@@ -94,10 +94,8 @@ def framed(shape: tuple[int, ...], heading: str, facts: Sequence[str], meta: Met
 
 def middles(spans: Sequence[tuple[int, int, str]]) -> dict[str, Any]:
     """A tick in the middle of each panel along an axis: where it begins, its size, its name."""
-    return {
-        "tickvals": [start + (size - 1) / 2 for start, size, _ in spans],
-        "ticktext": [text for _, _, text in spans],
-    }
+    at = [start + (size - 1) / 2 for start, size, _ in spans]
+    return {"tickvals": at, "ticktext": [text for _, _, text in spans]}
 
 
 def outline(x: int, y: int, columns: int, rows: int, width: int) -> dict[str, Any]:
@@ -150,7 +148,7 @@ def _ticks(tokens: tuple[str, ...] | None, spans: tuple[tuple[int, int, int], ..
             if i % stride == 0:
                 numbered = f"{position} " if stride * block > 1 else ""
                 ticks[start + i] = (
-                    str(position) if tokens is None else numbered + label(tokens[position], LONGEST_LABEL)
+                    f"{position}" if tokens is None else numbered + label(tokens[position], LONGEST_LABEL)
                 )
     return {"tickvals": list(ticks), "ticktext": list(ticks.values()), "labelalias": names}
 

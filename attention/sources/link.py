@@ -1,4 +1,7 @@
-"""What a link says, as a source: read by a pure function, or by a page that draws a widget for each knob it is asked for."""
+"""What a link says, as a source: read by a pure function, or by a page that draws a widget for each knob it is asked for.
+
+It is one long file because what is asked, in which order, and what a link answers to it are read together.
+"""
 
 from __future__ import annotations
 

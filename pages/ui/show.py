@@ -1,4 +1,7 @@
-"""The one place that draws: figures through the figure component, arithmetic, tables."""
+"""The one place that draws: figures through the figure component, arithmetic, tables.
+
+It is a long file because nothing else may draw them; its functions do not call each other, and each is read by itself.
+"""
 
 from __future__ import annotations
 

@@ -61,19 +61,13 @@ class Sparsemax(Share):
         keys = "the largest score" if count == 1 else f"the {count} largest scores"
         told = f"τ = {number(threshold).text} comes from {keys} of query {{row}}: their sum less 1, divided by {count}."
         if score <= threshold:
-            reason = f"0: not above the threshold τ = {number(threshold).text}"
-            return Arithmetic.told(
-                f"Key {row.column} gets exactly 0, since its score is not above the threshold. {told}", reason
-            )
+            words = f"Key {row.column} gets exactly 0, since its score is not above the threshold. {told}"
+            return Arithmetic.told(words, f"0: not above the threshold τ = {number(threshold).text}")
 
         def line(digits: int) -> Printed:
             one, less = number(score, digits), factor(threshold, digits)
-            return Printed(
-                f"{one.tex} - {less.tex}",
-                f"{one.text} − {less.text}",
-                one.value - less.value,
-                (one, Printed(f"-{less.tex}", "", -less.value)),
-            )
+            parts = (one, Printed(f"-{less.tex}", "", -less.value))
+            return Printed(f"{one.tex} - {less.tex}", f"{one.text} − {less.text}", one.value - less.value, parts)
 
         return Arithmetic(
             formula=rf"M{row.at} - \tau",

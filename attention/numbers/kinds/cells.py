@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from decimal import Decimal
 
 from attention import printed
@@ -38,8 +37,8 @@ def added(work: Working) -> Explanation:
 
     if -math.inf in values:
         text = f"The bias of this pair is −∞: it hides key {column} from query {row}, as a mask would."
-        told = work.told((" + ".join(symbols), r"-\infty"), text, "−∞: hidden by the bias", came_from)
-        return replace(told, terms=(Term(r"-\infty", work.value),))
+        terms = (Term(r"-\infty", work.value),)
+        return work.told((" + ".join(symbols), r"-\infty"), text, "−∞: hidden by the bias", came_from, terms)
 
     def line(digits: int) -> Printed:
         return printed.total([factor(value, digits) for value in values])
@@ -132,10 +131,8 @@ def divided(work: Working) -> Explanation:
         text = f"{above.text} / {f'({said})' if len(texts) > 1 else said}"
         return Printed("", text, above.value / (exact * (warmth.value or 1)))
 
-    return work.made(
-        Arithmetic(rf"\frac{{{symbol}}}{{{under}}}", [line], [short], words, [score, whole], "quotient"),
-        came_from,
-    )
+    made = Arithmetic(rf"\frac{{{symbol}}}{{{under}}}", [line], [short], words, [score, whole], "quotient")
+    return work.made(made, came_from)
 
 
 def rotated(work: Working) -> Explanation:

@@ -23,13 +23,11 @@ def hidden(work: Working) -> Explanation:
         return work.given("The masked score as the source recorded it; what made it is not known.")
     came_from = (work.cell_of(before, row, column),)
     if work.value == -math.inf and _hider(work) == "mask":
-        explanation = work.told(
-            (r"-\infty \quad \text{(hidden)}",),
-            f"The mask hides key {column} from query {row}: its score becomes −∞, so that its weight will be exactly 0.",
-            "−∞: hidden by the mask",
-            came_from,
+        words = (
+            f"The mask hides key {column} from query {row}: its score becomes −∞, so that its weight will be exactly 0."
         )
-        return replace(explanation, terms=(Term(r"-\infty", work.value),))
+        terms = (Term(r"-\infty", work.value),)
+        return work.told((r"-\infty \quad \text{(hidden)}",), words, "−∞: hidden by the mask", came_from, terms)
     words = f"The mask lets query {row} see key {column}: its score stays as it is."
     if work.value == -math.inf:
         words = f"The bias has hidden key {column} from query {row} already: its score stays −∞."

@@ -1,4 +1,7 @@
-"""What the knobs of a page stand at: carried from page to page, written into the address, turned by a hand."""
+"""What the knobs of a page stand at: carried from page to page, written into the address, turned by a hand.
+
+It is one long file because all of it writes the same few places: the widgets' values, what a hand has turned, the address.
+"""
 
 from __future__ import annotations
 
