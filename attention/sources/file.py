@@ -102,10 +102,8 @@ class File:
         archive = self._archive()
         found = layout(self.name, archive)
         self._needs(archive, found)
-        whole = {
-            key: archive.arrays[key].load()
-            for key in {place.entry for one in found.layers for place in one.places.values()}
-        }
+        used = {place.entry for one in found.layers for place in one.places.values()}
+        whole = {key: archive.arrays[key].load() for key in used}
         said = archive.said.get("layers")
         about = said if isinstance(said, list) and found.exported else []
         layers, notes = [], list(_notes(self.name, archive, found))
@@ -199,11 +197,8 @@ def _notes(name: str, archive: Archive, found: Layout) -> list[str]:
     if found.unused:
         listed = ", ".join(map(quoted, found.unused[:6])) + (", …" if len(found.unused) > 6 else "")
         notes.append(f"Of {quoted(name)} this is not used: {listed}.")
-    if (
-        not found.exported
-        and found.layers[0].places.keys() == {"weights"}
-        and found.layers[0].places["weights"].entry != "weights"
-    ):
+    places = found.layers[0].places
+    if not found.exported and places.keys() == {"weights"} and places["weights"].entry != "weights":
         notes.append(f"The one array of {quoted(name)} is read as weights.")
     return notes
 

@@ -66,10 +66,7 @@ def fitted(given: Mapping[str, Matrix | Stack]) -> Mapping[str, Matrix | Stack]:
     shapes = {name: Shape.of(matrix) for name, matrix in given.items() if matrix}
     if any(shape.stack for shape in shapes.values()):
         return given
-    rows, columns = (
-        {name: one.rows for name, one in shapes.items()},
-        {name: one.columns for name, one in shapes.items()},
-    )
+    rows, columns = ({name: getattr(one, side) for name, one in shapes.items()} for side in ("rows", "columns"))
     sizes: dict[str, tuple[int, int]] = {}
     if {"x", "w_q", "w_v"} <= columns.keys():
         d_model, d_k = columns["x"], columns["w_q"]

@@ -108,14 +108,8 @@ def _exported(name: str, archive: Archive, found: Mapping[str, re.Match[str]]) -
             layers.setdefault(number, {})[step] = Place(key, lifted=True)
         elif step in _OF_ONE:
             # What all heads have together, of which a file of one head takes its part; several may share one.
-            n_heads = next(
-                (
-                    archive.arrays[f"L{number}.{all_}"].shape[0]
-                    for all_ in ("w_q", "bias", "drop")
-                    if f"L{number}.{all_}" in found
-                ),
-                0,
-            )
+            whole = [of_all for name in ("w_q", "bias", "drop") if (of_all := f"L{number}.{name}") in found]
+            n_heads = archive.arrays[whole[0]].shape[0] if whole else 0
             if one < n_heads:
                 layers.setdefault(number, {})[step] = Place(key, head=one * entry.shape[0] // n_heads)
     stored = tuple(Stored(number, heads.get(number), places) for number, places in sorted(layers.items()))
@@ -151,14 +145,11 @@ def _stacked(name: str, known: Mapping[str, tuple[str, Entry]]) -> tuple[Stored,
         said = ", ".join(f"{step} {counts[step] or 'none'}" for step in (*sizes, *single))
         raise FileError(f"{quoted(name)} needs as many layers in each of its arrays; got {said}: save them alike.")
     many = next(iter(sizes.values()), None)
-    return tuple(
-        Stored(
-            number,
-            None,
-            {step: Place(key, number if step in sizes else None, lifted[step]) for step, (key, _) in known.items()},
-        )
-        for number in range(min(many or 1, MOST_LAYERS + 1))
-    )
+
+    def places(number: int) -> dict[str, Place]:
+        return {step: Place(key, number if step in sizes else None, lifted[step]) for step, (key, _) in known.items()}
+
+    return tuple(Stored(number, None, places(number)) for number in range(min(many or 1, MOST_LAYERS + 1)))
 
 
 def _unfit(name: str, key: str, entry: Entry, axes: tuple[str, ...]) -> FileError:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attention.errors import ConfigError
+from attention.formula.ranges import Whole
 from attention.formula.trace import Trace
 from attention.formula.what_if import WhatIf
 
@@ -23,6 +24,10 @@ class _Entry(NamedTuple):
     sentences: tuple[str, ...] = ()
 
 
+def _entry(title: str, *notes: str, **more: Any) -> _Entry:
+    return _Entry(title, notes, **more)
+
+
 # What the fourth notebook reads.
 SENTENCES = ("I wonder what will come next!", "This is a basic example paragraph.", "Hello, what is a basic split?")
 
@@ -34,75 +39,59 @@ _TITLES = 'What the notebook titles "Attention Weights" is the output; the weigh
 
 # The names stand in people's links: there may be more of them, never others.
 _ENTRIES = {
-    "heatmaps-unscaled": _Entry(
+    "heatmaps-unscaled": _entry(
         "Heatmaps: X Xᵀ without softmax",
-        (
-            _LABELS,
-            "Nothing is scaled and there is no softmax: the scores themselves mix the rows, so the output is as large as they are. "
-            'The notebook titles that output "Attention Weights", but no weights were made.',
-        ),
+        _LABELS,
+        "Nothing is scaled and there is no softmax: the scores themselves mix the rows, so the output is as large as they are. "
+        'The notebook titles that output "Attention Weights", but no weights were made.',
     ),
-    "heatmaps-scaled": _Entry(
+    "heatmaps-scaled": _entry(
         "Heatmaps: X Xᵀ, scaled, softmax",
-        (
-            _LABELS,
-            _TITLES,
-            "Its comment divides by √k, its code by √64: both are √d_k, because without projections a query is as wide as a row.",
-        ),
+        _LABELS,
+        _TITLES,
+        "Its comment divides by √k, its code by √64: both are √d_k, because without projections a query is as wide as a row.",
     ),
-    "heatmaps-self-attention": _Entry("Heatmaps: self-attention", (_LABELS, _TITLES)),
-    "heatmaps-multi-head": _Entry(
+    "heatmaps-self-attention": _entry("Heatmaps: self-attention", _LABELS, _TITLES),
+    "heatmaps-multi-head": _entry(
         "Heatmaps: four heads, the exercise solved",
-        (
-            _LABELS,
-            "The notebook makes Q, K and V of four heads and leaves the rest as an exercise; this is the exercise, solved. "
-            "It has no W_O, so each head has an output and there is no joint one.",
-        ),
+        _LABELS,
+        "The notebook makes Q, K and V of four heads and leaves the rest as an exercise; this is the exercise, solved. "
+        "It has no W_O, so each head has an output and there is no joint one.",
     ),
-    "averaging-trick": _Entry(
+    "averaging-trick": _entry(
         "Averaging trick: a causal average as a softmax",
-        (
-            "All scores are 0, so each query takes the plain average of what the mask lets it see.",
-            'The notebook calls the width of a row "# of tokens in vocabulary"; it is d_model, and the rows are random numbers, not words.',
-        ),
+        "All scores are 0, so each query takes the plain average of what the mask lets it see.",
+        'The notebook calls the width of a row "# of tokens in vocabulary"; it is d_model, and the rows are random numbers, not words.',
         n_sequences=4,
         random=False,  # the input is, the weights are not
     ),
-    "averaging-self-attention": _Entry(
+    "averaging-self-attention": _entry(
         "Averaging trick: self-attention",
-        (
-            "Run once from top to bottom, the notebook gives these numbers. The weights it prints are others: "
-            "they were made after many more draws, from scores that were not yet divided by √16.",
-            "Its remarks say that attention is divided by 1/√head_size; its code multiplies by that, which divides by √head_size.",
-        ),
+        "Run once from top to bottom, the notebook gives these numbers. The weights it prints are others: "
+        "they were made after many more draws, from scores that were not yet divided by √16.",
+        "Its remarks say that attention is divided by 1/√head_size; its code multiplies by that, which divides by √head_size.",
         n_sequences=4,
     ),
-    "numpy": _Entry(
+    "numpy": _entry(
         "Attention in NumPy, in whole numbers",
-        (
-            "What the notebook calls attention is the output, A V. "
-            "Its projections are random whole numbers from 0 to 2, so that a score can be checked by hand.",
-        ),
+        "What the notebook calls attention is the output, A V. "
+        "Its projections are random whole numbers from 0 to 2, so that a score can be checked by hand.",
     ),
-    "multi-head": _Entry(
+    "multi-head": _entry(
         "Multi-head attention, three sentences",
-        (
-            "The notebook sets no seed, so its digits cannot be drawn again: steps and shapes are the notebook's, the numbers come from our seed 42.",
-            "The zeros in its printed input were dropped at random, which belongs to training: here nothing is dropped. "
-            "W_O comes from the class at its end, without the biases that only that class has.",
-            "That class would hide a score with −1e10, and a query that sees no key would then attend to all keys alike; "
-            "here nothing is hidden, and where the Lab hides a score it is −∞.",
-            'The notebook\'s tokenizer removes only "!", "." and "?", so in the third sentence "hello," keeps its comma.',
-        ),
+        "The notebook sets no seed, so its digits cannot be drawn again: steps and shapes are the notebook's, the numbers come from our seed 42.",
+        "The zeros in its printed input were dropped at random, which belongs to training: here nothing is dropped. "
+        "W_O comes from the class at its end, without the biases that only that class has.",
+        "That class would hide a score with −1e10, and a query that sees no key would then attend to all keys alike; "
+        "here nothing is hidden, and where the Lab hides a score it is −∞.",
+        'The notebook\'s tokenizer removes only "!", "." and "?", so in the third sentence "hello," keeps its comma.',
         n_sequences=len(SENTENCES),
         sentences=SENTENCES,
     ),
-    "self-attention-class": _Entry(
+    "self-attention-class": _entry(
         "A self-attention class, three tokens",
-        (
-            "The class returns its output under the name of attention scores; the scores are what it calls sims, "
-            "and its attention percents are the weights, shares from 0 to 1.",
-        ),
+        "The class returns its output under the name of attention scores; the scores are what it calls sims, "
+        "and its attention percents are the weights, shares from 0 to 1.",
     ),
 }
 
@@ -132,8 +121,7 @@ class Notebook:
     def __post_init__(self) -> None:
         if self.name not in NOTEBOOKS:
             raise ConfigError(f"A notebook is one of {', '.join(NOTEBOOKS)}; got {self.name!r}: choose one of them.")
-        whole = isinstance(self.sequence, int) and not isinstance(self.sequence, bool)
-        if not whole or not 0 <= self.sequence < self.n_sequences:
+        if not Whole(0, self.n_sequences - 1).takes(self.sequence):
             there = f"the sequences 0 to {self.n_sequences - 1}" if self.n_sequences > 1 else "only sequence 0"
             raise ConfigError(f"{self.name} has {there}; got {self.sequence!r}: choose one that is there.")
 
