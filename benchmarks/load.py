@@ -201,12 +201,16 @@ def train(people: int, minutes: float) -> list[str]:
     broken = seen.errors[:20] + (["the server printed a traceback"] if "Traceback" in said else [])
     if len(trained) < people:
         broken.append(f"only {len(trained)} trainings were finished")
-    if statistics.median(beside) > MOST_SLOWER * statistics.median(alone):
+    if not (alone and beside):
+        broken.append("nobody has turned a knob in that time: give it more minutes")
+    elif statistics.median(beside) > MOST_SLOWER * statistics.median(alone):
         broken.append(f"a turn takes more than {MOST_SLOWER} times as long while others train")
     return broken
 
 
 def _ends(seconds: list[float]) -> str:
+    if not seconds:
+        return "none"
     times = sorted(1000 * one for one in seconds)
     return f"{statistics.median(times):.0f} / {times[min(len(times) - 1, int(0.95 * len(times)))]:.0f} ms"
 

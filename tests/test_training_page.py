@@ -27,7 +27,7 @@ def test_it_is_trained_played_stopped_and_scrubbed():
     app = opened("pages/training.py", **SHORT)
     assert not app.exception
     assert steps(app) == {"step 0"}
-    assert app.select_slider(key="train_scrub").disabled
+    assert app.select_slider(key="train_moves").disabled
     app = pressed(app, "Train")
     film = film_of(Plan("copy", turned=(("back", 3),))).wait()
     app.run()

@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from attention.training.learning import Snapshot
     from attention.training.tasks.task import Example
 
-TICK = 0.1  # seconds; a picture is shown as long as this at least
+TICK = 0.08  # seconds; a picture is shown as long as this at least
 LOOK = 0.5  # seconds between two looks at many seeds
 AT = Knob("train_at", None, Whole(0, MOST_STEPS, optional=True), held=True)
 _FILM = "training_film"
 _SCRUB = "train_scrub"
+_MOVES = "train_moves"
 
 
 def into_address(knob: Knob, value: Any) -> None:
@@ -146,12 +147,13 @@ class Player:
         if locked():
             st.caption(f"Step {at} of {self.watched.plan.steps}")
             return
-        st.session_state[_SCRUB] = at
-        still = self.moves or self.watched.step is None
-        st.select_slider(
-            "Step", options, key=_SCRUB, on_change=self._scrub, disabled=still, label_visibility="collapsed"
-        )
-        if not still:
+        # What the browser sends of a slider that moves by itself may be older than what it shows: it says nothing here.
+        fixed = self.moves or self.watched.step is None
+        key = _MOVES if fixed else _SCRUB
+        st.session_state[key] = at
+        scrub = None if fixed else self._scrub
+        st.select_slider("Step", options, key=key, on_change=scrub, disabled=fixed, label_visibility="collapsed")
+        if not fixed:
             into_address(AT, at)
 
     def _said(self, name: str, plan: Plan, snapshot: Snapshot) -> None:

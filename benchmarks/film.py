@@ -1,0 +1,75 @@
+"""How many pictures of a training does the page paint in a second while the model learns?
+
+usage: python -m benchmarks.film [task ...] [--seeds 5]
+
+Presses Train on the page Training, with a new seed each time, and looks into every frame that Chromium paints until the last step is
+there. Exits with 1 where the median of a task's seeds is fewer than 10 pictures a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from statistics import median
+from typing import Any
+
+from playwright.sync_api import Page
+
+from attention.training import TASKS
+from benchmarks.chromium import chromium
+from benchmarks.server import Server
+
+LEAST = 10  # pictures a second
+_SEEN = """() => {
+  const seen = window.seen = [], look = () => {
+    const { shown } = document.querySelector('.figures') ?? {};
+    const step = Number(shown?.figures?.[0].layout.title.subtitle.text.match(/step (\\d+)/)?.[1]);
+    if (shown?.painted && shown.painted === shown.figures && seen.at(-1)?.step !== step) seen.push({ at: performance.now(), step });
+    requestAnimationFrame(look);
+  };
+  look();
+}"""
+
+
+def film(page: Page, steps: int) -> list[dict[str, Any]]:
+    """The steps that were painted, and when, in milliseconds: from the one before the first that was learned to the last."""
+    page.wait_for_selector(".js-plotly-plot .heatmaplayer image", state="attached", timeout=120_000)
+    page.evaluate(_SEEN)
+    page.get_by_role("button", name="Train", exact=True).click()
+    page.wait_for_function("(steps) => window.seen.at(-1)?.step === steps", arg=steps, timeout=120_000)
+    found: list[dict[str, Any]] = page.evaluate("window.seen")
+    return found
+
+
+def main() -> int:
+    """Prints a table; 1 if a bound is broken."""
+    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ask.add_argument("tasks", nargs="*", default=["reverse", "induction"])
+    ask.add_argument("--seeds", type=int, default=5)
+    asked = ask.parse_args()
+    broken = []
+    print(
+        "| task | pictures of it, median | pictures a second, smallest / median / largest | seconds |\n|---|---|---|---|"
+    )
+    with Server() as server, chromium() as browser:
+        for task in asked.tasks:
+            many, rates, took = [], [], []
+            for seed in range(1000, 1000 + asked.seeds):
+                page = browser.new_page(viewport={"width": 1440, "height": 1000})
+                page.goto(f"{server.base}/training?train_task={task}&train_seed={seed}")
+                seen = film(page, TASKS[task].steps)
+                page.close()
+                seconds = (seen[-1]["at"] - seen[1]["at"]) / 1000
+                many.append(len(seen) - 1)
+                rates.append((len(seen) - 2) / seconds)
+                took.append(seconds)
+            print(f"| {task} | {median(many):.0f} | {min(rates):.1f} / {median(rates):.1f} / {max(rates):.1f} | {median(took):.1f} |", flush=True)  # fmt: skip
+            if median(rates) < LEAST:
+                broken.append(f"{task}: {median(rates):.1f} pictures a second, fewer than {LEAST}")
+    for text in broken:
+        print(f"broken: {text}", file=sys.stderr)
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,58 @@
+"""A training in a browser: its film moves, stops, is scrubbed and played to its end, and a link shows somebody else the very digits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from conftest import acted, painted, settled
+from playwright.sync_api import Page, expect
+from test_browser import Open, query
+
+from attention import Trained
+
+pytestmark = pytest.mark.browser
+
+STEP = """const step = () => { const { shown } = document.querySelector('.figures');
+    return shown.painted === shown.figures && Number(shown.figures[0].layout.title.subtitle.text.match(/step (\\d+)/)[1]); };"""
+STOP_WHEN_IT_MOVES = f"""() => {{ {STEP}
+    const stop = () => [...document.querySelectorAll('button')].find(({{ innerText }}) => innerText === 'Stop');
+    const look = () => {{ if (step() && stop()) stop().click(); else requestAnimationFrame(look); }};
+    look(); }}"""
+
+
+def check(page: Page, seed: int, at: int) -> None:
+    """The page shows that step, and the numbers that are painted are the backend's."""
+    page.wait_for_function(f"(at) => {{ {STEP} return step() === at; }}", arg=at)
+    settled(page)
+    weights = Trained("reverse", seed, at=at).trace().layers[0].matrix("weights")
+    np.testing.assert_array_equal(painted(page, 0), weights.numpy())
+
+
+def test_a_film_moves_stops_is_scrubbed_and_handed_on(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/training?train_seed=21")
+    check(page, 21, 0)
+    page.evaluate(STOP_WHEN_IT_MOVES)
+    page.get_by_role("button", name="Train", exact=True).click()
+    expect(page.get_by_role("button", name="Play again")).to_be_visible()
+    settled(page)
+    at = int(query(page)["train_at"])
+    assert 0 < at < 100
+    check(page, 21, at)
+
+    slider = page.get_by_role("slider", name="Step")
+    acted(page, lambda: slider.press("ArrowLeft"))
+    assert query(page)["train_at"] == str(at - 5)
+    check(page, 21, at - 5)
+    expect(page.get_by_text("Training again")).to_have_count(0)
+
+    page.get_by_role("button", name="Play again").click()
+    expect(page.get_by_role("button", name="Stop")).to_be_visible()
+    expect(page.get_by_role("button", name="Play again")).to_be_visible()
+    check(page, 21, 100)
+    expect(page.get_by_text("12 of 12 right")).to_be_visible()
+    assert query(page)["train_at"] == "100"
+
+    # Nobody has trained this one: whoever opens the link does, up to a step between two pictures of the film.
+    other = open_page(f"{server}/training?train_seed=22&train_at=33", fresh=True)
+    check(other, 22, 33)
+    expect(other.get_by_role("button", name="Play again")).to_be_visible()
