@@ -169,6 +169,9 @@ export function unpack(bytes) {
     return Array.from({ length: shape[0] }, (__, row) => flat.subarray(row * shape[1], (row + 1) * shape[1]));
   };
   const message = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, headerSize)), revive);
+  for (const { data } of message.figures) {
+    if (data[0]?.z?.gaps) data[0].z = difference(message.figures, data[0].z.gaps);
+  }
   const names = message.names.map(spelled);
   for (const { layout } of message.figures) {
     for (const axis of [layout.xaxis, layout.yaxis, layout.meta.rows, layout.meta.columns]) {
@@ -176,6 +179,16 @@ export function unpack(bytes) {
     }
   }
   return message;
+}
+
+// What the second map has less what the first has; in each byte of the gaps eight cells, from the lowest bit on.
+function difference([one, other], gaps) {
+  return one.data[0].z.map((row, i) =>
+    row.map((number, j) => {
+      const at = i * row.length + j;
+      return (gaps[at >> 3] >> (at & 7)) & 1 ? NaN : other.data[0].z[i][j] - number;
+    }),
+  );
 }
 
 // The names along an axis: as they are, or from each word once, with their numbers before them.
