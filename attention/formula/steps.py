@@ -7,7 +7,7 @@ read `STEPS` and `PARAMETERS`. `AXES` says what the axes mean. The file is as lo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from attention.errors import MissingError
 
@@ -166,21 +166,15 @@ def _step(
     formula: str,
     kind: Kind = "signed",
     *,
-    equation: str,
     tex: str = "",
-    how: How = "given",
-    words: str = "",
     unknown: str = "",
-    when: str = "",
-    knobs: tuple[str, ...] = (),
-    of: tuple[Factor, ...] = (),
-    **elsewhere: str,
+    **more: Any,
 ) -> Step:
-    split, names = tuple(axes.split()), _names(elsewhere)
+    """A step; of what is said of it by name, what is no field is what others call it."""
+    own = {field: more.pop(field) for field in Step.__dataclass_fields__ if field in more}
     unknown = unknown or f"The {name} as the source recorded it; what made it is not known."
-    return Step(
-        name, symbol, tex or symbol, split, formula, kind, equation, how, words, unknown, when, knobs, names, of
-    )
+    split, names = tuple(axes.split()), _names(more)
+    return Step(name, symbol, tex or symbol, split, formula, kind, unknown=unknown, elsewhere=names, **own)
 
 
 def _parameter(name: str, symbol: str, axes: str, meaning: str, **elsewhere: str) -> Parameter:
