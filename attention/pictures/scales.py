@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -99,16 +98,19 @@ def over_powers(high: float) -> list[list[Any]]:
     ]
 
 
-def mixed(shares: Any, scale: Sequence[Sequence[Any]] = PROBABILITY) -> list[str]:
-    """The colours at some `shares` of a scale, as #rrggbb."""
-    places, stops = zip(*((place, hex_to_rgb(color)) for place, color in scale), strict=True)
-    mixed = np.stack([np.interp(shares, places, part) for part in zip(*stops, strict=True)], axis=-1)
+def mixed(shares: Any) -> list[str]:
+    """The colours of a probability at some `shares` of its scale, as #rrggbb."""
+    stops = np.array([hex_to_rgb(color) for _, color in PROBABILITY], dtype=float)
+    mixed = np.stack([np.interp(shares, np.linspace(0, 1, len(stops)), part) for part in stops.T], axis=-1)
     return ["#" + "".join(f"{round(part):02x}" for part in color) for color in mixed]
 
 
 def ramp(step: Step, share: float) -> str:
     """The colour of a step's numbers at a `share` of its scale, as #rrggbb."""
-    return mixed([share], PROBABILITY if step.kind == "probability" else SIGNED)[0]
+    stops = PROBABILITY if step.kind == "probability" else SIGNED
+    places = np.array([place for place, _ in stops], dtype=float)
+    colors = np.array([hex_to_rgb(color) for _, color in stops], dtype=float)
+    return "#" + "".join(f"{round(float(np.interp(share, places, part))):02x}" for part in colors.T)
 
 
 def _powers(high: float, bar: dict[str, Any]) -> dict[str, Any]:
