@@ -215,7 +215,7 @@ def visit(browser: Browser, contexts: dict[str, Tabs], replicas: Replicas) -> It
         place = f"visitor {len(visitors)}, strict: {strict}"  # one context for all that are the first of their test
         if place not in contexts:
             options: Any = {"viewport": {"width": 1440, "height": 1000}, "bypass_csp": not strict}
-            contexts[place] = Tabs(watched(browser.new_context(**options)), fresh=True)
+            contexts[place] = Tabs(watched(browser.new_context(**options)), fresh=True, cold=True)
         visitors.append(Visitor(contexts[place], replicas.home))
         return visitors[-1]
 
@@ -289,11 +289,12 @@ class Tabs:
     """A browser context with the same options for many tests, and its tabs that no test has at the moment.
 
     A tab that has shown a Streamlit page shows the next in half the time: its scripts are compiled. A `fresh` one has no
-    cookies, and gets every file from the server.
+    cookies, and a `cold` one gets every file from the server.
     """
 
     context: BrowserContext
     fresh: bool = False
+    cold: bool = False
     idle: list[Page] = field(default_factory=list)
 
     def take(self) -> Page:
@@ -301,7 +302,7 @@ class Tabs:
             self.context.clear_cookies()
         if not self.idle:
             page = self.context.new_page()
-            if self.fresh:
+            if self.cold:
                 session = self.context.new_cdp_session(page)
                 session.send("Network.enable")
                 session.send("Network.setCacheDisabled", {"cacheDisabled": True})
@@ -331,22 +332,23 @@ def contexts(browser: Browser) -> Iterator[dict[str, Tabs]]:
 def open_page(browser: Browser, contexts: dict[str, Tabs]) -> Iterator[Callable[..., Page]]:
     """Opens a page; at the end nothing was fetched from outside and no error was logged.
 
-    With `fresh` the browser has seen nothing before, and shares nothing with the other pages; other options are those of a
-    browser context.
+    With `fresh` it is somebody else's browser, which shares nothing with the other pages; a `cold` one has no file of ours
+    either. Other options are those of a browser context.
     """
     complaints: list[str] = []
     leave: list[Callable[[], object]] = []
     strangers: list[bool] = []
 
-    def open_page(address: str, fresh: bool = False, **options: Any) -> Page:
+    def open_page(address: str, fresh: bool = False, cold: bool = False, **options: Any) -> Page:
         viewport = options.pop("viewport", {"width": 1440, "height": 1000})
         scheme = options.pop("color_scheme", "light")
         permissions, touch = options.pop("permissions", ()), options.pop("has_touch", False)
         options = {"bypass_csp": True, **options}  # as in `visit`
+        fresh |= cold
         strangers.extend([fresh] * fresh)
-        place = repr((len(strangers) * fresh, options))  # each fresh page of a test has a context of its own
+        place = repr((len(strangers) * fresh, cold, options))  # each fresh page of a test has a context of its own
         if (tabs := contexts.get(place)) is None:
-            tabs = contexts[place] = Tabs(watched(browser.new_context(**options)), fresh)
+            tabs = contexts[place] = Tabs(watched(browser.new_context(**options)), fresh, cold)
         page = tabs.take()
         leave.append(partial(tabs.give_back, page))
         # What a context of its own would have from the start, and which would compile every script anew for it.

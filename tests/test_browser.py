@@ -143,7 +143,7 @@ def test_a_link_opens_the_same_state_in_a_fresh_browser_on_a_fresh_server(open_p
 
 def test_a_link_to_heads_works_as_the_first_request_of_a_servers_life(open_page: Open) -> None:
     with running_server() as cold:
-        page = open_page(f"{cold}/heads?{LINK}&heads=2&head=1", fresh=True)
+        page = open_page(f"{cold}/heads?{LINK}&heads=2&head=1", cold=True)
         expect(page.get_by_role("heading", name="Heads", exact=True)).to_be_visible()
         expect(page.get_by_role("dialog")).to_have_count(0)
         layer = TypedText(TEXT, AttentionConfig(mask="causal", n_heads=2)).trace().layers[0]
@@ -181,7 +181,7 @@ def test_the_knobs_go_along_to_another_page_and_stay_after_a_reload(open_page: O
 
 
 def test_a_link_left_at_once_for_other_pages_keeps_its_knobs(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?{LINK}&heads=2", fresh=True)
+    page = open_page(f"{server}/?{LINK}&heads=2", cold=True)
     expected = {"text": [TEXT], "mask": ["causal"], "heads": ["2"]}
     for name in ("Heads", "Masks", "Softmax", "Lab", "Reference", "Lab"):
         page.locator(".st-key-menu").get_by_role("link", name=name, exact=True).click()
