@@ -1,11 +1,12 @@
 """Many people at once on one server process: how long a turn of a knob takes, what it costs in memory, and how it ends.
 
-usage: python -m benchmarks.load [--sessions 50] [--minutes 5] [--think 3] [--default-cache] [--memory 300] [--train 4]
+usage: python -m benchmarks.load [--sessions 50] [--minutes 5] [--think 3] [--default-cache] [--memory 300] [--train 4] [--sweep 2]
 
 Each session turns one knob, waits for the picture, thinks for `--think` seconds on average (0: not at all) and turns
 the next. With `--default-cache` their texts are long, so that the cache of traces is full in the end: in a control group of 1 GiB
 nobody may be killed. With `--memory MB` the server only has to start and draw its first page in that much memory. With
-`--train PEOPLE` so many have tiny models trained, one after the other, while somebody else turns knobs. Exits with 1 if a bound is broken.
+`--train PEOPLE` so many have tiny models trained, one after the other, while somebody else turns knobs; with `--sweep PEOPLE` they silence
+every head of MiniLM in turn. Exits with 1 if a bound is broken.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ import random
 import statistics
 import sys
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -42,7 +46,7 @@ SMALL_CACHE = {"LAB_CACHE_MB": "8", "LAB_MAX_TRACE_MB": "4"}
 LONG = {"text": natural(256)}  # 4 MB a trace: the default cache holds some sixty
 REPLICA = 1024  # MB, what the manifests give one
 MOST_SECONDS_TO_END = 10
-MOST_SLOWER = 2  # times, a turn while others train
+MOST_SLOWER = 2  # times, a turn while others train, or silence all heads in turn
 MOST_GROWTH_PER_MINUTE = 2.0  # MB, of the whole process; what grows faster than this is no longer flat
 WARM_UP = 0.2  # the share of the run after which memory must be flat
 SAMPLE_EVERY = 2.0  # seconds
@@ -158,53 +162,82 @@ def start_in(limit: int) -> list[str]:
     return broken
 
 
-async def while_training(
-    server: Server, people: int, seconds: float
-) -> tuple[list[float], list[float], list[float], Seen]:
-    """The times of somebody's turns alone, and while so many people train; how long each training took for who waits for it."""
-    seen, trained = Seen(), list[float]()
+@dataclass(frozen=True)
+class Work:
+    """Something long that people have done, one after the other, while somebody else turns knobs.
 
-    async def train(number: int) -> None:
-        seed = 1000 * number
-        while True:
-            seed += 1
-            task = ("induction", "dates", "sort", "reverse")[number % 4]
-            link = urlencode({"source": "trained", "task": task, "seed": seed})
+    Attributes:
+        named: what it is called, one and many.
+        link: of its n-th time by one of them, as a query; `page` where.
+        button: the key of what starts it; empty: the link does.
+        environment: of the server.
+    """
+
+    named: tuple[str, str]
+    link: Callable[[int, int], dict[str, object]]
+    page: str = ""
+    button: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+TASKS = ("induction", "dates", "sort", "reverse")
+TRAIN = Work(
+    ("train", "trainings"),
+    lambda number, time: {"source": "trained", "task": TASKS[number % 4], "seed": 1000 * number + time},
+)
+SWEEP = Work(
+    ("silence each of 72 heads in turn", "sweeps"),
+    lambda number, time: {"source": "model", "text": f"{natural(40)} {number} {time}"},
+    "heads", "matters_ask", {"LAB_MODELS": str(Path(__file__).parents[1] / "models")},
+)  # fmt: skip
+
+
+async def beside_others(
+    server: Server, work: Work, people: int, seconds: float
+) -> tuple[list[float], list[float], list[float], Seen]:
+    """The times of somebody's turns alone, and beside so many people; how long each time took for who waits for it."""
+    seen, done = Seen(), list[float]()
+
+    async def one(number: int) -> None:
+        for at in count(1):
             began = time.monotonic()
-            async with Session(server.base, link, timeout=120) as session:
-                _judge(await session.open(), number, seen)
-            trained.append(time.monotonic() - began)
+            async with Session(server.base, urlencode(work.link(number, at)), work.page, timeout=120) as session:
+                run = await session.open()
+                _judge(await session.turn(**{work.button: True}) if work.button else run, number, seen)
+            done.append(time.monotonic() - began)
 
     times = []
     for many in (0, people):
-        others = [asyncio.create_task(train(number)) for number in range(many)]
+        others = [asyncio.create_task(one(number)) for number in range(many)]
         before = len(seen.turns)
         await person(server.base, 0, 0.5, time.monotonic() + seconds, seen)
         times.append([run.seconds for run in seen.turns[before:]])
-        for one in others:
-            one.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-    return times[0], times[1], trained, seen
+        for other in others:
+            other.cancel()
+        ended = await asyncio.gather(*others, return_exceptions=True)
+        seen.errors += [f"{work.named[1]}: {one!r}" for one in ended if not isinstance(one, asyncio.CancelledError)]
+    return times[0], times[1], done, seen
 
 
-def train(people: int, minutes: float) -> list[str]:
-    """What training costs others, with its table; what broke."""
-    with Server() as server:
-        alone, beside, trained, seen = asyncio.run(while_training(server, people, 60 * minutes))
+def beside(work: Work, people: int, minutes: float) -> list[str]:
+    """What long work costs others, with its table; what broke."""
+    with Server(**work.environment) as server:
+        alone, beside, done, seen = asyncio.run(beside_others(server, work, people, 60 * minutes))
         said = server.errors()
+    verb, those = work.named
     rows = {
         f"p50 / p95 of {len(alone)} turns alone": _ends(alone),
-        f"p50 / p95 of {len(beside)} turns while {people} train": _ends(beside),
-        f"p50 / p95 of {len(trained)} trainings, page and all": _ends(trained),
+        f"p50 / p95 of {len(beside)} turns while {people} {verb}": _ends(beside),
+        f"p50 / p95 of {len(done)} {those}, page and all": _ends(done),
     }
     print("| measured | |\n|---|---|\n" + "\n".join(f"| {name} | {value} |" for name, value in rows.items()))
     broken = seen.errors[:20] + (["the server printed a traceback"] if "Traceback" in said else [])
-    if len(trained) < people:
-        broken.append(f"only {len(trained)} trainings were finished")
+    if len(done) < people:
+        broken.append(f"only {len(done)} {those} were finished")
     if not (alone and beside):
         broken.append("nobody has turned a knob in that time: give it more minutes")
     elif statistics.median(beside) > MOST_SLOWER * statistics.median(alone):
-        broken.append(f"a turn takes more than {MOST_SLOWER} times as long while others train")
+        broken.append(f"a turn takes more than {MOST_SLOWER} times as long while others {verb}")
     return broken
 
 
@@ -262,9 +295,10 @@ def main() -> int:
     ask.add_argument("--default-cache", action="store_true", help="with long texts, in 1 GiB")
     ask.add_argument("--memory", type=int, default=0, help="only start, with this many MB")
     ask.add_argument("--train", type=int, default=0, help="so many people train meanwhile")
+    ask.add_argument("--sweep", type=int, default=0, help="so many people ask which heads of MiniLM matter meanwhile")
     asked = ask.parse_args()
-    if asked.train:
-        broken = train(asked.train, asked.minutes)
+    if asked.train or asked.sweep:
+        broken = beside(TRAIN if asked.train else SWEEP, asked.train or asked.sweep, asked.minutes)
     elif asked.memory:
         broken = start_in(asked.memory)
     else:
