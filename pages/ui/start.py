@@ -1,4 +1,7 @@
-"""What every page begins with: configuration, menu, knobs, the trace, and the address of one number in it."""
+"""What every page begins with: configuration, menu, knobs, the trace, and the address of one number in it.
+
+It is one long file because `start` is one script from top to bottom, and what is around it is its parts.
+"""
 
 from __future__ import annotations
 
