@@ -140,7 +140,9 @@ class Player:
     def _scrubber(self, at: int, steps: Sequence[int]) -> None:
         """Where the film stands; what was trained is shown again, and not trained again."""
         whole = range(0, self.watched.plan.steps + 1, self.watched.plan.every)
-        options = sorted({*whole, self.watched.plan.steps, at} if self.moves or len(steps) < 2 else steps)
+        options = sorted(
+            {*whole, self.watched.plan.steps, at}
+        )  # what is not there yet is trained when somebody goes there
         if self.watched.opening:
             st.progress(steps[-1] / self.watched.plan.steps, f"Training again, for step {at}: {steps[-1]} …")
             return

@@ -6,10 +6,12 @@ It is one long file because all of it writes the same few places: the widgets' v
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import streamlit as st
+from streamlit.errors import StreamlitAPIException
 
 from attention import AttentionConfig, Cell, Layer, Trace, WhatIf
 from attention.formula import what_if
@@ -69,6 +71,15 @@ def of_pages() -> dict[str, str]:
     return {key: text for key, text in now.items() if text != drawn[key]}
 
 
+def _say_asked(asked: dict[str, str]) -> None:
+    """Writes what is asked for into the address: a widget that was never drawn before it is told its value does not do it."""
+    known = of(asked.get("source", ""))
+    for key, text in asked.items():
+        if key in known and key not in (*HELD, *SYMBOLS) and text not in ("", in_url(known[key].default)):
+            with suppress(StreamlitAPIException):  # one that was drawn writes it by itself
+                st.query_params[key] = text
+
+
 def carry_over(title: str) -> None:
     """Gives a page the knobs of the page before it, and of the hand. Called before any knob is read.
 
@@ -78,6 +89,7 @@ def carry_over(title: str) -> None:
     ours = session()
     another = ours.page not in ("", title)
     if another:
+        _say_asked(ours.asked_for)
         ours.first = None
         st.session_state.update(ours.kept)
         ours.named.clear()  # an address that says nothing of them is no Back
