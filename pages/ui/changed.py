@@ -26,15 +26,17 @@ def bar(source: Source | None, trace: Trace | None, cell: Cell | None) -> None:
     listed = list(dict.fromkeys([*shorts, *session().switched_off]))
     if not isinstance(source, Changeable) or (locked() and not those):
         return
-    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="changed"):
-        if cell is not None and trace is not None and not locked():
-            _offer(cell, trace, shorts, source)
-        for short in listed:
-            _switch(short, short in shorts)
-        if listed and not locked():
-            if isinstance(source, Patchable):
-                _frozen()
-            st.button("Reset", key="changed_reset", type="tertiary", on_click=_set, args=([],), help="The model as it is, with nothing changed.")  # fmt: skip
+    line: dict[str, Any] = {"horizontal": True, "vertical_alignment": "center", "gap": "small"}
+    with st.container(key="changed", **line):
+        with st.container(key="changed_row", width="content", **line):
+            if cell is not None and trace is not None and not locked():
+                _offer(cell, trace, shorts, source)
+            for short in listed:
+                _switch(short, short in shorts)
+            if listed and not locked():
+                if isinstance(source, Patchable):
+                    _frozen()
+                st.button("Reset", key="changed_reset", type="tertiary", on_click=_set, args=([],), help="The model as it is, with nothing changed.")  # fmt: skip
         if trace is not None and those and (said := headline(source, trace)):
             st.markdown(f"**{plain(said)}**", width="content")
 
