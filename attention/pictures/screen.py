@@ -63,5 +63,18 @@ def on_screen(
     return {"data": data, "layout": {**layout, "meta": meta, "title": title}}
 
 
+def gaps_alone(figure: dict[str, Any], sent: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """A map of what the second has less what the first has, as its gaps alone: the page takes the difference, to the bit."""
+    z, one, other = (drawn["data"][0].get("z") for drawn in (figure, *sent[:2]))
+    if any(getattr(part, "dtype", None) != np.float32 or part.shape != z.shape for part in (z, one, other)):
+        return figure
+    gaps = np.isnan(z)
+    with np.errstate(invalid="ignore"):
+        if not np.array_equal(np.where(gaps, np.nan, other - one), z, equal_nan=True):
+            return figure
+    first, *more = figure["data"]
+    return {**figure, "data": [{**first, "z": {"gaps": np.packbits(gaps, bitorder="little")}}, *more]}
+
+
 def _gaps(matrix: NDArray[Any]) -> NDArray[Any]:
     return np.where(np.isfinite(matrix), matrix, np.nan).astype(matrix.dtype)

@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from attention.pictures.changed import enlarged
 from attention.pictures.contract import Control, Line, Live, Message, Own, Tab
 from attention.pictures.layout import Spec
 from attention.pictures.pooling import MOST_CELLS
-from attention.pictures.screen import SENT_NUMBERS, on_screen
+from attention.pictures.screen import SENT_NUMBERS, gaps_alone, on_screen
 from pages.ui.server import served
 
 _HTML = "<div class='strip'></div><div class='hand'></div><div class='own'></div><div class='figures'></div><div class='answer'></div>"
@@ -112,7 +110,7 @@ def pack(
     sent = [_sent(figure, made, windows or {}, numbers) for figure in figures]
     drawn = [
         lift(enlarged(one, LARGE) if around.large else one)
-        for one in (*sent[:2], *(_less(one, sent) for one in sent[2:]))
+        for one in (*sent[:2], *(gaps_alone(one, sent) for one in sent[2:]))
     ]
     message: Message = {
         "plotly": served.script("plotly"),
@@ -146,19 +144,6 @@ def _sent(
             data[1:] = [trace for trace in data[1:] if trace["type"] != "heatmap"]
             del data[0]["z"]
     return on_screen({"data": data, "layout": layout}, windows.get(layout.get("uirevision", "")), numbers)
-
-
-def _less(figure: dict[str, Any], sent: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """A map of what the second has less what the first has, as its gaps alone: the page takes the difference, to the bit."""
-    z, one, other = (drawn["data"][0].get("z") for drawn in (figure, *sent[:2]))
-    if any(getattr(part, "dtype", None) != np.float32 or part.shape != z.shape for part in (z, one, other)):
-        return figure
-    gaps = np.isnan(z)
-    with np.errstate(invalid="ignore"):
-        if not np.array_equal(np.where(gaps, np.nan, other - one), z, equal_nan=True):
-            return figure
-    first, *more = figure["data"]
-    return {**figure, "data": [{**first, "z": {"gaps": np.packbits(gaps, bitorder="little")}}, *more]}
 
 
 def _counted(alias: dict[str, str]) -> dict[str, Any]:
