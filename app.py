@@ -32,7 +32,7 @@ def pick_cell(step: str, x: int, y: int) -> None:
 def maps() -> None:
     """The maps. What is turned or clicked here is painted before the rest of the page has run."""
     now = page.painted()
-    there = [step.name for step, _ in now.layer]
+    there = [step.name for step in now.layer.steps]
     overview = [step for step in OVERVIEW if step in there] or there[-1:]
     if overview[-1] != "output" and "head_output" in there:
         overview.append("head_output")  # a source without W_O

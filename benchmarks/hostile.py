@@ -13,7 +13,7 @@ from urllib.parse import quote, quote_plus
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.hostile_files import files, saved, states, stems
+from benchmarks.hostile_files import asked, files, lessons, saved, states, stems
 from pages.ui.knobs.table import DEFAULTS
 
 MARKUP = (
@@ -80,10 +80,11 @@ RAW = (
     "text[]=x",
     "__proto__=x",
 )
-PAGES = ("", "heads", "masks", "softmax", "reference")
+PAGES = ("", "heads", "masks", "softmax", "reference", "compare", "lessons", "training")
 OF_PAGES = ("softmax_row", "softmax_factor", "reference_find", "lab_stretch", "embed", "embed_options", "lock")
 KEYS = (*DEFAULTS, *OF_PAGES)
 STATE_FILE = "Open a state file"  # the label of its uploader in the sidebar
+LESSONS = "Open a state file (.json) or lessons"  # since it takes these too
 FIELDS = ("x", "w_q", "w_k", "w_v", "w_o")
 FIGURES = (
     "temperature",
@@ -165,10 +166,15 @@ _inputs = {
         lambda page, stem, content: Hostile("state", page, "", (), ((STATE_FILE, f"{stem}.json", content),)),
         st.sampled_from(PAGES), stems, states(KEYS, _values),
     ),
+    "lesson": st.builds(
+        lambda stem, content: Hostile("lesson", "lessons", "", (), ((STATE_FILE, f"{stem}.md", content.encode(errors="replace")),)),
+        stems, lessons(_values),
+    ),
+    "ask": st.builds(lambda content: Hostile("ask", "lessons", f"ask={asked(content)}"), lessons(_values)),
 }  # fmt: skip
 
 
-def inputs(how_many: int, kinds: tuple[str, ...] = ("url", "text", "knob", "upload", "file", "state")) -> list[Hostile]:
+def inputs(how_many: int, kinds: tuple[str, ...] = tuple(_inputs)) -> list[Hostile]:
     """So many different inputs, as many of each kind; the same in every run."""
     found: list[Hostile] = []
     for number, kind in enumerate(kinds):

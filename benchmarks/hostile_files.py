@@ -7,6 +7,8 @@ import json
 import pickle
 import struct
 import zipfile
+import zlib
+from base64 import urlsafe_b64encode
 from typing import Any
 
 from hypothesis import strategies as st
@@ -241,3 +243,42 @@ def states(keys: tuple[str, ...], values: st.SearchStrategy[str]) -> st.SearchSt
         st.sampled_from((_BOMB, _PICKLE, b"\xff\xfe{}")),
         st.binary(max_size=60),
     )
+
+
+_LESSON = (
+    "title: One score", "state: text=the+owl+asked&heads=1", "show: weights 2", "kind: choice", "options: yes | no",
+    "question: Is it?", "answer: key(weights, q=2)", "tolerance: 0.1", "turn: temperature=0.3", "hide: weights 2",
+)  # fmt: skip
+_ANSWERS = (
+    "given('yes')", "number(weights, q=2, k=1)", "().__class__", "__import__('os').system('touch pwned')", "(" * 5000, "1" * 9999, "compare(",
+    "key(weights, q=999999)", "number(weights, q=-1, k=9e9)", "key(nothing)", "[x for x in y]", "lambda: 0", "9**9**9",
+)  # fmt: skip
+
+
+def mostly(one: st.SearchStrategy[str], other: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    """One three times as often as the other, however many kinds that has."""
+    return st.sampled_from((one, one, one, other)).flatmap(lambda chosen: chosen)
+
+
+def lessons(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    """Files of lessons: a right one, of which some lines say anything, once or a hundred times, or text that is none."""
+    keys = st.sampled_from([line.partition(":")[0] for line in _LESSON] + ["explain", "turned", "next", "__proto__"])
+    spoilt = st.one_of(
+        st.builds("answer: {}".format, st.sampled_from(_ANSWERS)),
+        st.builds("{}: {}".format, keys, values),
+        st.builds("- {}: {}".format, values, values),
+    )
+
+    def file(lines: list[str], body: str, times: int) -> str:
+        there = {line.partition(":")[0]: line for line in (*_LESSON, *lines)}
+        return f"---\n{chr(10).join(there.values())}\n---\n{body}\n- no: Look again.\n" * times
+
+    written = st.builds(
+        file, st.lists(spoilt, max_size=3), st.one_of(st.just("Look."), values), st.sampled_from((1, 1, 2, 100))
+    )
+    return mostly(written, values)
+
+
+def asked(content: str) -> str:
+    """The file as it stands in a link, also one that no page of ours would put there."""
+    return urlsafe_b64encode(zlib.compress(content.encode(errors="replace"))).decode().rstrip("=")

@@ -281,11 +281,12 @@ class Session:
 
 
 def _is_picture(element: Any) -> bool:
-    """Whether it is our figure component with something to draw, or a chart of Streamlit's own."""
+    """Whether it is our figure component with something to draw, a lesson, or a chart of Streamlit's own."""
     if element.WhichOneof("type") != "bidi_component":
         return bool(element.WhichOneof("type") == "plotly_chart")
-    return element.bidi_component.component_name == "attention_figure" and not _has(
-        element.bidi_component, "figures", "[]"
+    drawn = element.bidi_component
+    return drawn.component_name == "attention_lesson" or (
+        drawn.component_name == "attention_figure" and not _has(drawn, "figures", "[]")
     )
 
 

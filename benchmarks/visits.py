@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.attack import Attack
-from benchmarks.hostile import STATE_FILE, Hostile, inputs
+from benchmarks.hostile import LESSONS, STATE_FILE, Hostile, inputs
 from benchmarks.server import ROOT, Server
 from benchmarks.session import Run, Session
 from benchmarks.uploads import REFUSED
@@ -111,7 +111,12 @@ async def takes(server: Server, query: str, key_or_label: str) -> bool:
 async def hostile(server: Server, how_many: int = 1000, painted: int = 60) -> list[str]:
     """Gives the server so many hostile inputs, and Chromium some of them: what must not have happened."""
     verdict, touched = Verdict(), [ROOT / "pwned", Path("/tmp/pwned.csv")]
-    newer = {"file": ("source=file", "file_upload"), "state": ("", STATE_FILE)}
+    newer = {
+        "file": ("source=file", "file_upload"),
+        "state": ("", STATE_FILE),
+        "lesson": ("", LESSONS),
+        "ask": ("", LESSONS),
+    }
     kinds = ("url", "text", "knob", "upload", *[kind for kind, there in newer.items() if await takes(server, *there)])
     given = inputs(how_many, kinds)
     await judge(server, given, verdict)

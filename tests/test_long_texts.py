@@ -5,9 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from conftest import ROOT
+from streamlit.testing.v1 import AppTest
 
 from attention import AttentionConfig, Cell, Matrices, Notebook, TypedText, WhatIf
-from attention.formula.steps import MAP_AXES
+from attention.formula import making
+from attention.formula.steps import MAP_AXES, STEPS
 from attention.pictures import heatmap
 from attention.pictures.mosaic import heads_json
 from attention.pictures.screen import SENT_NUMBERS, on_screen
@@ -192,3 +195,24 @@ def test_all_heads_of_a_long_text_are_drawn_though_made_one_by_one():
     )
     assert np.array_equal(whole["data"][0]["z"], single["data"][0]["z"], equal_nan=True)
     assert whole["data"][0]["zmax"] == pytest.approx(single["data"][0]["zmax"])
+
+
+@pytest.mark.parametrize(
+    ("seed", "page"), [*enumerate(["app.py", "pages/heads.py", "pages/masks.py", "pages/compare.py"])]
+)
+def test_no_page_makes_a_map_of_all_heads_where_they_are_too_much_together(seed, page, monkeypatch):
+    asked = []
+
+    def seen(layer, name, head):
+        asked.append((layer.whole, name, head))
+        return made(layer, name, head)
+
+    made = making.made
+    monkeypatch.setattr(making, "made", seen)
+    app = AppTest.from_file(ROOT / page, default_timeout=60)
+    app.query_params.update(text=" ".join(f"word{i}" for i in range(1100)), heads="4", mask="causal", seed=str(seed))
+    app.run()
+    assert not app.exception
+    assert any(not whole and head is not None for whole, _, head in asked), "some head was made by itself"
+    maps = {step.name for step in STEPS if step.axes == MAP_AXES}
+    assert not [name for whole, name, head in asked if not whole and head is None and name in maps]
