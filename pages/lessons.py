@@ -73,6 +73,7 @@ else:
         del st.query_params[OPENED]
 
 from attention.lessons import asking
+from pages.ui import film
 
 number = f"{list(path).index(lesson.name) + 1}. " if len(path) > 1 else ""
 st.markdown(f"## {number}{plain(lesson.title)}")
@@ -107,7 +108,8 @@ there = {"step": cell.step, "q": cell.row, "k": cell.column} if cell else {}
 state = lesson.link_turned | there if done else lesson.link
 skips = done or lesson.name == list(path)[-1]  # who skips the last one goes on in the Lab
 lab = f"./?{urlencode({**state, **inputs.modes()})}" if skips else ""
-draw(message, lesson.name, [(one.name, one.title) for one in path.values()], lab, answer, go)
+watch = film.address(lesson.link) if done and not locked() else ""
+draw(message, lesson.name, [(one.name, one.title) for one in path.values()], lab, watch, answer, go)
 if cell:
     try:
         arithmetic(cell)

@@ -31,8 +31,11 @@ def test_a_newcomer_goes_through_lessons_on_a_phone_by_keyboard(open_page: Open,
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     field = page.get_by_label("What is the score")
     expect(field).to_be_in_viewport()
-    field.press("Enter")
-    expect(said).to_have_text("Answer first, or skip this lesson.")
+    no_number = "That is no number: write one with digits, such as 2 or 0.5; got “ten”."
+    for typed, reason in (("", "Answer first, or skip this lesson."), ("ten", no_number)):
+        field.fill(typed)
+        field.press("Enter")
+        expect(said).to_have_text(reason)
     field.fill("18")
     field.press("Enter")
     expect(reply).to_contain_text("adds the middle 4 twice")
@@ -64,7 +67,7 @@ def test_a_newcomer_goes_through_lessons_on_a_phone_by_keyboard(open_page: Open,
         page.keyboard.press(key)
     expect(page.get_by_text("Your cell: moon → owl")).to_be_visible()
     page.get_by_role("button", name="Answer").press("Enter")
-    expect(reply).to_contain_text("Yes: query 4, key 1.")
+    expect(reply).to_contain_text("Yes: “moon” → “owl” (query 4, key 1).")
     settled(page)
     assert progress(page) == {"score": "right", "map": "right"}
     assert page.url.endswith("lessons_open=map")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable
@@ -192,6 +193,18 @@ def test_the_page_sends_what_is_asked_then_what_is_true() -> None:
     assert '"right":false' in sent(app).replace(" ", "")
     assert "./?source=matrices" in sent(app)
     assert app.latex
+
+
+def test_a_model_that_learns_here_is_watched_after_the_answer() -> None:
+    app = opened("pages/lessons.py", lessons_open="stripe")
+    assert "./training" not in sent(app)
+    app.session_state["session"].guesses["stripe"] = [3]
+    assert "./training?train_task=induction&train_seed=0&train_induction_own=an+owl+asked+the+moon" in sent(app.run())
+    app = opened("pages/lessons.py", lessons_open="map")
+    app.session_state["session"].guesses["map"] = [(4, 1)]
+    message = sent(app.run())
+    assert "./training" not in message
+    assert "“moon” → “owl” (query 4, key 1)" in json.loads(message)["message"]["said"]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from attention.errors import FileError, MissingError
@@ -79,8 +79,10 @@ def told(lesson: Lesson, seen: Seen, guesses: Sequence[Guess]) -> dict[str, Any]
     if done:
         if not right[-1]:
             message["reply"] += f" {reply_to(lesson.kind, truth, truth, True, lesson.replies)}"
-        names = message["keys"]
-        message |= {"truth": truth, "said": _said(lesson, truth, names), "guessed": _said(lesson, guesses[-1], names)}
+        names, shown_last = message["keys"], message["figures"][-1]
+        message |= {
+            "truth": truth, "said": _said(lesson, truth, names, shown_last), "guessed": _said(lesson, guesses[-1], names, shown_last),
+        }  # fmt: skip
         for figure in message["figures"]:
             figure["marks"] = _marks(lesson, figure["step"], truth, guesses[-1])
     plain: dict[str, Any] = json.loads(json.dumps(message, allow_nan=False))  # lists for tuples, as a browser reads it
@@ -137,8 +139,8 @@ def _marks(lesson: Lesson, step: str, truth: Guess, guess: Guess) -> list[list[A
     return [*marks, [*_place(lesson, part, truth), "truth"]]
 
 
-def _said(lesson: Lesson, answer: Guess, names: Sequence[str]) -> str:
-    """An answer in words."""
+def _said(lesson: Lesson, answer: Guess, names: Sequence[str], figure: Mapping[str, Any]) -> str:
+    """An answer in words; a cell is one of the map that was picked from."""
     if isinstance(answer, str):
         return answer
     if not isinstance(answer, tuple):
@@ -147,7 +149,11 @@ def _said(lesson: Lesson, answer: Guess, names: Sequence[str]) -> str:
             return f"“{name.removeprefix(f'{answer} ')}” (key {answer})"
         return shown(answer)
     if lesson.kind == "cell":
-        return f"query {answer[0]}, key {answer[1]}"
+        (down, across), row, column = figure["sides"], int(answer[0]) - figure["first"], int(answer[1])
+        place = f"{down} {answer[0]}, {across} {column}"
+        if not (0 <= row < len(figure["rows"]) and column < len(figure["columns"])):
+            return place
+        return f"“{figure['rows'][row]}” → “{figure['columns'][column]}” ({place})"
     if lesson.kind == "order":
         return ", ".join(_name(names, int(one)) for one in answer)
     return ", ".join(f"{one:.2f}" for one in answer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import streamlit as st
 
@@ -11,6 +12,7 @@ from attention import AttentionError
 from attention.formula.knobs import Knob
 from attention.formula.ranges import Whole, in_url
 from attention.lessons import training
+from attention.sources.knobs import TASK
 from attention.training import Plan
 from attention.training.films import film_of, untrained
 from attention.training.plan import MOST_STEPS
@@ -32,6 +34,15 @@ AT = Knob("train_at", None, Whole(0, MOST_STEPS, optional=True), held=True)
 _FILM = "training_film"
 _SCRUB = "train_scrub"
 _MOVES = "train_moves"
+
+
+def address(state: Mapping[str, str]) -> str:
+    """Where the model of a state, as a link has it, is watched while it learns; empty where it is none that learns here."""
+    if state.get("source") != "trained":
+        return ""
+    task = state.get("task", TASK.default)
+    turned = {f"train_{task}_{key}": state[key] for key in ("own", "length", "back") if key in state}
+    return f"./training?{urlencode({'train_task': task, 'train_seed': state.get('seed', '0')} | turned)}"
 
 
 def into_address(knob: Knob, value: Any) -> None:

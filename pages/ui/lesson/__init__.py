@@ -36,6 +36,7 @@ def lesson(
     name: str,
     path: Sequence[tuple[str, str]],
     lab: str,
+    watch: str,
     on_answer: Callable[[object], None],
     on_go: Callable[[str], None],
 ) -> None:
@@ -46,6 +47,7 @@ def lesson(
         name: of the lesson.
         path: the name and the title of every lesson, in their order.
         lab: the address of its state in the Lab, once the answer is shown.
+        watch: the address of the page on which its model learns, if it is one that does.
         on_answer: is told what somebody has answered, before the page runs again; `on_go` to which lesson they go.
     """
 
@@ -57,5 +59,5 @@ def lesson(
     def went() -> None:
         on_go(str(st.session_state[_KEY].go))
 
-    data = {"message": message, "name": name, "path": tuple(path), "lab": lab}
+    data = {"message": message, "name": name, "path": tuple(path), "lab": lab, "watch": watch}
     _component()(key=_KEY, data=data, on_answer_change=answered, on_go_change=went, height="content")

@@ -1,8 +1,10 @@
-// What a person answers with, for each kind of question: it is drawn into a place, and `answer()` gives what was answered, or null.
+// What a person answers with, for each kind of question: it is drawn into a place, and `answer()` gives what was answered, or null;
+// `answer.missing()` says what is wrong with what was given, where anything was.
 
 import { made } from "./made.js";
 
 const STEP = 0.05; // of a bar that is pulled
+const LARGEST = 1e300; // of a number, as attention/lessons/kinds.py reads it
 
 // Buttons of which one is chosen.
 function chips(place, legend, names, values) {
@@ -48,10 +50,12 @@ function number(place, { question }) {
   const input = made("input", { type: "text", inputMode: "decimal", autocomplete: "off", className: "number" });
   input.setAttribute("aria-label", question);
   place.append(input);
-  return () => {
+  const answer = () => {
     const text = input.value.trim().replace(",", ".").replace("−", "-");
-    return text && Number.isFinite(Number(text)) ? Number(text) : null;
+    return text && Math.abs(Number(text)) < LARGEST ? Number(text) : null;
   };
+  answer.missing = () => (input.value.trim() ? `That is no number: write one with digits, such as 2 or 0.5; got “${input.value.trim().slice(0, 20)}”.` : "");
+  return answer;
 }
 
 // Bars to pull, one for each key; their sum stands below.
@@ -82,7 +86,7 @@ function row(place, { keys, guess }) {
 
 // The cell is picked on the map above.
 function cell(place) {
-  const said = made("p", { className: "hint", textContent: "Click a cell above, or go there with the arrow keys and press Enter." });
+  const said = made("p", { className: "hint", textContent: "Tap a cell above, or go there with the arrow keys and press Enter." });
   let picked = null;
   place.append(said);
   const answer = () => picked;

@@ -56,7 +56,7 @@ function drawQuestion(root, { message, name }, send) {
   form.onsubmit = (event) => {
     event.preventDefault();
     const guess = answer();
-    if (guess === null) say(root, "Answer first, or skip this lesson.", true);
+    if (guess === null) say(root, answer.missing?.() || "Answer first, or skip this lesson.", true);
     else send({ name, guess, at: Date.now() });
   };
   return answer;
@@ -94,6 +94,7 @@ function drawOnward(root, data, go) {
     button.addEventListener("click", () => go(following[0]));
     place.append(button);
   } else if (done && data.path.length > 1) place.append(made("p", { textContent: "This was the last lesson. The Lab is yours." }));
+  if (data.watch) place.append(made("a", { href: data.watch, target: "_blank", rel: "noopener", textContent: "Watch it learn ↗" }));
   if (data.lab) {
     const textContent = done ? "Play with it in the Lab ↗" : "Skip, and look in the Lab ↗";
     place.append(made("a", { href: data.lab, target: "_blank", rel: "noopener", textContent }));

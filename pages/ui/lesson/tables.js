@@ -3,6 +3,7 @@
 import { made } from "./made.js";
 
 const MANY = 7; // columns from which a phone has no room for numbers
+const SHORT = 2; // letters of a name that stands upright also there
 
 const INK = { "#000000": "dark", "#ffffff": "light" };
 
@@ -32,6 +33,7 @@ function mark(rows, figure) {
 function tableOf(figure) {
   const [down, across] = figure.sides;
   const table = made("table", { className: figure.columns.length > MANY ? "many" : "" });
+  table.classList.toggle("short", figure.columns.every((name) => name.length <= SHORT));
   table.setAttribute("aria-label", `${figure.title}, ${down} by ${across}`);
   const head = made("tr");
   head.append(made("td", { ariaHidden: "true" }), ...figure.columns.map((name) => heading(name, "col")));
