@@ -42,7 +42,7 @@ def toggle(step: str, x: int, y: int) -> None:
 
 
 def maps() -> list[Spec]:
-    shown = [step for step in ("masked_scores", "weights") if getattr(page.layer, step) is not None]
+    shown = [step for step in ("masked_scores", "weights") if page.layer.has(step)]
     return [
         heatmap.mask_map_json(page.trace, page.cell.layer, cell),
         *(

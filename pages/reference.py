@@ -42,7 +42,7 @@ else:
 show.controls(page.around(only=("d_model",)))  # which most of the shapes are made of
 with st.container(key="reference_steps"):
     for entry in found:
-        there = getattr(page.layer, entry.name) is not None
+        there = page.layer.has(entry.name)
         with st.container(border=True, key=f"reference_{entry.name}", gap="small"):
             show.card(entry, glossary.shape(entry, page.layer) if there else " · ".join(entry.axes))
             with suppress(StreamlitPageNotFoundError):  # a page that is run by itself, as AppTest does, has no others
