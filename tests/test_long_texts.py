@@ -214,7 +214,6 @@ def test_no_page_makes_a_map_of_all_heads_where_they_are_too_much_together(seed,
     app.query_params.update(text=" ".join(f"word{i}" for i in range(1100)), heads="4", mask="causal", seed=str(seed))
     app.run()
     assert not app.exception
-    by_itself = any(not whole and head is not None for whole, _, head in asked)
-    assert by_itself == (page != "pages/reference.py")  # which only says what there is
+    assert any(not whole and head is not None for whole, _, head in asked), "some head was made by itself"
     maps = {step.name for step in STEPS if step.axes == MAP_AXES}
     assert not [name for whole, name, head in asked if not whole and head is None and name in maps]
