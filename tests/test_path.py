@@ -207,6 +207,16 @@ def test_a_model_that_learns_here_is_watched_after_the_answer() -> None:
     assert "“moon” → “owl” (query 4, key 1)" in json.loads(message)["message"]["said"]
 
 
+def test_the_answer_of_a_silenced_model_breaks_where_its_stripe_was() -> None:
+    found, about = PATH["break"], seen("break")
+    before, after = (one for one in asking.told(found, about, ["less"])["figures"] if one["step"] == "said")
+    assert (before["rows"], before["columns"][0]) == (["asked"], "the")
+    assert after["columns"][0] == "an" != WORDS.split()[3]
+    app = opened("app.py", **found.link_turned, q="7", k="3")
+    assert not app.exception
+    assert any("“the” 0.99" in one.value for one in app.markdown)  # and not what is said at the first word, which stays
+
+
 @pytest.mark.parametrize(
     "expression",
     ["__import__('os').getcwd()", "value(weights, q=0, k=0).__class__", "value(weights, q=99, k=0)", "row(weights)", "1 + 1",

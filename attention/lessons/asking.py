@@ -109,7 +109,9 @@ def _figures(lesson: Lesson, seen: Seen, done: bool) -> list[dict[str, Any]]:
     def drawn(trace: Trace, kept_back: Sequence[Part], named: str = "") -> list[dict[str, Any]]:
         layer = trace.layer(seen.layer)
         return [
-            said(trace, kept_back, named) if part.step == SAID else table(layer, seen.head, part, kept_back, named)
+            said(trace, part, kept_back, named)
+            if part.step == SAID
+            else table(layer, seen.head, part, kept_back, named)
             for part in lesson.show
         ]
 

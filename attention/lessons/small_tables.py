@@ -76,15 +76,20 @@ def table(layer: Layer, head: int, part: Part, kept_back: Collection[Part], name
     }
 
 
-def said(trace: Trace, kept_back: Collection[Part], named: str = "") -> dict[str, Any]:
+def said(trace: Trace, part: Part, kept_back: Collection[Part], named: str = "") -> dict[str, Any]:
     """What a model says next, as a row: its likeliest tokens with their probabilities; the tokens are kept back with them.
 
+    It is read at the row of the part, or at the last place at which somebody asked.
+
     Raises:
-        MissingError: nobody asked it.
+        MissingError: nobody asked it, or not there.
     """
     if not trace.predictions:
         raise MissingError("Nobody asked the model what it says: put predict= into the state.")
-    says, back = trace.predictions[-1], any(part.step == SAID for part in kept_back)
+    there, back = {one.position: one for one in trace.predictions}, any(one.step == SAID for one in kept_back)
+    says = there.get(max(there) if part.row is None else part.row)
+    if says is None:
+        raise MissingError(f"The model is asked at {', '.join(map(str, there))}; got {part.row}: choose one of these.")
     step = find_step("weights")  # a probability, in the same colours
 
     def cell(share: float) -> tuple[str, str, str, str]:

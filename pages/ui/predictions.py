@@ -19,6 +19,7 @@ from attention.sources.knobs import SAID
 from attention.tokens import label
 from pages.ui import show
 from pages.ui.knobs import inputs, second
+from pages.ui.knobs.table import QUERY
 from pages.ui.knobs.widgets import Knobs, locked
 from pages.ui.notes import plain
 from pages.ui.server.traces import said_unchanged
@@ -83,9 +84,16 @@ def _where(one: Prediction) -> str:
 
 
 def looked_at(trace: Trace) -> Prediction:
-    """The prediction that is looked at: what comes after a text that the model writes on, otherwise the one that was chosen of several."""
-    there = trace.predictions
-    return there[-1] if _writes(trace) else there[min(int(second.now(SAID.key) or 0), len(there) - 1)]
+    """The prediction that is looked at: what comes after a text that the model writes on, otherwise the one that was chosen of several.
+
+    Where none was chosen, it is the one that is read at the chosen query, or the first.
+    """
+    there, chosen, row = trace.predictions, second.now(SAID.key), inputs.now(QUERY.key)
+    if _writes(trace):
+        return there[-1]
+    if chosen is None:
+        return next((one for one in there if one.position == row), there[0])
+    return there[min(int(chosen), len(there) - 1)]
 
 
 def _writes(trace: Trace) -> bool:
