@@ -13,7 +13,7 @@ from attention import Trained
 pytestmark = pytest.mark.browser
 
 STEP = """const step = () => { const { shown } = document.querySelector('.figures');
-    return shown.painted === shown.figures && Number(shown.figures[0].layout.title.subtitle.text.match(/step (\\d+)/)[1]); };"""
+    return shown.painted === shown.figures && Number(shown.figures[0].layout.meta.file[1].match(/step(\\d+)/)[1]); };"""
 STOP_WHEN_IT_MOVES = f"""() => {{ {STEP}
     const stop = () => [...document.querySelectorAll('button')].find(({{ innerText }}) => innerText === 'Stop');
     const look = () => {{ if (step() && stop()) stop().click(); else requestAnimationFrame(look); }};
@@ -36,13 +36,15 @@ def test_a_film_moves_stops_is_scrubbed_and_handed_on(open_page: Open, server: s
     expect(page.get_by_role("button", name="Play again")).to_be_visible()
     settled(page)
     at = int(query(page)["train_at"])
-    assert 0 < at < 100
+    assert (
+        0 < at <= 100
+    )  # a busy machine may hear of it when the film has ended; that it stops at once, test_training_page.py sees
     check(page, 21, at)
 
     slider = page.get_by_role("slider", name="Step")
     acted(page, lambda: slider.press("ArrowLeft"))
-    assert query(page)["train_at"] == str(at - 5)
-    check(page, 21, at - 5)
+    assert query(page)["train_at"] == str(at - 4)
+    check(page, 21, at - 4)
     expect(page.get_by_text("Training again")).to_have_count(0)
 
     page.get_by_role("button", name="Play again").click()

@@ -222,12 +222,12 @@ def test_the_copied_python_trains_again_and_has_the_very_digits(task):
 
 
 def test_a_snapshot_between_two_pictures_is_trained_up_to(monkeypatch):
-    between = Trained("copy", steps=40, at=33).snapshot
+    between = Trained("copy", steps=50, at=33).snapshot
     assert between.step == 33
-    assert 33 % Plan("copy", steps=40).every
-    assert torch.equal(between.row, next(one for one in train("copy", steps=40, every=33) if one.step == 33).row)
-    with pytest.raises(ConfigError, match="from 0 to 40; got 41"):
-        Trained("copy", steps=40, at=41).trace()
+    assert 33 % Plan("copy", steps=50).every
+    assert torch.equal(between.row, next(one for one in train("copy", steps=50, every=33) if one.step == 33).row)
+    with pytest.raises(ConfigError, match="from 0 to 50; got 51"):
+        Trained("copy", steps=50, at=51).trace()
     monkeypatch.setattr("attention.training.learning.SECONDS", 0)
     with pytest.raises(ConfigError, match="too long here"):
         Trained("copy", seed=99).trace()

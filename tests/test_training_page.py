@@ -88,16 +88,16 @@ def test_task_seed_and_step_are_turned_in_the_lab():
     def weights(app):
         return next(one for one in drawn(app) if one["layout"]["meta"]["step"] == "weights")["data"][0]["z"]
 
-    app = opened("app.py", source="trained", task="copy", steps="40")
+    app = opened("app.py", source="trained", task="copy", steps="50")
     assert app.number_input(key="steps").placeholder == "100"
     app = turn(app, seed=3)
     assert app.query_params["seed"] == "3"
-    assert (weights(app) == Trained("copy", 3, 40).trace().layers[0].weights[0].numpy()).all()
-    assert app.number_input(key="at").step == Plan("copy", steps=40).every == 2
+    assert (weights(app) == Trained("copy", 3, 50).trace().layers[0].weights[0].numpy()).all()
+    assert app.number_input(key="at").step == Plan("copy", steps=50).every == 2
     app = app.number_input(key="at").set_value(20).run()
-    assert (weights(app) == Trained("copy", 3, 40, at=20).trace().layers[0].weights[0].numpy()).all()
+    assert (weights(app) == Trained("copy", 3, 50, at=20).trace().layers[0].weights[0].numpy()).all()
     app = app.selectbox(key="task").set_value("lookup").run()
-    assert (weights(app) == Trained("lookup", 3, 40, at=20).trace().layers[0].weights[0].numpy()).all()
+    assert (weights(app) == Trained("lookup", 3, 50, at=20).trace().layers[0].weights[0].numpy()).all()
     assert not app.exception
 
 

@@ -55,7 +55,7 @@ def answers(plan: Plan, snapshot: Snapshot, example: Example) -> tuple[Answer, .
     )
 
 
-def maps(plan: Plan, snapshot: Snapshot, example: Example, name: str = "") -> list[Spec]:
+def maps(plan: Plan, snapshot: Snapshot, example: Example, name: str = "", moves: bool = False) -> list[Spec]:
     """The weights of each layer, all heads of it the first; in the last layer the cells that the rule says matter are outlined.
 
     Args:
@@ -63,16 +63,19 @@ def maps(plan: Plan, snapshot: Snapshot, example: Example, name: str = "") -> li
         snapshot: the model at one step.
         example: what it reads.
         name: what is said above the maps where there are others beside them.
+        moves: whether the next comes at once: then nothing but the numbers differs, and the page paints the cells alone.
     """
     trace = shown(plan, snapshot, example)
     drawn = [heatmap_json(trace, "weights", number) for number in range(len(trace.layers))]
     gold = plan.task.posed(example.ids, plan.design).gold[0]
     shapes = [{**outline(column, row, 1, 1, 1), "opacity": 0.8} for row, column in gold.nonzero().tolist()]
     for spec, layer in zip(drawn, trace.layers, strict=True):
-        told = [f"{name}: {layer.name}" if name else layer.name, f"step {snapshot.step}"]
+        told = [f"{name}: {layer.name}" if name else layer.name]
         if layer is trace.layers[-1]:
             spec["layout"]["shapes"] = shapes
             told.append("outlined: what the rule says matters")
+        if not moves:
+            told.append(f"step {snapshot.step}")
         spec["layout"]["title"]["subtitle"]["text"] = " · ".join(told)
         spec["layout"]["uirevision"] = f"{name} {layer.name} {spec['layout']['uirevision']}"
         spec["layout"]["meta"]["file"] = [

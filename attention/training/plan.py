@@ -10,7 +10,7 @@ from attention.training.design import Design
 from attention.training.tasks import TASKS
 from attention.training.tasks.task import Example, Task
 
-FRAMES = 20  # pictures between the first and the last
+FRAMES = 25  # pictures between the first and the last
 MOST_STEPS = 1000
 SEEDS = 2**32 - 1
 

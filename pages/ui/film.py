@@ -132,7 +132,9 @@ class Player:
         with turns.aside():
             drawn = []
             for name, film in seen.items():
-                drawn += training.maps(self.plans[name], film[-1], self.example, name if len(seen) > 1 else "")
+                drawn += training.maps(
+                    self.plans[name], film[-1], self.example, name if len(seen) > 1 else "", self.moves
+                )
             drawn.append(training.curves(seen, now.plan.steps, at))
         for name, film in seen.items():
             self._said(name if len(seen) > 1 else "It answers", self.plans[name], film[-1])
