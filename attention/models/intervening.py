@@ -8,7 +8,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from attention.errors import ConfigError
-from attention.formula import intervening
+from attention.formula import fitting
 from attention.formula.intervention import Intervention
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ def numbers(loaded: Loaded, those: tuple[Intervention, ...], frozen: bool, lengt
     """How many numbers of the unchanged model and of the other state are kept beside those of this one."""
     places, sites = loaded.order, loaded.layers
     there = [one for one in those if one.layer is None or one.layer < len(sites)]  # the others are refused
-    maps = [sites[at].n_heads for at in intervening.later(places, there)] if frozen else []
-    taken = intervening.takes(places, there).items()
+    maps = [sites[at].n_heads for at in fitting.later(places, there)] if frozen else []
+    taken = fitting.takes(places, there).items()
     maps += [sites[at].n_heads for at, weights in taken if weights]
     return 2 * sum(maps) * length * length + sum(sites[at].width for at, _ in taken) * length
 
@@ -41,8 +41,8 @@ def check(loaded: Loaded, those: tuple[Intervention, ...], lengths: Sequence[int
     for site in loaded.layers:
         n_queries = lengths[-1 if site.name.startswith(("decoder", "cross")) else 0]
         n_keys = lengths[-1 if site.name.startswith("decoder") else 0]
-        layers.append(intervening.Extent(site.name, site.n_heads, n_queries, n_keys))
-    intervening.check(those, layers)
+        layers.append(fitting.Extent(site.name, site.n_heads, n_queries, n_keys))
+    fitting.check(those, layers)
 
 
 def of_length(loaded: Loaded, text: str, like: str, length: int) -> str:

@@ -143,7 +143,7 @@ def _ready(model: Model) -> tuple[Loaded, dict[str, Tensor]]:
 
 
 def _work(model: Model, loaded: Loaded, given: dict[str, Tensor], many: int) -> float:
-    from attention.formula.intervening import touched
+    from attention.formula.fitting import touched
     from attention.models import silencing
 
     return silencing.work(loaded, given, many, touched(loaded.order, model.interventions, model.frozen))

@@ -77,7 +77,7 @@ class Model:
             TextError: the text is empty.
             ConfigError: the steps would take more than `max_bytes`, or a text of its own too long.
         """
-        from attention.formula import intervening
+        from attention.formula import fitting
         from attention.models import passing, predicting
         from attention.models.pieces import readable
 
@@ -102,7 +102,7 @@ class Model:
             later=tuple(map(Generated, readable(loaded.tokenizer, texts.later))),
             unpredicted=predicting.why_not(loaded, at),
             vectors=None if predicting.vocabulary(loaded) else predicting.vectors(found),
-            changes=intervening.words(self.interventions, layers, self.frozen),
+            changes=fitting.words(self.interventions, layers, self.frozen),
         )
 
     def changing(self, loaded: Loaded, given: dict[str, Tensor]) -> Pass:
@@ -111,35 +111,35 @@ class Model:
         Raises:
             ConfigError: the model, or the other state, does not have it.
         """
-        from attention.formula import intervening
-        from attention.models import intervening as models
-        from attention.models import passing
+        from attention.formula import fitting
+        from attention.formula.intervening import Pass
+        from attention.models import intervening, passing
 
         lengths = [ids.shape[-1] for ids in given.values()]
-        models.check(loaded, self.interventions, lengths)
+        intervening.check(loaded, self.interventions, lengths)
 
         def unchanged(wanted: Mapping[int, bool]) -> Mapping[int, Given]:
-            there = intervening.Pass(wanted=wanted)
+            there = Pass(wanted=wanted)
             passing.layers(loaded, given, there)
             return there.gives
 
         def taken(wanted: Mapping[int, bool]) -> Mapping[int, Given]:
             other = self._other()
             theirs = other._texts(loaded, []).given
-            intervening.as_many(
+            fitting.as_many(
                 lengths,
                 [ids.shape[-1] for ids in theirs.values()],
-                lambda: models.of_length(loaded, other.text, self.text, lengths[0]),
+                lambda: intervening.of_length(loaded, other.text, self.text, lengths[0]),
             )
             there = other.changing(loaded, theirs)
             there.wanted = wanted
             passing.layers(loaded, theirs, there)
             return there.gives
 
-        return intervening.prepared(self.interventions, loaded.order, unchanged if self.frozen else None, taken)
+        return fitting.prepared(self.interventions, loaded.order, unchanged if self.frozen else None, taken)
 
     def _other(self) -> Model:
-        from attention.formula.intervening import other_of
+        from attention.formula.fitting import other_of
 
         came = ""
         if self.other is not None and (self.other.name != self.name or self.other.other is not None):

@@ -16,7 +16,8 @@ from attention.training.tasks import SLIDER_KEYS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from attention.formula.intervening import Extent, Given, Pass
+    from attention.formula.fitting import Extent
+    from attention.formula.intervening import Given, Pass
     from attention.sources import Snippet
     from attention.training.learning import Snapshot
     from attention.training.tasks.task import Example
@@ -115,12 +116,13 @@ class Trained:
         Raises:
             ConfigError: the model, or the other state, does not have it.
         """
-        from attention.formula import intervening
+        from attention.formula import fitting
+        from attention.formula.intervening import Pass
 
-        intervening.check(self.interventions, self._layers)
+        fitting.check(self.interventions, self._layers)
 
         def unchanged(wanted: Mapping[int, bool]) -> Mapping[int, Given]:
-            return self.unchanged._gives(intervening.Pass(wanted=wanted))
+            return self.unchanged._gives(Pass(wanted=wanted))
 
         def taken(wanted: Mapping[int, bool]) -> Mapping[int, Given]:
             other = self._other()
@@ -129,7 +131,7 @@ class Trained:
             return other._gives(there)
 
         order = range(len(self._layers))
-        return intervening.prepared(self.interventions, order, unchanged if self.frozen else None, taken)
+        return fitting.prepared(self.interventions, order, unchanged if self.frozen else None, taken)
 
     def _gives(self, changing: Pass) -> Mapping[int, Given]:
         """What another run of it gives to this one."""
@@ -139,7 +141,7 @@ class Trained:
     @property
     def _layers(self) -> tuple[Extent, ...]:
         """Its layers, and how large each is."""
-        from attention.formula.intervening import Extent
+        from attention.formula.fitting import Extent
 
         example, design = self.example, self.plan.design
         queries, memory = len(example.tokens), len(example.memory)
@@ -149,7 +151,7 @@ class Trained:
         )
 
     def _other(self) -> Trained:
-        from attention.formula.intervening import as_many, other_of
+        from attention.formula.fitting import as_many, other_of
 
         came = ""
         if self.other is not None:

@@ -39,7 +39,8 @@ def shown(
     Raises:
         ConfigError: the model does not have what is changed.
     """
-    from attention.formula.intervening import Pass, words
+    from attention.formula.fitting import words
+    from attention.formula.intervening import Pass
 
     changing = changing or Pass()
     layers, logits = run(plan, snapshot, example, changing)
