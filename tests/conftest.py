@@ -414,14 +414,21 @@ def settled(page: Page) -> None:
         pytest.fail(f"not settled after {PATIENCE / 1000:g} s: {page.evaluate(UNREST)} ({error})")
 
 
+# What of a page is not in a theme yet: the colours of the app, and what fades into them.
+UNTHEMED = """(scheme) => { const seen = getComputedStyle(document.querySelector('[data-testid=stApp]')).colorScheme;
+    // What is folded away is not drawn: its fading has come to its end and is still listed.
+    const fading = document.getAnimations().filter((one) => one instanceof CSSTransition && one.playState === 'running');
+    return [...seen === scheme ? [] : [`the page is ${seen}, and the browser ${matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light'}`],
+        ...fading.map((one) => `${one.transitionProperty} of ${one.effect.target.outerHTML.slice(0, 100)}`)]; }"""
+
+
 def in_theme(page: Page, scheme: str) -> None:
     """Makes the page light or dark, as a computer does in the evening, and waits until it is."""
     page.emulate_media(color_scheme=scheme)
-    page.wait_for_function(
-        """(scheme) => getComputedStyle(document.querySelector('[data-testid=stApp]')).colorScheme === scheme
-            && !document.getAnimations().some((one) => one instanceof CSSTransition)""",
-        arg=scheme,
-    )
+    try:
+        page.wait_for_function(f"(scheme) => !({UNTHEMED})(scheme).length", arg=scheme)
+    except TooLong as error:
+        pytest.fail(f"not {scheme} after {PATIENCE / 1000:g} s: {page.evaluate(UNTHEMED, scheme)} ({error})")
     if page.locator(".figures").count():
         settled(page)
 
