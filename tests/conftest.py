@@ -239,6 +239,7 @@ def browser() -> Iterator[Browser]:
         unused += ",MediaRouter,HttpsUpgrades,ThirdPartyStoragePartitioning,AvoidUnnecessaryBeforeUnloadCheckSync"
         options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
         options.append("--process-per-site")  # the second tab runs what the first has compiled
+        options.append("--in-process-gpu")  # whose process has nothing to do but to be told so
         options.append(f"--disable-features={unused}")
         opened = playwright.chromium.launch(executable_path=chromium, args=options)
         yield opened
@@ -307,9 +308,7 @@ class Tabs:
                 session.send("Network.enable")
                 session.send("Network.setCacheDisabled", {"cacheDisabled": True})
             return page
-        page = self.idle.pop()
-        page.bring_to_front()  # a tab behind another draws a frame a second
-        return page
+        return self.idle.pop()
 
     def give_back(self, page: Page) -> None:
         if page.is_closed():
@@ -405,6 +404,7 @@ def settled(page: Page) -> None:
     What follows a run without a sign, as the address does, is there some frames later: frames and not milliseconds,
     so that a busy machine has more time for it.
     """
+    page.bring_to_front()  # a tab behind another draws a frame a second
     try:
         page.wait_for_function(
             f"""() => {{ window.calm = ({UNREST})() || window.calm > 8 ? 0 : (window.calm ?? 0) + 1;
@@ -435,6 +435,7 @@ def in_theme(page: Page, scheme: str) -> None:
 
 def acted(page: Page, act: Callable[[], Any]) -> None:
     """Does something that sends the page to the server, and waits for the answer to be painted."""
+    page.bring_to_front()  # as in `settled`: whatever is clicked must stand still for two frames
     watch_runs(page)
     act()
     wait_for_run(page)

@@ -97,16 +97,23 @@ def test_the_arithmetic_on_the_screen_is_the_explanation(open_page: Open, server
     expect(page.locator(".katex-error")).to_have_count(0)
 
 
-def test_the_maths_of_every_step_is_typeset(open_page: Open, server: str) -> None:
+def is_typeset(page: Page, step: str) -> None:
+    """The maths of the chosen cell is that of the step, and in KaTeX's type."""
+    assert f"{step} ·" in cell_of(page)
+    expect(page.locator(".katex-display")).to_have_count(1)
+    expect(page.locator(".katex-error")).to_have_count(0)
+
+
+def test_the_maths_that_two_texts_with_positions_and_a_temperature_have_is_typeset(
+    open_page: Open, server: str
+) -> None:
+    """What every trace has is looked at where its steps are walked through."""
     link = {"text": "a b", "text2": "c d", "positions": "sinusoidal", "k": 1, "mask": "causal", "temperature": 0.5}
     page = open_page(f"{server}/?{urlencode(link)}")
-    steps = TypedText("a b", AttentionConfig(positions="sinusoidal"), "c d").trace().layers[0]
-    for step, _ in steps:
-        if step.name != "weights":  # which is chosen from the start
-            acted(page, page.locator(f".strip button[name={step.name}]").click)
-            assert f"{step.name} ·" in cell_of(page)
-        expect(page.locator(".katex-display")).to_have_count(1)
-        expect(page.locator(".katex-error")).to_have_count(0)
+    is_typeset(page, "weights")  # which is chosen from the start
+    for step in ("embedding", "position", "memory", "key", "scaled_scores"):
+        acted(page, page.locator(f".strip button[name={step}]").click)
+        is_typeset(page, step)
 
 
 def test_a_figure_is_updated_in_place_and_its_zoom_survives_a_knob_and_a_click(open_page: Open, server: str) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from conftest import acted, cell_of, click_cell, painted, settled, turned
 from playwright.sync_api import Page, expect
-from test_browser import CAUSAL, LINK, TEXT, Open, query
+from test_browser import CAUSAL, LINK, TEXT, Open, is_typeset, query
 
 from attention import AttentionConfig, TypedText, explain
 from pages.ui.server import served
@@ -42,13 +42,16 @@ FACTORS = {
 }
 
 
-def test_every_step_of_the_strip_is_shown_beside_its_factors_to_the_digit(open_page: Open, server: str) -> None:
+def test_every_step_of_the_strip_is_shown_beside_its_factors_to_the_digit_and_typeset(
+    open_page: Open, server: str
+) -> None:
     page = open_page(f"{server}/?{LINK}&head=1")
     for step, shown in FACTORS.items():
         step_in_strip(page, step)
         assert steps_shown(page) == shown
         expect(page.locator(f".strip button[name={step}]")).to_have_attribute("aria-pressed", "true")
         expect(page.locator(".strip [aria-pressed=true]")).to_have_count(1)
+        is_typeset(page, step)
         numbers = {name: getattr(CAUSAL, name) for name in shown if hasattr(CAUSAL, name)}
         numbers["head_output of all heads"] = CAUSAL.head_output.transpose(0, 1).flatten(1)
         numbers["w_o of all heads"] = CAUSAL.w_o.flatten(0, 1)

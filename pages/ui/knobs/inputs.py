@@ -38,7 +38,7 @@ from pages.ui.knobs.table import (
     of,
     offered,
 )
-from pages.ui.knobs.texts import too_long, whole_text
+from pages.ui.knobs.texts import LONGEST_IN_LINK
 from pages.ui.knobs.widgets import Knobs, here, locked, peek, standing, went_back, write
 from pages.ui.notes import Notes
 
@@ -48,13 +48,13 @@ def state(whole: bool = False) -> dict[str, str]:
 
     With `whole` also the matrices that are too long for a URL.
     """
-    read = session().read
-    values = {key: standing(key) for key in KNOBS if key not in HELD or key in read}
-    for name in SYMBOLS:
-        if whole:
-            values[name] = whole_text(name) or ""
-        elif too_long(name):
-            values[name] = ""
+    # Copied at once: a look into either costs as much as drawing a line of text.
+    ours, there, asked = session(), st.session_state.to_dict(), st.query_params.to_dict()
+    read = (key for key in KNOBS if key not in HELD or key in ours.read)
+    values = {key: in_url(there[key] if key in there else asked.get(key)) for key in read}
+    values |= {name: text for name, text in ours.large.items() if text}
+    if not whole:
+        values |= {name: "" for name in SYMBOLS if len(values[name]) > LONGEST_IN_LINK}
     known = here()
     return {key: value for key, value in values.items() if value and value != in_url(known[key].default)}
 
@@ -235,7 +235,9 @@ def hold(values: dict[str, Any]) -> None:
 def now(key: str) -> Any:
     """What a held knob stands at, by the last hand that turned it."""
     turned = session().turned
-    return turned[key] if key in turned else st.session_state.get(key, here()[key].default)
+    if key in turned:
+        return turned[key]
+    return st.session_state[key] if key in st.session_state else here()[key].default
 
 
 def its_own() -> bool:

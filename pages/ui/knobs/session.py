@@ -119,7 +119,8 @@ class Session:
 
 def session() -> Session:
     """What this session remembers."""
-    if _KEY not in st.session_state:
-        st.session_state[_KEY] = Session()
-    found: Session = st.session_state[_KEY]
+    try:
+        found: Session = st.session_state[_KEY]
+    except KeyError:
+        found = st.session_state[_KEY] = Session()
     return found
