@@ -20,9 +20,17 @@ function name(app, page) {
   menu.setAttribute("role", "navigation");
   menu.setAttribute("aria-label", "Pages");
   for (const link of menu.querySelectorAll("a")) {
-    if (link.textContent.trim() === page) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
+    const [was, is] = [link.ariaCurrent === "page", link.textContent.trim() === page];
+    if (was === is) continue;
+    link.ariaCurrent = is ? "page" : null;
+    if (is) inSight(link, menu);
   }
+}
+
+// On a phone the menu is wider than the page: it begins where the open page stands in it.
+function inSight(link, menu) {
+  const [one, all] = [link, menu].map((part) => part.getBoundingClientRect());
+  menu.scrollLeft += one.x + one.width / 2 - all.x - all.width / 2;
 }
 
 let opened = ""; // the page that is open
