@@ -197,7 +197,7 @@ def test_what_is_taken_needs_as_many_tokens_and_a_text_is_offered(tiny: TinyMode
         offered = re.search("“(.*)”", str(error.value))
         assert offered
         assert model(tiny, "Llama", one, other=replace(model(tiny, "Llama"), text=offered[1])).trace().changes
-    with pytest.raises(ConfigError, match="needs one: give other"):
+    with pytest.raises(ConfigError, match="needs one: give its text"):
         model(tiny, "Llama", one).trace()
     with pytest.raises(ConfigError, match="takes from a third"):
         model(tiny, "Llama", one, other=replace(model(tiny, "Llama"), other=model(tiny, "Llama"))).trace()

@@ -117,7 +117,7 @@ def other_of(kind: str, other: T | None, came: str) -> T:
     """
     if other is None:
         raise ConfigError(
-            f"What is taken from the other state needs one: give other={kind}(…), or a second state to compare."
+            f"What is taken from the other state needs one: give its text (other= in a link, other={kind}(…) in Python), or compare two states."
         )
     if came:
         raise ConfigError(
