@@ -23,15 +23,21 @@ function name(app, page) {
     const [was, is] = [link.ariaCurrent === "page", link.textContent.trim() === page];
     if (was === is) continue;
     link.ariaCurrent = is ? "page" : null;
-    if (is) inSight(link, menu);
+    if (!is) continue;
+    sizes.disconnect();
+    sizes.observe(link);
+    sizes.observe(menu);
   }
 }
 
-// On a phone the menu is wider than the page: it begins where the open page stands in it.
-function inSight(link, menu) {
+// On a phone the menu is wider than the page: it begins where the open page stands in it. Whenever one of them gets a
+// size: React draws a link and hides it until what is beside it has been fetched.
+const sizes = new ResizeObserver(() => {
+  const link = document.querySelector(".st-key-menu a[aria-current=page]"), menu = link?.closest(".st-key-menu");
+  if (!menu) return;
   const [one, all] = [link, menu].map((part) => part.getBoundingClientRect());
   menu.scrollLeft += one.x + one.width / 2 - all.x - all.width / 2;
-}
+});
 
 let opened = ""; // the page that is open
 
