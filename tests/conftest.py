@@ -32,9 +32,9 @@ from playwright.sync_api import (
     BrowserContext,
     ConsoleMessage,
     Error,
+    Frame,
     FrameLocator,
     Page,
-    Request,
     expect,
     sync_playwright,
 )
@@ -262,9 +262,13 @@ LISTEN = """{ const RERUN = 11, NEW_SESSION = 4, SCRIPT_FINISHED = 6; // fields 
         return [btoa(text), shape]; };
     window.shifted = 0; // what has jumped so far, as a layout shift counts it
     new PerformanceObserver((list) => { for (const { value } of list.getEntries()) window.shifted += value; }).observe({ type: 'layout-shift', buffered: true });
+    // Playwright would tell of each of the 230 requests of a page, for a fourteenth of what the page costs.
+    const asked = (url) => { if (!/^(blob|data):/.test(url) && new URL(url).host !== location.host) window.outside?.(url); };
+    new PerformanceObserver((list) => { for (const { name } of list.getEntries()) asked(name); }).observe({ type: 'resource', buffered: true });
     window.WebSocket = class extends WebSocket {
         constructor(...all) {
             super(...all);
+            asked(this.url);
             window.script.state = 'none';
             this.addEventListener('message', ({ data }) => {
                 const what = kind(new Uint8Array(data));
@@ -297,6 +301,10 @@ class Tabs:
     fresh: bool = False
     cold: bool = False
     idle: list[Page] = field(default_factory=list)
+    outside: list[str] = field(default_factory=list)  # what its pages asked of others than their own server
+
+    def __post_init__(self) -> None:
+        self.context.expose_binding("outside", lambda _, url: self.outside.append(url))
 
     def take(self) -> Page:
         if self.fresh:
@@ -369,13 +377,24 @@ def open_page(browser: Browser, contexts: dict[str, Tabs]) -> Iterator[Callable[
         def on_page_error(error: Error) -> None:
             complaints.append(f"page error: {error}")
 
-        def on_request(request: Request) -> None:
-            if not request.url.startswith((home, home.replace("http", "ws", 1), "blob:", "data:")):
-                complaints.append(f"fetched from outside: {request.url}")
+        def on_navigated(frame: Frame) -> None:
+            if not frame.url.startswith((home, "blob:", "data:", "about:")):
+                complaints.append(f"went outside: {frame.url}")
 
-        for event, listener in (("console", on_console), ("pageerror", on_page_error), ("request", on_request)):
+        def at_home() -> None:
+            for url in tabs.outside:
+                if not url.startswith((home, home.replace("http", "ws", 1))):
+                    complaints.append(f"fetched from outside: {url}")
+            tabs.outside.clear()
+
+        for event, listener in (
+            ("console", on_console),
+            ("pageerror", on_page_error),
+            ("framenavigated", on_navigated),
+        ):
             page.on(event, listener)
             leave.insert(0, partial(page.remove_listener, event, listener))
+        leave.append(at_home)
         page.goto(address)
         settled(page)
         return page

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import numpy as np
 import pytest
-from conftest import acted, cell_of, click_cell, in_theme, painted, running_server, settled, turned
+from conftest import Tabs, acted, cell_of, click_cell, in_theme, painted, running_server, settled, turned
 from playwright.sync_api import Page, expect
 
 from attention import AttentionConfig, TypedText, explain
@@ -195,6 +195,20 @@ def test_a_link_left_at_once_for_other_pages_keeps_its_knobs(open_page: Open, se
         expect(page.get_by_role("heading", level=1)).to_have_text("Attention Lab" if name == "Lab" else name)
         page.wait_for_url(lambda url: parse_qs(urlsplit(url).query) == expected)
         expect(page.get_by_label("Text", exact=True)).to_have_value(TEXT)
+
+
+def test_what_a_page_asks_of_another_server_does_not_go_unheard(
+    open_page: Open, contexts: dict[str, Tabs], server: str
+) -> None:
+    page = open_page(server)
+    (tabs,) = (tabs for tabs in contexts.values() if tabs.context == page.context)
+    other = (
+        server.replace("127.0.0.1", "localhost") + "/_stcore/health"
+    )  # which is there, so that nothing else complains
+    page.evaluate("(other) => fetch(other, { mode: 'no-cors' })", other)
+    settled(page)
+    assert tabs.outside == [other]
+    tabs.outside.clear()
 
 
 def test_both_themes_are_readable(open_page: Open, server: str) -> None:
