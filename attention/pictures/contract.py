@@ -6,6 +6,7 @@ with each other and with what is sent.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NotRequired, TypedDict
 
 from numpy.typing import NDArray
@@ -156,9 +157,9 @@ class Message(TypedDict):
     figures: list[dict[str, Any]]
     names: list[Any]
     live: Live | None
-    controls: list[Control]
+    controls: Sequence[Control]
     own: Own | None
-    strip: list[Tab] | None
+    strip: Sequence[Tab] | None
     line: Line | None
     defaults: dict[str, str] | None
     rest: bool

@@ -75,58 +75,65 @@ def pack(
     names: list[dict[str, str]] = []
     size = 0
 
-    def placed(raw: bytes, dtype: str, shape: Sequence[int]) -> dict[str, Any]:
+    def placed(value: Any) -> dict[str, Any]:
+        """Where an array stands among the raw bytes: json asks for it as it comes upon one."""
         nonlocal size
-        arrays.append(raw + b"\0" * (-len(raw) % 8))
-        at, size = size, size + len(arrays[-1])
-        return {"array": {"dtype": dtype, "at": at, "shape": list(shape)}}
-
-    def lift(value: Any) -> Any:
         if isinstance(value, bytes):  # whole numbers of two bytes each
-            return placed(value, "u2", [len(value) // 2])
-        if getattr(value, "ndim", 0):
+            raw, dtype, shape = value, "u2", [len(value) // 2]
+        elif getattr(value, "ndim", False):
             wide = {"i8": "i4", "u8": "u4", "b1": "u1"}.get(value.dtype.str[1:])  # what no typed array holds
             value = value.astype(wide) if wide else value
-            return placed(value.tobytes(), value.dtype.str.lstrip("<|"), value.shape)
-        if isinstance(value, dict) and "labelalias" in value:
-            value = {**value, "labelalias": once(value["labelalias"])}
+            raw, dtype, shape = value.tobytes(), value.dtype.str.lstrip("<|"), list(value.shape)
+        else:
+            raise TypeError(f"a message to the page holds numbers, texts and arrays, and no {type(value).__name__}")
+        arrays.append(raw + b"\0" * (-len(raw) % 8))
+        at, size = size, size + len(arrays[-1])
+        return {"array": {"dtype": dtype, "at": at, "shape": shape}}
+
+    def lift(value: Any) -> Any:
         if isinstance(value, dict):
             return {name: lift(inner) for name, inner in value.items()}
         if isinstance(value, list | tuple):
             return [lift(inner) for inner in value]
-        return value
+        return placed(value) if isinstance(value, bytes) or getattr(value, "ndim", False) else value
 
-    def once(alias: dict[str, str]) -> int:
+    def once(part: Any) -> Any:
         """The names along an axis are the longest texts of all, and most axes have the same."""
-        if alias not in names:
-            names.append(alias)
-        return names.index(alias)
+        if not isinstance(part, dict):
+            return part
+        if "labelalias" in part:
+            alias = part["labelalias"]
+            if alias not in names:
+                names.append(alias)
+            part = {**part, "labelalias": names.index(alias)}
+        return {name: once(inner) for name, inner in part.items()}
 
     made = live["made"] if live else ()
-    sent_live = lift(live)
+    sent_live = lift(live)  # before the maps, which share what room it leaves
     # What is left for the maps that the page cannot make: five bytes a number, with its place in its block.
     others = sum(figure["layout"]["meta"]["step"] not in made for figure in figures)
     numbers = max(SENT_NUMBERS // 4, min(SENT_NUMBERS, (_ROOM - size) // 5 // max(1, others)))
     sent = [_sent(figure, made, windows or {}, numbers) for figure in figures]
     drawn = [
-        lift(enlarged(one, LARGE) if around.large else one)
+        enlarged(one, LARGE) if around.large else one
         for one in (*sent[:2], *(gaps_alone(one, sent) for one in sent[2:]))
     ]
     message: Message = {
         "plotly": served.script("plotly"),
-        "figures": drawn,
-        "names": [lift(_counted(alias)) for alias in names],
+        "figures": [{**one, "layout": once(one["layout"])} for one in drawn],
+        "names": [_counted(alias) for alias in names],
         "live": sent_live,
-        "controls": lift(around.controls),
-        "own": lift(around.own),
-        "strip": lift(around.strip),
-        "line": lift(around.line),
+        "controls": around.controls,
+        "own": around.own,
+        "strip": around.strip,
+        "line": around.line,
         "defaults": None if around.defaults is None else dict(around.defaults),
         "rest": rest,
         "large": around.large,
         "act": act,
     }
-    header = json.dumps(message, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+    text = json.dumps(message, default=placed, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    header = text.encode(errors="replace")
     header += b" " * (-(4 + len(header)) % 8)  # typed arrays must start on a multiple of their size
     return struct.pack("<I", len(header)) + header + b"".join(arrays)
 

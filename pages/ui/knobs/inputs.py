@@ -138,7 +138,8 @@ def keep(title: str) -> None:
     Carried knobs of widgets do not stand in the address yet, so there is one more run, which writes it.
     """
     ours = session()
-    drawn = {key: st.session_state[key] for key in KNOBS if key in st.session_state and key not in HELD}
+    there = st.session_state.to_dict()
+    drawn = {key: there[key] for key in KNOBS if key in there and key not in HELD}
     another = ours.page not in ("", title)
     ours.kept |= drawn
     ours.page = title

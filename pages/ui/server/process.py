@@ -20,6 +20,7 @@ from streamlit.web.server import server_util
 from pages.ui.server.downloads import keep_downloads
 from pages.ui.server.first_paint import take_styles_along
 from pages.ui.server.limits import HUB
+from pages.ui.server.own_key import look_up
 from pages.ui.server.turns import take_turns
 from pages.ui.server.unread import bound_unread
 from pages.ui.server.uploads import bound_uploads
@@ -79,6 +80,7 @@ def _let_runs_end() -> None:
 
 atexit.register(_let_runs_end)
 take_turns()
+look_up()
 take_styles_along()
 bound_uploads()
 keep_downloads()
