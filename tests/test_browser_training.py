@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from conftest import acted, painted, settled
 from playwright.sync_api import Page, expect
+from playwright.sync_api import TimeoutError as TooLong
 from test_browser import Open, query
 
 from attention import Trained
@@ -19,10 +20,17 @@ STOP_WHEN_IT_MOVES = f"""() => {{ {STEP}
     const look = () => {{ if (step() && stop()) stop().click(); else requestAnimationFrame(look); }};
     look(); }}"""
 
+SEEN = """() => { const { shown } = document.querySelector('.figures'), { state, runs } = window.script;
+    return JSON.stringify({ painted: shown.painted === shown.figures, file: shown.figures[0].layout.meta.file, state, runs,
+        hidden: document.hidden, page: document.querySelector('[data-testid=stMain]').innerText }); }"""
+
 
 def check(page: Page, seed: int, at: int) -> None:
     """The page shows that step, and the numbers that are painted are the backend's."""
-    page.wait_for_function(f"(at) => {{ {STEP} return step() === at; }}", arg=at)
+    try:
+        page.wait_for_function(f"(at) => {{ {STEP} return step() === at; }}", arg=at)
+    except TooLong as error:
+        pytest.fail(f"not at step {at}, but: {page.evaluate(SEEN)} ({error})")
     settled(page)
     weights = Trained("reverse", seed, at=at).trace().layers[0].matrix("weights")
     np.testing.assert_array_equal(painted(page, 0), weights.numpy())

@@ -151,6 +151,7 @@ class Message(TypedDict):
         rest: whether the rest of the page waits until the maps are painted.
         large: whether it is projected.
         act: how many turns and clicks there have been: each has an answer that differs from the last.
+        session: whose acts are counted; the page takes no picture of an earlier act of the same.
     """
 
     plotly: str
@@ -165,3 +166,4 @@ class Message(TypedDict):
     rest: bool
     large: bool
     act: int
+    session: str

@@ -57,6 +57,7 @@ def pack(
     windows: Mapping[str, Sequence[int] | None] | None = None,
     rest: bool = False,
     act: int = 0,
+    session: str = "",
 ) -> bytes:
     """The figures as one message: length of the header, header (JSON), arrays as raw bytes.
 
@@ -68,6 +69,7 @@ def pack(
         windows: by ``layout.uirevision``, the cells that the page has zoomed to, see `attention.screen`.
         rest: after a turn or a click, ask for the rest of the page when the figures are painted.
         act: how many turns and clicks there have been.
+        session: whose they are.
     """
     around = around or Around()
     live = around.live
@@ -131,6 +133,7 @@ def pack(
         "rest": rest,
         "large": around.large,
         "act": act,
+        "session": session,
     }
     text = json.dumps(message, default=placed, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     header = text.encode(errors="replace")

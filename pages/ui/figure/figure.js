@@ -142,6 +142,9 @@ export default function render(message) {
   const root = part("figures");
   const shown = (root.shown ??= new Shown(root));
   const sent = unpack(data);
+  // While this script is fetched, Streamlit lets several pictures wait for it, and brings an older one last now and then.
+  if (sent.session === shown.session && sent.act < shown.act) return;
+  Object.assign(shown, { act: sent.act, session: sent.session });
   for (const name of ["strip", "hand", "answer"]) part(name).classList.toggle("large", sent.large);
   shown.figures = sent.figures;
   shown.exact = sent.live ? new Exact(sent.live, shown.exact) : null;

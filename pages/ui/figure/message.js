@@ -17,6 +17,7 @@
  * @property {boolean} rest whether Python draws the maps first, and is asked for the rest when they are painted
  * @property {boolean} large whether it is projected
  * @property {number} act how many turns and clicks there have been: each has an answer that differs from the last
+ * @property {string} session whose acts are counted
  */
 
 /**

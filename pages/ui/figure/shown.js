@@ -43,6 +43,9 @@ export class Shown {
   figures = null;
   /** The figures that are on the screen: the same, as soon as all of them are painted. */
   painted = null;
+  /** The act whose picture Python sent last, and of which session it is. */
+  act = 0;
+  session = "";
   /** What makes matrices in the page; null where Python makes them all. @type {import("./live.js").Exact} */
   exact = null;
   /** The step, row and column of the chosen cell, if there is one. */

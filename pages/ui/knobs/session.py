@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -68,6 +69,7 @@ class Session:
         unfolded_by_us: the matrices' editor is unfolded because something is wrong.
         first: the first of two compared states, as the page about them last had it; None before it had any.
         states: what could be compared, before the last knob was turned and now.
+        name: what tells it from other sessions.
         acts: how many turns and clicks each component of figures has told, by its key.
         windows: the cells that a map was zoomed to, [top, bottom, left, right), by component and ``layout.uirevision``.
         watched: the film of a training that was watched last.
@@ -106,6 +108,7 @@ class Session:
     unfolded_by_us: bool = False
     first: dict[str, str] | None = None
     states: list[dict[str, str]] = field(default_factory=list)
+    name: str = field(default_factory=lambda: secrets.token_hex(4))
     acts: Counter[str] = field(default_factory=Counter)
     windows: dict[str, dict[str, list[int] | None]] = field(default_factory=dict)
     grids: dict[str, tuple[pd.DataFrame, int]] = field(default_factory=dict)

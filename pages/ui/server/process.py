@@ -24,6 +24,7 @@ from pages.ui.server.own_key import look_up
 from pages.ui.server.turns import take_turns
 from pages.ui.server.unread import bound_unread
 from pages.ui.server.uploads import bound_uploads
+from pages.ui.server.whole_runs import keep_whole_runs
 
 # Read when torch is imported, which is at the first trace. Matrices are small here and people are many: a
 # thread per request is faster for everybody, and up to 20 times where the processors are busy.
@@ -85,3 +86,4 @@ take_styles_along()
 bound_uploads()
 keep_downloads()
 bound_unread()
+keep_whole_runs()
