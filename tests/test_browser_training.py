@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+
 import numpy as np
 import pytest
 from conftest import acted, painted, settled
@@ -10,6 +12,8 @@ from playwright.sync_api import TimeoutError as TooLong
 from test_browser import Open, query
 
 from attention import Trained
+from pages.ui.figure import pack
+from pages.ui.server import served
 
 pytestmark = pytest.mark.browser
 
@@ -72,3 +76,22 @@ def test_a_film_moves_stops_is_scrubbed_and_handed_on(open_page: Open, server: s
     assert {"source": "trained", "seed": "22", "at": "33"}.items() <= query(other).items()
     weights = Trained("reverse", 22, at=33).trace().layers[0].matrix("weights")
     np.testing.assert_array_equal(painted(other, 1), weights.numpy())
+
+
+def test_a_picture_that_comes_after_a_later_one_is_not_shown_unless_it_is_another_sessions(
+    open_page: Open, server: str
+) -> None:
+    page = open_page(f"{server}/training")
+    wanted = ((2, "one"), (1, "one"), (2, "one"), (0, "another"))
+    shown = page.evaluate(
+        """async ([path, messages]) => {
+            const { default: render } = await import(path), place = document.createElement('div');
+            place.innerHTML = ['strip', 'hand', 'own', 'figures', 'answer'].map((name) => `<div class=${name}></div>`).join('');
+            return messages.map((message) => {
+                const data = Uint8Array.from(atob(message), (c) => c.charCodeAt(0));
+                render({ data, parentElement: place, setTriggerValue() {} });
+                const { act, session } = place.querySelector('.figures').shown;
+                return [act, session]; }); }""",
+        [served.script("figure"), [b64encode(pack([], act=act, session=name)).decode() for act, name in wanted]],
+    )
+    assert shown == [[2, "one"], [2, "one"], [2, "one"], [0, "another"]]
