@@ -240,8 +240,6 @@ def browser() -> Iterator[Browser]:
         options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
         options.append("--process-per-site")  # the second tab runs what the first has compiled
         options.append("--in-process-gpu")  # whose process has nothing to do but to be told so
-        # What it learns of a page is gone with the page: to compile it once more, and better, costs a fifth of a load.
-        options.append("--js-flags=--no-maglev --no-turbofan")
         options.append(f"--disable-features={unused}")
         opened = playwright.chromium.launch(executable_path=chromium, args=options)
         yield opened
