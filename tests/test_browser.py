@@ -202,9 +202,8 @@ def test_what_a_page_asks_of_another_server_does_not_go_unheard(
 ) -> None:
     page = open_page(server)
     (tabs,) = (tabs for tabs in contexts.values() if tabs.context == page.context)
-    other = (
-        server.replace("127.0.0.1", "localhost") + "/_stcore/health"
-    )  # which is there, so that nothing else complains
+    # It is there, so that nothing else complains.
+    other = server.replace("127.0.0.1", "localhost") + "/_stcore/health"
     page.evaluate("(other) => fetch(other, { mode: 'no-cors' })", other)
     settled(page)
     assert tabs.outside == [other]

@@ -82,9 +82,8 @@ def test_on_a_phone_the_other_pages_are_one_tap_away_and_the_menu_says_which_is_
         page.locator(".st-key-menu").get_by_role("link", name=name, exact=True).click()
         expect(page.get_by_role("heading", level=1)).to_have_text("Attention Lab" if name == "Lab" else name)
         expect(menu.locator("[aria-current=page]")).to_have_text(name)
-        expect(menu.locator("[aria-current=page]")).to_be_in_viewport(
-            ratio=0.8
-        )  # whose upper and lower edge are cut off
+        # Its upper and lower edge are cut off.
+        expect(menu.locator("[aria-current=page]")).to_be_in_viewport(ratio=0.8)
     settled(page)
     page.goto(f"{server}/training")  # from an address, where it is none of the first links
     expect(menu.locator("[aria-current=page]")).to_have_text("Training")

@@ -12,7 +12,7 @@ COPIED = SessionState.filtered_state
 
 def test_a_run_copies_the_session_for_itself_and_not_for_every_widget(monkeypatch: pytest.MonkeyPatch) -> None:
     copies = list[SessionState]()
-    copied = property(lambda session: (copies.append(session), COPIED.fget(session))[1])  # type: ignore[attr-defined]
+    copied = property(lambda session: (copies.append(session), COPIED.fget(session))[1])  # type: ignore[attr-defined]  # a property has it
     monkeypatch.setattr(SessionState, "filtered_state", copied)
     app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=60).run()
     copies.clear()

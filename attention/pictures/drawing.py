@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +92,7 @@ def figure_of(
         "alt": _alt(step, formula, sums, where, shape, blind, own_span, told),
         "step": step.name,
         "layer": layer,
-        "panels": [vars(panel) | {"layer": layer} for panel in panels],
+        "panels": [asdict(panel) | {"layer": layer} for panel in panels],
         "axes": [short(step.row_axis), short(step.column_axis)],
         "file": [step.name, f"L{layer}{heads}"],
     }

@@ -29,4 +29,4 @@ class _Looked:
 def look_up() -> None:
     """From now on widgets look up what they ask for."""
     for module in ASK:
-        module.get_session_state = lambda: _Looked(get_session_state())  # type: ignore[attr-defined]
+        module.get_session_state = lambda: _Looked(get_session_state())  # type: ignore[attr-defined]  # wrapped on purpose, see above
