@@ -1,6 +1,8 @@
 // The page's own address while something is turned: it changes at once, so that Back undoes what was just done,
 // also before the server has answered. What the server then says is the same, and changes nothing.
 
+import { replace } from "./history.js";
+
 let last = { name: "", at: -Infinity };
 
 // As Python writes a value into the address.
@@ -21,6 +23,6 @@ export function write(defaults, turned) {
   // A key that is held down turns the same knob again and again: that is one act.
   const again = name === last.name && now - last.at < 1000 && location.search === last.search;
   last = { name, at: now, search };
-  if (again) history.replaceState(history.state, "", location.pathname + search);
+  if (again) replace(location.pathname + search);
   else history.pushState({}, "", location.pathname + search);
 }

@@ -1,7 +1,8 @@
 // The browser's history while knobs are turned.
 //
 // Streamlit 1.67 pushes a history entry for every single knob the server sets: a click on a cell would
-// need three steps back, some of them to states that never were. Here: one act of a person, one entry.
+// need three steps back, some of them to states that never were. And for what a person sets in a widget
+// of its own it makes none: Back would leave the page. Here: one act of a person, one entry.
 // And on the way back to another page it drops the knobs; that page is loaded afresh from its address.
 
 const SENDING = 100; // milliseconds after which what was turned has left for the server
@@ -23,7 +24,7 @@ function answered() {
 
 const sorted = (query) => String(new URLSearchParams([...query].sort()));
 
-const { pushState } = history;
+const { pushState, replaceState } = history;
 
 // One act is one entry; what follows from it replaces the entry.
 history.pushState = function push(state, title, url) {
@@ -33,12 +34,17 @@ history.pushState = function push(state, title, url) {
   const query = once.size ? `?${once}` : "";
   // What the server says after the page has written it by itself is no second act.
   const known = pathname === location.pathname && sorted(once) === sorted(new URLSearchParams(location.search));
-  const write = acted && !known ? pushState : history.replaceState;
+  const write = acted && !known ? pushState : replaceState;
   write.call(history, state, title, pathname + query);
   if (known) return;
   acted = false;
   path = location.pathname;
 };
+
+history.replaceState = history.pushState; // what a person sets in a widget of Streamlit's
+
+// The address of what goes on: no new act, whatever the person does.
+export function replace(url, state = history.state) { replaceState.call(history, state, "", url); }
 
 // Streamlit has been told of a step back, perhaps before what is undone has left, and put together with another run it
 // counts for nothing. So it is said again when all is quiet, with the address that an answer may have changed meanwhile.
@@ -48,12 +54,13 @@ function sayAgain(state, back) {
   waits = setInterval(() => {
     if (!answered() && performance.now() < until) return;
     clearInterval(waits);
-    history.replaceState(state, "", back);
+    replace(back, state);
     window.dispatchEvent(new PopStateEvent("popstate", { state }));
   }, PACE);
 }
 
-for (const event of ["pointerdown", "keydown"]) window.addEventListener(event, () => { acted = true; }, true);
+// A key that is held is one act.
+for (const event of ["pointerdown", "keydown"]) window.addEventListener(event, ({ repeat }) => { acted ||= !repeat; }, true);
 
 window.addEventListener("popstate", (event) => {
   acted = false;
