@@ -340,13 +340,13 @@ def open_page(browser: Browser, contexts: dict[str, Tabs]) -> Iterator[Callable[
     """Opens a page; at the end nothing was fetched from outside and no error was logged.
 
     With `fresh` it is somebody else's browser, which shares nothing with the other pages; a `cold` one has no file of ours
-    either. Other options are those of a browser context.
+    either. Where there is no figure, one is not waited for. Other options are those of a browser context.
     """
     complaints: list[str] = []
     leave: list[Callable[[], object]] = []
     strangers: list[bool] = []
 
-    def open_page(address: str, fresh: bool = False, cold: bool = False, **options: Any) -> Page:
+    def open_page(address: str, fresh: bool = False, cold: bool = False, figure: bool = True, **options: Any) -> Page:
         viewport = options.pop("viewport", {"width": 1440, "height": 1000})
         scheme = options.pop("color_scheme", "light")
         permissions, touch = options.pop("permissions", ()), options.pop("has_touch", False)
@@ -396,7 +396,8 @@ def open_page(browser: Browser, contexts: dict[str, Tabs]) -> Iterator[Callable[
             leave.insert(0, partial(page.remove_listener, event, listener))
         leave.append(at_home)
         page.goto(address)
-        settled(page)
+        if figure:
+            settled(page)
         return page
 
     yield open_page

@@ -24,8 +24,10 @@ def query(page: Page) -> dict[str, str]:
     return {key: values[0] for key, values in parse_qs(urlsplit(page.url).query).items()}
 
 
-def test_the_painted_numbers_are_the_backends_and_the_csv_is_the_shown_step(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?{LINK}&step=scores&head=1")
+def test_the_painted_numbers_are_the_backends_with_their_arithmetic_and_the_csv_is_the_shown_step(
+    open_page: Open, server: str
+) -> None:
+    page = open_page(f"{server}/?{LINK}&step=scores&head=1&q=2&k=1")
     np.testing.assert_array_equal(painted(page, 0), CAUSAL.scores[1].numpy())
     np.testing.assert_array_equal(painted(page, 1), CAUSAL.weights[1].numpy())
     np.testing.assert_array_equal(painted(page, 2), CAUSAL.output.numpy())
@@ -36,12 +38,21 @@ def test_the_painted_numbers_are_the_backends_and_the_csv_is_the_shown_step(open
     np.testing.assert_array_equal(
         np.array([row.split(",")[1:] for row in rows[1:]], dtype=np.float32), CAUSAL.scores[1].numpy()
     )
+    trace = TypedText(TEXT, AttentionConfig(mask="causal")).trace()
+    shown = page.locator(".katex-display annotation").text_content() or ""
+    for line in explain(trace, "scores", head=1, q=2, k=1).lines:
+        assert line in shown
+    expect(page.locator(".katex-error")).to_have_count(0)
+    # A hidden cell has none.
+    acted(page, page.locator(".strip button[name=masked_scores]").click)
+    acted(page, lambda: click_cell(page, 2, row=1, column=5))
+    expect(page.get_by_text("The mask hides key 5 from query 1")).to_be_visible()
 
 
-def test_the_cat_is_six_by_six_with_both_the_in_place_its_numbers_in_the_cells_and_no_leak(
+def test_the_cat_is_six_by_six_with_both_the_in_place_is_clicked_and_zoomed_and_readable_in_both_themes(
     open_page: Open, server: str
 ) -> None:
-    page = open_page(f"{server}/?{LINK}", viewport={"width": 1440, "height": 900})
+    page = open_page(f"{server}/?{LINK}", viewport={"width": 1440, "height": 900}, color_scheme="dark")
     ticks = page.locator(".js-plotly-plot").nth(1).locator(".xtick text").all_text_contents()
     assert ticks == TEXT.split()
     weights = painted(page, 1)
@@ -55,22 +66,18 @@ def test_the_cat_is_six_by_six_with_both_the_in_place_its_numbers_in_the_cells_a
     tops = {plot.bounding_box()["y"] for plot in page.locator(".js-plotly-plot").all()}
     assert len(tops) == 1, "on a wide screen the three maps stand side by side"
 
+    for scheme in ("dark", "light"):
+        in_theme(page, scheme)
+        tick, ground = page.evaluate(
+            """() => [getComputedStyle(document.querySelector('.js-plotly-plot .xtick text')).fill,
+                      getComputedStyle(document.querySelector('.stApp')).backgroundColor]
+                .map((color) => color.match(/\\d+/g).slice(0, 3).reduce((sum, part) => sum + Number(part), 0))"""
+        )
+        assert abs(tick - ground) > 400
+        scale = "document.querySelectorAll('.js-plotly-plot')[1]._fullData[0].colorscale[0][1]"
+        assert page.evaluate(scale) == "#440154"
 
-def test_what_stands_in_a_link_is_painted_as_text_and_becomes_no_link_of_ours(open_page: Open, server: str) -> None:
-    text = "<b>bold</b> </s> &amp; 2024 $x$"
-    bad = {"seed": "http://outside.invalid/", "mask": "www.outside.invalid a@b.invalid"}
-    page = open_page(f"{server}/?{urlencode({'text': text, **bad})}")
-    ticks = page.locator(".js-plotly-plot").nth(0).locator(".ytick text").all_text_contents()
-    assert tuple(ticks) == TypedText(text).trace().tokens
-    expect(page.locator(".stMain b", has_text="bold")).to_have_count(0)
-    expect(page.get_by_text("The link asks for seed")).to_be_visible()
-    expect(page.locator("a[href*=invalid]")).to_have_count(0)
-
-
-def test_a_click_explains_that_very_cell_is_one_step_back_and_picks_the_step_of_its_map(
-    open_page: Open, server: str
-) -> None:
-    page = open_page(f"{server}/?{LINK}")
+    # A click explains that very cell, is one step back, and picks the step of its map.
     acted(page, lambda: click_cell(page, 1, row=4, column=2))
     assert cell_of(page) == f"weights · query 4 the → key 2 sat = {CAUSAL.weights[0, 4, 2]:.4g}"
     assert query(page) == {"text": TEXT, "mask": "causal", "q": "4", "k": "2"}
@@ -81,20 +88,42 @@ def test_a_click_explains_that_very_cell_is_one_step_back_and_picks_the_step_of_
     assert "output · query 3 on → d_model 50" in cell_of(page)
     assert query(page)["step"] == "output"
 
+    # The figure is updated in place, and its zoom survives a knob and a click.
+    page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].mine = true")
+    box = page.locator(".js-plotly-plot").nth(1).locator(".nsewdrag").first.bounding_box()
+    assert box
+    page.mouse.move(box["x"] + 20, box["y"] + 20)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.7, box["y"] + box["height"] * 0.7, steps=4)
+    page.mouse.up()
+    zoom = page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].layout.xaxis.range")
+    assert zoom[1] - zoom[0] < 5
+    turned(page, "mask", "none")
+    assert page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].mine")
+    acted(page, lambda: click_cell(page, 1, row=2, column=2))
+    assert page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].layout.xaxis.range") == zoom
+    assert not np.array_equal(painted(page, 1), weights)
 
-def test_a_click_on_a_hidden_cell_says_that_it_is_hidden(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?{LINK}&step=masked_scores")
-    acted(page, lambda: click_cell(page, 2, row=1, column=5))
-    expect(page.get_by_text("The mask hides key 5 from query 1")).to_be_visible()
 
-
-def test_the_arithmetic_on_the_screen_is_the_explanation(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?{LINK}&step=scores&q=2&k=1")
-    trace = TypedText(TEXT, AttentionConfig(mask="causal")).trace()
-    shown = page.locator(".katex-display annotation").text_content() or ""
-    for line in explain(trace, "scores", q=2, k=1).lines:
-        assert line in shown
-    expect(page.locator(".katex-error")).to_have_count(0)
+def test_what_stands_in_a_link_is_text_and_no_link_of_ours_and_what_is_asked_of_others_does_not_go_unheard(
+    open_page: Open, contexts: dict[str, Tabs], server: str
+) -> None:
+    text = "<b>bold</b> </s> &amp; 2024 $x$"
+    bad = {"seed": "http://outside.invalid/", "mask": "www.outside.invalid a@b.invalid"}
+    page = open_page(f"{server}/?{urlencode({'text': text, **bad})}")
+    ticks = page.locator(".js-plotly-plot").nth(0).locator(".ytick text").all_text_contents()
+    assert tuple(ticks) == TypedText(text).trace().tokens
+    expect(page.locator(".stMain b", has_text="bold")).to_have_count(0)
+    expect(page.get_by_text("The link asks for seed")).to_be_visible()
+    expect(page.locator("a[href*=invalid]")).to_have_count(0)
+    # Nor does the page ask anything of others; if it did, we would know.
+    (tabs,) = (tabs for tabs in contexts.values() if tabs.context == page.context)
+    # It is there, so that nothing else complains.
+    other = server.replace("127.0.0.1", "localhost") + "/_stcore/health"
+    page.evaluate("(other) => fetch(other, { mode: 'no-cors' })", other)
+    settled(page)
+    assert tabs.outside == [other]
+    tabs.outside.clear()
 
 
 def is_typeset(page: Page, step: str) -> None:
@@ -116,31 +145,23 @@ def test_the_maths_that_two_texts_with_positions_and_a_temperature_have_is_types
         is_typeset(page, step)
 
 
-def test_a_figure_is_updated_in_place_and_its_zoom_survives_a_knob_and_a_click(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?{LINK}")
-    page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].mine = true")
-    before = painted(page, 1)
-    box = page.locator(".js-plotly-plot").nth(1).locator(".nsewdrag").first.bounding_box()
-    assert box
-    page.mouse.move(box["x"] + 20, box["y"] + 20)
-    page.mouse.down()
-    page.mouse.move(box["x"] + box["width"] * 0.7, box["y"] + box["height"] * 0.7, steps=4)
-    page.mouse.up()
-    zoom = page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].layout.xaxis.range")
-    assert zoom[1] - zoom[0] < 5
-    turned(page, "mask", "none")
-    assert page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].mine")
-    acted(page, lambda: click_cell(page, 1, row=2, column=2))
-    assert page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].layout.xaxis.range") == zoom
-    assert not np.array_equal(painted(page, 1), before)
-
-
-def test_a_link_opens_the_same_state_in_a_fresh_browser_on_a_fresh_server(open_page: Open, server: str) -> None:
+def test_a_link_opens_the_same_state_in_a_fresh_browser_on_a_fresh_server_whose_first_request_is_one_to_heads(
+    open_page: Open, server: str
+) -> None:
     page = open_page(f"{server}/?{LINK}")
     turned(page, "head", "2")
     acted(page, lambda: click_cell(page, 0, row=3, column=1))
     link, numbers = urlsplit(page.url).query, painted(page, 1)
     with running_server() as other:
+        heads = open_page(f"{other}/heads?{LINK}&heads=2&head=1", cold=True)
+        expect(heads.get_by_role("heading", name="Heads", exact=True)).to_be_visible()
+        expect(heads.get_by_role("dialog")).to_have_count(0)
+        layer = TypedText(TEXT, AttentionConfig(mask="causal", n_heads=2)).trace().layers[0]
+        panels = heads.evaluate("document.querySelector('.js-plotly-plot').layout.meta.panels")
+        mosaic = painted(heads, 0)
+        for panel, weights in zip(panels, layer.weights.numpy(), strict=True):
+            np.testing.assert_array_equal(mosaic[panel["y"] : panel["y"] + 6, panel["x"] : panel["x"] + 6], weights)
+        heads.close()
         again = open_page(f"{other}/?{link}", fresh=True)
         np.testing.assert_array_equal(painted(again, 1), numbers)
         assert query(again) == query(page)
@@ -148,34 +169,9 @@ def test_a_link_opens_the_same_state_in_a_fresh_browser_on_a_fresh_server(open_p
         again.close()  # before its server goes, which it would complain about
 
 
-def test_a_link_to_heads_works_as_the_first_request_of_a_servers_life(open_page: Open) -> None:
-    with running_server() as cold:
-        page = open_page(f"{cold}/heads?{LINK}&heads=2&head=1", cold=True)
-        expect(page.get_by_role("heading", name="Heads", exact=True)).to_be_visible()
-        expect(page.get_by_role("dialog")).to_have_count(0)
-        layer = TypedText(TEXT, AttentionConfig(mask="causal", n_heads=2)).trace().layers[0]
-        panels = page.evaluate("document.querySelector('.js-plotly-plot').layout.meta.panels")
-        mosaic = painted(page, 0)
-        for panel, weights in zip(panels, layer.weights.numpy(), strict=True):
-            np.testing.assert_array_equal(mosaic[panel["y"] : panel["y"] + 6, panel["x"] : panel["x"] + 6], weights)
-        page.close()
-
-
-def test_a_click_on_a_head_opens_it_in_the_lab_and_back_returns(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/heads?{LINK}")
-    panel = page.evaluate("document.querySelector('.js-plotly-plot').layout.meta.panels[3]")
-    click_cell(page, 0, row=panel["y"] + 4, column=panel["x"] + 2)
-    expect(page.get_by_role("heading", name="Attention Lab")).to_be_visible()
-    settled(page)
-    assert query(page) == {"text": TEXT, "mask": "causal", "head": "3", "q": "4", "k": "2"}
-    np.testing.assert_array_equal(painted(page, 1), CAUSAL.weights[3].numpy())
-    page.go_back()
-    expect(page.get_by_role("heading", name="Heads", exact=True)).to_be_visible()
-    settled(page)
-    assert query(page) == {"text": TEXT, "mask": "causal"}
-
-
-def test_the_knobs_go_along_to_another_page_and_stay_after_a_reload(open_page: Open, server: str) -> None:
+def test_the_knobs_go_along_to_heads_stay_after_a_reload_and_a_click_on_a_head_opens_it_in_the_lab(
+    open_page: Open, server: str
+) -> None:
     page = open_page(f"{server}/?{LINK}")
     turned(page, "head", "1")
     page.get_by_role("link", name="Heads").click()
@@ -185,6 +181,28 @@ def test_the_knobs_go_along_to_another_page_and_stay_after_a_reload(open_page: O
     page.reload()
     settled(page)
     assert query(page) == {"text": TEXT, "mask": "causal", "head": "1"}
+    panel = page.evaluate("document.querySelector('.js-plotly-plot').layout.meta.panels[3]")
+    click_cell(page, 0, row=panel["y"] + 4, column=panel["x"] + 2)
+    expect(page.get_by_role("heading", name="Attention Lab")).to_be_visible()
+    settled(page)
+    assert query(page) == {"text": TEXT, "mask": "causal", "head": "3", "q": "4", "k": "2"}
+    np.testing.assert_array_equal(painted(page, 1), CAUSAL.weights[3].numpy())
+    page.go_back()
+    expect(page.get_by_role("heading", name="Heads", exact=True)).to_be_visible()
+    settled(page)
+    assert query(page) == {"text": TEXT, "mask": "causal", "head": "1"}
+    # Between the heads there is nothing to say, also after cells were painted over.
+    turned(page, "seed", "4")
+    for column, says in ((2, True), (6, False)):  # six tokens, then the gutter
+        place = page.evaluate(
+            """(column) => { const plot = document.querySelector('.js-plotly-plot'); plot.scrollIntoView({block: 'center'});
+                const box = plot.getBoundingClientRect(), {xaxis, yaxis} = plot._fullLayout;
+                return [box.x + xaxis._offset + xaxis.l2p(column), box.y + yaxis._offset + yaxis.l2p(2)]; }""",
+            column,
+        )
+        page.mouse.move(place[0] - 2, place[1])
+        page.mouse.move(*place)
+        expect(page.locator(".hoverlayer .hovertext")).to_have_count(1 if says else 0)
 
 
 def test_a_link_left_at_once_for_other_pages_keeps_its_knobs(open_page: Open, server: str) -> None:
@@ -197,50 +215,7 @@ def test_a_link_left_at_once_for_other_pages_keeps_its_knobs(open_page: Open, se
         expect(page.get_by_label("Text", exact=True)).to_have_value(TEXT)
 
 
-def test_what_a_page_asks_of_another_server_does_not_go_unheard(
-    open_page: Open, contexts: dict[str, Tabs], server: str
-) -> None:
-    page = open_page(server)
-    (tabs,) = (tabs for tabs in contexts.values() if tabs.context == page.context)
-    # It is there, so that nothing else complains.
-    other = server.replace("127.0.0.1", "localhost") + "/_stcore/health"
-    page.evaluate("(other) => fetch(other, { mode: 'no-cors' })", other)
-    settled(page)
-    assert tabs.outside == [other]
-    tabs.outside.clear()
-
-
-def test_both_themes_are_readable(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?{LINK}", color_scheme="dark")
-    for scheme in ("dark", "light"):
-        in_theme(page, scheme)
-        tick, ground = page.evaluate(
-            """() => [getComputedStyle(document.querySelector('.js-plotly-plot .xtick text')).fill,
-                      getComputedStyle(document.querySelector('.stApp')).backgroundColor]
-                .map((color) => color.match(/\\d+/g).slice(0, 3).reduce((sum, part) => sum + Number(part), 0))"""
-        )
-        assert abs(tick - ground) > 400
-        scale = "document.querySelectorAll('.js-plotly-plot')[1]._fullData[0].colorscale[0][1]"
-        assert page.evaluate(scale) == "#440154"
-
-
-def test_on_a_phone_the_maps_stand_one_under_the_other_and_nothing_sticks_out(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?{LINK}", viewport={"width": 390, "height": 844}, has_touch=True)
-    boxes = [plot.bounding_box() for plot in page.locator(".js-plotly-plot").all()]
-    assert len(boxes) == 3
-    assert all(box and box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in boxes)
-    assert boxes[0]
-    assert boxes[1]
-    assert boxes[1]["y"] >= boxes[0]["y"] + boxes[0]["height"]
-    assert boxes[0]["y"] < 844
-    assert page.evaluate("document.querySelector('.stMain').scrollWidth") <= 390
-
-
-def test_2048_tokens_and_an_endless_word_are_painted(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?{urlencode({'text': 'a ' * 2049})}")
-    assert painted(page, 1).shape == (256, 256)  # the largest of each 8 × 8
-    assert page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].data[0].dx") == 8
-    expect(page.get_by_text("2,049 tokens")).to_be_visible()
+def test_an_endless_word_is_painted(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': 'a' * 10_000})}")
     assert painted(page, 1).shape == (1, 1)
     assert page.evaluate(

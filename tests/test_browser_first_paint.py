@@ -21,17 +21,13 @@ def test_a_page_without_a_sidebar_keeps_no_room_for_one(query: str) -> None:
 
 
 @pytest.mark.browser
-def test_the_server_sends_the_styles_and_leaves_every_other_file_alone(server: str, open_page) -> None:
-    open_page(f"{server}/")
-    assert STYLES in urlopen(f"{server}/heads").read().decode()
-    assert urlopen(f"{server}/_stcore/health").read() == b"ok"
-
-
-@pytest.mark.browser
 @pytest.mark.parametrize("path", ["", "heads", "masks", "softmax", "?lock=1"])
 def test_nothing_jumps_while_a_page_loads_on_a_phone(open_page, server: str, path: str) -> None:
     if server not in WARM:  # a server that has run a page before
         open_page(f"{server}/")
         WARM.add(server)
+    if not path:  # what the server sends has the styles, and every other file is left alone
+        assert STYLES in urlopen(f"{server}/heads").read().decode()
+        assert urlopen(f"{server}/_stcore/health").read() == b"ok"
     page = open_page(f"{server}/{path}", cold=True, viewport={"width": 390, "height": 844})
     assert page.evaluate("window.shifted") < 0.1

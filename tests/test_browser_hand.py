@@ -65,16 +65,6 @@ def silent(page: Page, act: Callable[[], None]) -> None:
     assert page.evaluate("window.sends") == 0
 
 
-def test_the_weights_follow_the_temperature_without_a_message(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?{urlencode({'text': TEXT, 'mask': 'causal'})}")
-    for place in (0, 60, 150, 200):
-        silent(page, lambda place=place: follow(page, "temperature", place))
-        expected = layer(mask="causal", temperature=temperature(page))
-        np.testing.assert_allclose(painted(page, 1), expected.weights[0].numpy(), rtol=0, atol=1e-6)
-        np.testing.assert_allclose(painted(page, 2), expected.output.numpy(), rtol=0, atol=1e-5)
-    assert "temperature" not in page.url
-
-
 @pytest.mark.parametrize(
     ("text", "text2", "knobs"),
     [
@@ -105,25 +95,6 @@ def test_what_only_the_old_mask_hid_is_seen_at_once_under_another(open_page: Ope
     page.wait_for_function("document.querySelector('.figures').shown.frames > 0")
     shown = TypedText(text, AttentionConfig(d_model=16), text2).trace().layers[0]
     np.testing.assert_allclose(painted(page, 1), shown.weights[0].numpy(), rtol=0, atol=1e-6)
-
-
-def test_what_is_let_go_or_chosen_is_the_knob_and_stands_in_the_address(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?{urlencode({'text': TEXT})}")
-
-    def press() -> None:
-        page.locator(".hand [name=temperature]").focus()
-        page.keyboard.press("End")
-
-    acted(page, press)
-    page.wait_for_function("location.search.includes('temperature=100')")
-    np.testing.assert_array_equal(painted(page, 1), layer(temperature=100.0).weights[0].numpy())
-    expect(page.locator(".hand output")).to_have_text("100.0")
-    turned(page, "mask", "window")
-    turned(page, "head", "3")
-    page.wait_for_function("location.search.includes('mask=window') && location.search.includes('head=3')")
-    hot = layer(mask="window", temperature=100.0).weights[3].numpy()
-    np.testing.assert_array_equal(painted(page, 1), hot)
-    np.testing.assert_array_equal(painted(page, 0), layer().scores[3].numpy())
 
 
 def test_300_tokens_are_drawn_as_blocks_that_can_be_clicked_and_become_exact_when_zoomed(
@@ -173,13 +144,19 @@ def pixels(page: Page, index: int) -> np.ndarray:
     return received(page.evaluate(PIXELS, index), np.uint8).astype(int)
 
 
-def test_cells_painted_over_are_the_cells_that_plotly_paints(open_page: Open, server: str) -> None:
+def test_the_weights_follow_the_temperature_without_a_message_and_cells_painted_over_are_those_that_plotly_paints(
+    open_page: Open, server: str
+) -> None:
     page = open_page(f"{server}/?{urlencode({'text': TEXT, 'mask': 'causal', 'colors': COLORS[0]})}")
     for colors in COLORS:
         if colors != COLORS[0]:
             turned(page, "colors", colors)
         for place in (0, 30, 170):
-            follow(page, "temperature", place)
+            silent(page, lambda place=place: follow(page, "temperature", place))
+            expected = layer(mask="causal", temperature=temperature(page))
+            np.testing.assert_allclose(painted(page, 1), expected.weights[0].numpy(), rtol=0, atol=1e-6)
+            np.testing.assert_allclose(painted(page, 2), expected.output.numpy(), rtol=0, atol=1e-5)
+            assert "temperature" not in page.url
             mine = {}
             for redrawn in (False, True):
                 if redrawn:
@@ -199,7 +176,7 @@ def test_cells_painted_over_are_the_cells_that_plotly_paints(open_page: Open, se
             assert mine[False][1:] == mine[True][1:]
             assert len(mine[True][1]) == 36
             [(*_, last), _] = mine[True][3]
-            largest = float(layer(mask="causal", temperature=temperature(page)).weights.max())
+            largest = float(expected.weights.max())
             assert last == (f"{largest:.3g}" if colors == "stretched" else "1")
 
 
@@ -219,7 +196,18 @@ def test_what_rounds_to_zero_has_no_sign(open_page: Open, server: str) -> None:
         assert texts == [f"{number:.2f}".replace("-0.00", "0.00") for number in numbers]
 
 
-def test_blocks_of_a_long_text_have_the_same_colours_in_the_hand_as_at_rest(open_page: Open, server: str) -> None:
+def has_as_many_columns_as_d_model(page: Page, facts: str, columns: int) -> None:
+    """Another d_model gives the output other columns."""
+    turned(page, "d_model", "40")
+    output = page.locator(".js-plotly-plot").nth(2)
+    assert facts in (output.locator(".gtitle-subtitle").text_content() or "")
+    assert painted(page, 2).shape[1] == columns
+    assert output.evaluate("({_fullLayout: {xaxis}}) => xaxis.range") == [-0.5, 39.5]
+
+
+def test_blocks_of_a_long_text_have_the_same_colours_in_the_hand_as_at_rest_and_as_many_columns_as_d_model(
+    open_page: Open, server: str
+) -> None:
     text = " ".join(f"w{i % 90}" for i in range(300))
     page = open_page(f"{server}/?{urlencode({'text': text, 'heads': '1', 'colors': 'stretched'})}")
     ends = "(({zmin, zmax}) => [zmin, zmax])(document.querySelectorAll('.js-plotly-plot')[1].data[0])"
@@ -232,14 +220,33 @@ def test_blocks_of_a_long_text_have_the_same_colours_in_the_hand_as_at_rest(open
         assert page.evaluate(ends) == pytest.approx(in_hand, rel=1e-5)
         assert np.abs(pixels(page, 1) - before).max() <= 2
         assert len(set(before.flatten().tolist())) > 100  # and not one dark square
+    has_as_many_columns_as_d_model(page, "each cell the largest of 2 × 2", 20)
 
 
-def test_a_map_of_python_s_is_cut_anew_by_python_and_a_click_finds_the_cell(open_page: Open, server: str) -> None:
+def test_a_map_of_python_s_is_cut_anew_by_python_and_a_hover_and_a_click_find_the_exact_cell(
+    open_page: Open, server: str
+) -> None:
     text = " ".join(f"w{i}" for i in range(400))
-    expected = layer(text).output.numpy()
+    given = layer(text)
+    expected = given.output.numpy()
     page = open_page(f"{server}/?{urlencode({'text': text})}")
     assert painted(page, 2).shape[0] <= 256
     expect(page.locator(".js-plotly-plot").nth(2)).to_contain_text("each cell the largest of")
+    for index, matrix in ((1, given.weights[0].numpy()), (2, given.output.numpy())):
+        plot = page.locator(".js-plotly-plot").nth(index)
+        place = page.evaluate(
+            """(i) => { const plot = document.querySelectorAll('.js-plotly-plot')[i]; plot.scrollIntoView({block: 'center'});
+                const box = plot.getBoundingClientRect(), {xaxis, yaxis} = plot._fullLayout;
+                return [box.x + xaxis._offset + xaxis.l2p(21), box.y + yaxis._offset + yaxis.l2p(33)]; }""",
+            index,
+        )
+        page.mouse.move(place[0] - 3, place[1])
+        page.mouse.move(*place)
+        expect(plot.locator(".tip")).to_be_visible()
+        said = plot.locator(".tip").inner_text().split("\n")
+        row, column = (int(line.split()[1]) for line in said[1:3])
+        assert said[1] == f"query {row} w{row}"
+        assert float(said[3]) == pytest.approx(float(matrix[row, column]), rel=1e-5)
     block = -(-400 // painted(page, 2).shape[0])
     rows = expected[: block * 2, 10][block : 2 * block]
     acted(page, lambda: click_cell(page, 2, row=block + (block - 1) / 2, column=10))
@@ -254,18 +261,11 @@ def test_a_map_of_python_s_is_cut_anew_by_python_and_a_click_finds_the_cell(open
     np.testing.assert_array_equal(painted(page, 2), expected[top : top + high, left : left + wide])
 
 
-def test_a_knob_that_is_let_go_where_it_was_keeps_nothing_waiting(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?temperature=0.5")
-    slider = page.locator(".hand [name=temperature]").first
-    for _ in range(2):  # Python's answer has nothing new in it
-        acted(page, lambda: slider.dispatch_event("change"))
-    settled(page)
-    assert "temperature=0.5" in page.url
-
-
-def test_2048_tokens_follow_the_hand_as_256_by_256_blocks(open_page: Open, server: str) -> None:
+def test_2048_of_2049_tokens_follow_the_hand_as_256_by_256_blocks(open_page: Open, server: str) -> None:
     text = " ".join(f"w{i % 500}" for i in range(2048))
-    page = open_page(f"{server}/?{urlencode({'text': text, 'head': '1'})}")
+    page = open_page(f"{server}/?{urlencode({'text': f'{text} more', 'head': '1'})}")
+    expect(page.get_by_text("2,049 tokens")).to_be_visible()
+    assert page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].data[0].dx") == 8
     source = TypedText(text, max_tokens=2048)
     blocks = source.trace().layers[0].matrix("weights", 1).numpy().reshape(256, 8, 256, 8).max(axis=(1, 3))
     np.testing.assert_allclose(painted(page, 1), blocks, rtol=0, atol=1e-6)
@@ -273,19 +273,6 @@ def test_2048_tokens_follow_the_hand_as_256_by_256_blocks(open_page: Open, serve
     turned = replace(source, config=AttentionConfig(temperature=temperature(page)))
     cold = turned.trace().layers[0].matrix("weights", 1).numpy()
     np.testing.assert_allclose(painted(page, 1), cold.reshape(256, 8, 256, 8).max(axis=(1, 3)), rtol=0, atol=1e-6)
-
-
-def test_a_long_text_goes_along_to_another_page_and_into_a_new_tab(open_page: Open, server: str) -> None:
-    text = " ".join(f"word{i}" for i in range(200))
-    page = open_page(f"{server}/?{urlencode({'text': text, 'seed': '7'})}")
-    link = page.get_by_role("link", name="Heads")
-    link.dispatch_event("pointerdown")
-    assert "word199" in (link.get_attribute("href") or "")
-    acted(page, link.click)
-    page.wait_for_function(
-        "location.pathname.includes('heads') && location.search.includes('word199') && location.search.includes('seed=7')"
-    )
-    settled(page)
 
 
 WATCH = """() => { window.shift = 0; window.empty = 0; window.frames = 0;
@@ -299,7 +286,7 @@ WATCH = """() => { window.shift = 0; window.empty = 0; window.frames = 0;
 @pytest.mark.parametrize(
     "viewport", [{"width": 1440, "height": 900}, {"width": 390, "height": 844}], ids=["wide", "phone"]
 )
-def test_nothing_jumps_and_no_map_is_empty_while_knobs_turn(
+def test_nothing_jumps_or_fades_and_no_map_is_empty_while_knobs_turn(
     open_page: Open, server: str, viewport: dict[str, int]
 ) -> None:
     page = open_page(f"{server}/?{urlencode({'text': TEXT})}", viewport=viewport)
@@ -322,11 +309,9 @@ def test_nothing_jumps_and_no_map_is_empty_while_knobs_turn(
     assert page.evaluate("[window.empty, window.frames > 1]") == [0, True]
     # On a phone the words of the chosen cell's line wrap anew when its number does; the line itself keeps its height.
     assert page.evaluate("window.shift") < (0.03 if viewport["width"] < 640 else 0.01)
-
-
-def test_nothing_fades_while_a_run_goes_on(open_page: Open, server: str) -> None:
-    """A fade that only waits makes a layer of every element already, a fifth of the time of a step."""
-    page = open_page(f"{server}/?{urlencode({'text': TEXT})}")
+    if viewport["width"] < 640:
+        return
+    # A fade that only waits makes a layer of every element already, a fifth of the time of a step.
     page.evaluate(
         """() => { window.stale = 0; window.fades = 0;
             new MutationObserver((changes) => {
@@ -342,8 +327,33 @@ def test_nothing_fades_while_a_run_goes_on(open_page: Open, server: str) -> None
     assert page.evaluate("window.fades") == 0
 
 
-def test_a_d_model_that_the_heads_do_not_divide_is_the_sidebars_to_settle(open_page: Open, server: str) -> None:
+def test_what_is_let_go_or_chosen_is_the_knob_and_a_d_model_that_the_heads_do_not_divide_is_settled(
+    open_page: Open, server: str
+) -> None:
     page = open_page(f"{server}/?{urlencode({'text': TEXT})}")
+
+    def press() -> None:
+        page.locator(".hand [name=temperature]").focus()
+        page.keyboard.press("End")
+
+    acted(page, press)
+    page.wait_for_function("location.search.includes('temperature=100')")
+    np.testing.assert_array_equal(painted(page, 1), layer(temperature=100.0).weights[0].numpy())
+    expect(page.locator(".hand output")).to_have_text("100.0")
+    turned(page, "mask", "window")
+    turned(page, "head", "3")
+    page.wait_for_function("location.search.includes('mask=window') && location.search.includes('head=3')")
+    hot = layer(mask="window", temperature=100.0).weights[3].numpy()
+    np.testing.assert_array_equal(painted(page, 1), hot)
+    np.testing.assert_array_equal(painted(page, 0), layer().scores[3].numpy())
+    # What is let go where it was keeps nothing waiting.
+    for _ in range(2):  # Python's answer has nothing new in it
+        acted(page, lambda: page.locator(".hand [name=temperature]").dispatch_event("change"))
+    assert "temperature=100" in page.url
+    for knob, value in (("mask", "none"), ("head", "0")):
+        turned(page, knob, value)
+
+    # Heads that do not divide d_model are the sidebar's to settle.
     turned(page, "d_model", "30")
     expect(page.get_by_text("4 heads do not divide d_model 30")).to_be_visible()
     page.wait_for_function("location.search.includes('d_model=30')")
@@ -375,42 +385,6 @@ def test_a_link_shows_the_heads_that_its_sender_saw(open_page: Open, server: str
     turned(page, "d_model", "64")
     page.wait_for_function("location.search.includes('heads=8')")
     np.testing.assert_array_equal(painted(page, 0), layer(d_model=64, n_heads=8).scores[0].numpy())
-
-
-def test_between_the_heads_there_is_nothing_to_say_after_cells_were_painted_over(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/heads?{urlencode({'text': TEXT})}")
-    turned(page, "seed", "4")
-    for column, says in ((2, True), (6, False)):  # six tokens, then the gutter
-        place = page.evaluate(
-            """(column) => { const plot = document.querySelector('.js-plotly-plot'); plot.scrollIntoView({block: 'center'});
-                const box = plot.getBoundingClientRect(), {xaxis, yaxis} = plot._fullLayout;
-                return [box.x + xaxis._offset + xaxis.l2p(column), box.y + yaxis._offset + yaxis.l2p(2)]; }""",
-            column,
-        )
-        page.mouse.move(place[0] - 2, place[1])
-        page.mouse.move(*place)
-        expect(page.locator(".hoverlayer .hovertext")).to_have_count(1 if says else 0)
-
-
-def test_the_hover_of_a_block_says_the_exact_cell(open_page: Open, server: str) -> None:
-    text = " ".join(f"w{i}" for i in range(400))
-    given = layer(text)
-    page = open_page(f"{server}/?{urlencode({'text': text})}")
-    for index, matrix in ((1, given.weights[0].numpy()), (2, given.output.numpy())):
-        plot = page.locator(".js-plotly-plot").nth(index)
-        place = page.evaluate(
-            """(i) => { const plot = document.querySelectorAll('.js-plotly-plot')[i]; plot.scrollIntoView({block: 'center'});
-                const box = plot.getBoundingClientRect(), {xaxis, yaxis} = plot._fullLayout;
-                return [box.x + xaxis._offset + xaxis.l2p(21), box.y + yaxis._offset + yaxis.l2p(33)]; }""",
-            index,
-        )
-        page.mouse.move(place[0] - 3, place[1])
-        page.mouse.move(*place)
-        expect(plot.locator(".tip")).to_be_visible()
-        said = plot.locator(".tip").inner_text().split("\n")
-        row, column = (int(line.split()[1]) for line in said[1:3])
-        assert said[1] == f"query {row} w{row}"
-        assert float(said[3]) == pytest.approx(float(matrix[row, column]), rel=1e-5)
 
 
 def test_the_hand_turns_the_formula_of_a_notebook_and_leads_back(open_page: Open, server: str) -> None:

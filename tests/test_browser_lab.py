@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import urlencode
 
 import numpy as np
 import pytest
@@ -87,7 +87,7 @@ def test_a_click_on_a_factor_walks_back_and_the_overview_returns_and_a_head_is_f
     }
 
 
-def test_a_cell_is_reached_by_typing_and_the_line_says_the_number_and_its_arithmetic(
+def test_a_cell_is_reached_by_typing_and_by_arrows_and_the_line_says_the_number_and_its_arithmetic(
     open_page: Open, server: str
 ) -> None:
     page = open_page(f"{server}/?{LINK}")
@@ -108,29 +108,8 @@ def test_a_cell_is_reached_by_typing_and_the_line_says_the_number_and_its_arithm
     expect(line.locator(".side.q code")).to_have_text("the")
     expect(line.locator(".side.k code")).to_have_text("sat")
     expect(line.locator("[name=q]")).to_have_value("4")
-    acted(page, line.locator(".from button").first.click)
-    assert query(page)["step"] == "masked_scores"
-    # What was pressed is gone; the focus is on what stands in its place, not on the body.
-    assert page.evaluate("document.activeElement.closest('.answer') !== null")
-
-
-@pytest.mark.parametrize(("width", "height"), [(1280, 720), (390, 844)])
-def test_the_line_is_in_sight_and_the_maps_begin_high(open_page: Open, server: str, width: int, height: int) -> None:
-    page = open_page(f"{server}/?{LINK}", viewport={"width": width, "height": height}, has_touch=width < 500)
-    line, first = page.locator(".answer").bounding_box(), page.locator(".js-plotly-plot").first.bounding_box()
-    assert line
-    assert first
-    assert line["y"] + line["height"] <= height + 1
-    assert first["y"] < 430
-    if width == 1280:
-        assert first["y"] + first["height"] < 640
-        boxes = [label.bounding_box() for label in page.locator(".hand label:visible").all()]
-        rows = [box["y"] + box["height"] / 2 for box in boxes if box]
-        assert max(rows) - min(rows) < 6, "the controls stand in one line"
-
-
-def test_a_map_is_one_thing_for_the_keyboard(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?{LINK}&q=4&k=1")
+    # A map is one thing for the keyboard.
+    acted(page, lambda: click_cell(page, 1, row=4, column=1))
     weights = page.locator(".js-plotly-plot").nth(1)
     weights.focus()
     page.keyboard.press("ArrowRight")
@@ -155,9 +134,52 @@ def test_a_map_is_one_thing_for_the_keyboard(open_page: Open, server: str) -> No
     for key in ["ArrowUp"] * 4 + ["ArrowLeft"] * 4:  # an arrow at the edge stays there
         page.keyboard.press(key)
     expect(scores.locator("[aria-live]")).to_contain_text("scores, the to the, ")
+    acted(page, line.locator(".from button").first.click)
+    assert query(page)["step"] == "masked_scores"
+    # What was pressed is gone; the focus is on what stands in its place, not on the body.
+    assert page.evaluate("document.activeElement.closest('.answer') !== null")
 
 
-def test_back_undoes_one_act_also_one_that_the_server_has_not_answered_yet(open_page: Open, server: str) -> None:
+def is_projected_larger_with_only_the_knobs_left_open(open_page: Open, server: str, plain: Page) -> None:
+    """The same page as projected, beside the plain one."""
+    page = open_page(f"{server}/?{LINK}&present=temperature.head", viewport={"width": 1280, "height": 720})
+    expect(page.locator("[data-testid=stSidebar]")).to_be_hidden()
+    assert [one.get_attribute("name") for one in page.locator(".hand [name]").all()] == ["temperature", "head"]
+    size = "parseFloat(getComputedStyle(document.querySelector('.js-plotly-plot .xtick text')).fontSize)"
+    assert page.evaluate(size) > 1.25 * plain.evaluate(size)
+    assert page.locator(".js-plotly-plot").first.locator(".heatmap-label").count()
+    turned(page, "head", "2")
+    np.testing.assert_array_equal(painted(page, 1), CAUSAL.weights[2].numpy())
+    assert query(page) == {"text": TEXT, "mask": "causal", "present": "temperature.head", "head": "2"}
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 720), (390, 844)])
+def test_the_line_is_in_sight_the_maps_begin_high_and_projected_letters_are_large(
+    open_page: Open, server: str, width: int, height: int
+) -> None:
+    page = open_page(f"{server}/?{LINK}", viewport={"width": width, "height": height}, has_touch=width < 500)
+    line, first = page.locator(".answer").bounding_box(), page.locator(".js-plotly-plot").first.bounding_box()
+    assert line
+    assert first
+    assert line["y"] + line["height"] <= height + 1
+    assert first["y"] < 430
+    boxes = [box for plot in page.locator(".js-plotly-plot").all() if (box := plot.bounding_box())]
+    assert len(boxes) == 3
+    if width == 390:  # one under the other, and nothing sticks out
+        assert all(box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in boxes)
+        assert boxes[1]["y"] >= boxes[0]["y"] + boxes[0]["height"]
+        assert page.evaluate("document.querySelector('.stMain').scrollWidth") <= 390
+    else:
+        assert first["y"] + first["height"] < 640
+        labels = [label.bounding_box() for label in page.locator(".hand label:visible").all()]
+        rows = [box["y"] + box["height"] / 2 for box in labels if box]
+        assert max(rows) - min(rows) < 6, "the controls stand in one line"
+        is_projected_larger_with_only_the_knobs_left_open(open_page, server, page)
+
+
+def test_back_undoes_one_act_whoever_wrote_it_before_the_server_has_answered_and_after(
+    open_page: Open, server: str
+) -> None:
     page = open_page(f"{server}/?{LINK}")
     page.locator(".hand [name=seed]").fill("7")
     page.keyboard.press("Enter")
@@ -172,24 +194,9 @@ def test_back_undoes_one_act_also_one_that_the_server_has_not_answered_yet(open_
     page.wait_for_function("document.querySelector('.hand [name=seed]').value === '7'")
     settled(page)
     assert query(page)["seed"] == "7"
-    # What Streamlit's own widgets set is an act like any other: it makes no entry, and Back would leave the page.
-    text = page.get_by_label("Text", exact=True)
-    text.fill("one two three")
-    acted(page, lambda: text.press("Control+Enter"))
-    page.get_by_role("combobox", name="Heads").click()
-    acted(page, page.get_by_role("option", name="2", exact=True).click)
-    assert query(page) == {"text": "one two three", "mask": "causal", "seed": "7", "heads": "2"}
     acted(page, page.go_back)
-    assert query(page) == {"text": "one two three", "mask": "causal", "seed": "7"}
-    acted(page, page.go_back)
-    assert query(page) == {"text": TEXT, "mask": "causal", "seed": "7"}
-    expect(text).to_have_value(TEXT)
-    shown = TypedText(TEXT, AttentionConfig(mask="causal", seed=7)).trace().layers[0]
-    np.testing.assert_array_equal(painted(page, 1), shown.weights[0].numpy())
 
-
-def test_back_at_once_shows_what_was_before_also_what_the_page_made_by_itself(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?{LINK}")
+    # At once, it shows what was before also of what the page made by itself.
     before = painted(page, 1)
     page.locator(".hand [name=temperature]").focus()
     page.keyboard.press("Home")
@@ -212,9 +219,7 @@ def test_back_at_once_shows_what_was_before_also_what_the_page_made_by_itself(op
     assert query(page) == {"text": TEXT, "mask": "causal"}
     np.testing.assert_array_equal(painted(page, 1), CAUSAL.weights[0].numpy())
 
-
-def test_back_is_not_undone_by_an_answer_that_comes_late(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?{LINK}")
+    # It is not undone by an answer that comes late.
     page.locator(".hand [name=seed]").fill("7")
     page.keyboard.press("Enter")
     page.wait_for_function("location.search.includes('seed=7')")
@@ -228,6 +233,20 @@ def test_back_is_not_undone_by_an_answer_that_comes_late(open_page: Open, server
     page.wait_for_function("window.late && document.querySelector('.hand [name=seed]').value === '0'")
     settled(page)
     assert query(page) == {"text": TEXT, "mask": "causal"}
+
+    # What is set in the sidebar is an act like any other: Streamlit's own widgets make no entry, and Back would leave the page.
+    text = page.get_by_label("Text", exact=True)
+    text.fill("one two three")
+    acted(page, lambda: text.press("Control+Enter"))
+    page.get_by_role("combobox", name="Heads").click()
+    acted(page, page.get_by_role("option", name="2", exact=True).click)
+    assert query(page) == {"text": "one two three", "mask": "causal", "heads": "2"}
+    acted(page, page.go_back)
+    assert query(page) == {"text": "one two three", "mask": "causal"}
+    acted(page, page.go_back)
+    assert query(page) == {"text": TEXT, "mask": "causal"}
+    expect(text).to_have_value(TEXT)
+    np.testing.assert_array_equal(painted(page, 1), CAUSAL.weights[0].numpy())
 
 
 def test_a_mask_has_its_size_beside_it_only_where_it_has_one_and_a_d_model_is_picked_or_typed(
@@ -255,45 +274,8 @@ def test_a_mask_has_its_size_beside_it_only_where_it_has_one_and_a_d_model_is_pi
     )
 
 
-def test_projected_there_are_large_letters_and_only_the_knobs_left_open(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?{LINK}&present=temperature.head", viewport={"width": 1280, "height": 720})
-    expect(page.locator("[data-testid=stSidebar]")).to_be_hidden()
-    assert [one.get_attribute("name") for one in page.locator(".hand [name]").all()] == ["temperature", "head"]
-    plain = open_page(f"{server}/?{LINK}", viewport={"width": 1280, "height": 720})
-    size = "parseFloat(getComputedStyle(document.querySelector('.js-plotly-plot .xtick text')).fontSize)"
-    assert page.evaluate(size) > 1.25 * plain.evaluate(size)
-    assert page.locator(".js-plotly-plot").first.locator(".heatmap-label").count()
-    turned(page, "head", "2")
-    np.testing.assert_array_equal(painted(page, 1), CAUSAL.weights[2].numpy())
-    assert query(page) == {"text": TEXT, "mask": "causal", "present": "temperature.head", "head": "2"}
-
-
-def test_the_link_as_projected_is_copied_with_the_knobs_that_are_picked(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?{LINK}", permissions=["clipboard-read", "clipboard-write"])
-    page.get_by_role("button", name="Share", exact=True).click()
-    acted(page, page.get_by_role("button", name="seed", exact=True).click)
-    page.get_by_role("button", name="Copy link, as projected").click()
-    expect(page.get_by_text("Link copied.")).to_be_visible()
-    link = page.evaluate("navigator.clipboard.readText()")
-    assert parse_qs(urlsplit(link).query)["present"] == ["temperature.mask.head.seed"]
-
-
 @pytest.mark.parametrize("more", ["", "&embed=true"])
 def test_a_locked_page_stays_locked_and_its_clicks_reach_the_address(open_page: Open, server: str, more: str) -> None:
-    page = open_page(f"{server}/?{LINK}&lock=1{more}")
-    expect(page.locator(".hand label")).to_have_count(0)
-    expect(page.locator("[data-testid=stSidebar]")).to_be_hidden()
-    expect(page.locator("[data-testid=stSlider]:visible, [data-testid=stSelectbox]:visible")).to_have_count(0)
-    acted(page, lambda: click_cell(page, 1, row=4, column=2))
-    assert query(page) | {"embed": "true"} == {
-        "text": TEXT, "mask": "causal", "lock": "1", "q": "4", "k": "2", "embed": "true"
-    }  # fmt: skip
-    link = page.get_by_role("link", name="Open in Attention Lab")
-    link.hover()
-    assert "q=4" in (link.get_attribute("href") or "")
-    page.reload()
-    settled(page)
-    assert cell_of(page) == f"weights · query 4 the → key 2 sat = {explain(TRACE, 'weights', q=4, k=2).shown}"
     page = open_page(f"{server}/heads?{LINK}&lock=1{more}")
     panel = page.evaluate("document.querySelector('.js-plotly-plot').layout.meta.panels[3]")
     click_cell(page, 0, row=panel["y"] + 4, column=panel["x"] + 2)
@@ -301,10 +283,22 @@ def test_a_locked_page_stays_locked_and_its_clicks_reach_the_address(open_page: 
     settled(page)
     assert query(page)["lock"] == "1"
     assert query(page)["head"] == "3"
+    expect(page.locator(".hand label")).to_have_count(0)
     expect(page.locator("[data-testid=stSidebar]")).to_be_hidden()
+    expect(page.locator("[data-testid=stSlider]:visible, [data-testid=stSelectbox]:visible")).to_have_count(0)
+    acted(page, lambda: click_cell(page, 1, row=4, column=1))
+    assert query(page) | {"embed": "true"} == {
+        "text": TEXT, "mask": "causal", "lock": "1", "head": "3", "q": "4", "k": "1", "embed": "true"
+    }  # fmt: skip
+    link = page.get_by_role("link", name="Open in Attention Lab")
+    link.hover()
+    assert "k=1" in (link.get_attribute("href") or "")
     page.reload()
     settled(page)
+    found = explain(TRACE, "weights", head=3, q=4, k=1)
+    assert cell_of(page) == f"weights · query 4 the → key 1 cat = {found.shown}"
     np.testing.assert_array_equal(painted(page, 1), CAUSAL.weights[3].numpy())
+    expect(page.locator("[data-testid=stSidebar]")).to_be_hidden()
 
 
 def test_a_state_file_opened_on_another_page_writes_head_and_cell_into_the_address(

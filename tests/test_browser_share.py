@@ -7,7 +7,7 @@ import re
 from io import BytesIO
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qs, urlsplit
 from xml.etree import ElementTree
 
 import numpy as np
@@ -47,14 +47,13 @@ def test_one_click_copies_the_address_and_says_so(open_page: Open, server: str) 
     copy(page)
     expect(page.locator(".links [role=status]").first).to_have_text("Link copied.")
     assert read.evaluate("(own) => own.readText()") == page.url
-
-
-def test_a_long_link_is_copied_with_a_warning_that_offers_the_state_file(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?{urlencode({'text': 'word ' * 450})}", **CLIPBOARD)
-    copy(page)
-    status = page.locator(".links [role=status]").first
-    expect(status).to_contain_text("many programs cut links after 2,000: the state file (Share)")
-    assert len(clipboard(page)) > 2000
+    # As projected, with the knobs that are picked.
+    page.get_by_role("button", name="Share", exact=True).click()
+    acted(page, page.get_by_role("button", name="seed", exact=True).click)
+    page.get_by_role("button", name="Copy link, as projected").click()
+    expect(page.get_by_text("Link copied.")).to_be_visible()
+    link = read.evaluate("(own) => own.readText()")
+    assert parse_qs(urlsplit(link).query)["present"] == ["temperature.mask.head.seed"]
 
 
 def test_embedded_there_is_the_figure_with_its_knobs_and_no_menu(open_page: Open, server: str) -> None:
@@ -70,8 +69,10 @@ def test_embedded_there_is_the_figure_with_its_knobs_and_no_menu(open_page: Open
     assert link.get_attribute("href") == f"{server}/?{LINK}"
 
 
-def test_the_code_for_a_web_page_and_the_locked_link_are_copied(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/masks?{LINK}", **CLIPBOARD)
+def test_the_code_for_a_web_page_and_the_locked_link_are_copied_and_a_saved_state_is_opened_on_its_own_page(
+    open_page: Open, server: str, tmp_path: Path
+) -> None:
+    page = open_page(f"{server}/masks?{LINK}&temperature=0.5&seed=4", **CLIPBOARD)
     acted(page, lambda: page.get_by_role("button", name="Share").click())
     copy(page, "Copy locked link")
     expect(page.locator(".st-key-copy_more [role=status]")).to_have_text("Link without knobs copied.")
@@ -79,11 +80,7 @@ def test_the_code_for_a_web_page_and_the_locked_link_are_copied(open_page: Open,
     copy(page, "Copy code for a web page")
     expect(page.locator(".st-key-copy_more [role=status]")).to_have_text("Code copied.")
     assert f'src="{page.url.replace("&", "&amp;")}&amp;embed=true"' in clipboard(page)
-
-
-def test_a_state_saved_here_is_opened_there_on_its_own_page(open_page: Open, server: str, tmp_path: Path) -> None:
-    page = open_page(f"{server}/masks?{LINK}&temperature=0.5&seed=4")
-    acted(page, lambda: page.get_by_role("button", name="Share").click())
+    # The state that is saved here is opened there.
     with page.expect_download() as saved:
         page.get_by_role("button", name="Save the state (.json)").click()
     saved.value.save_as(tmp_path / "state.json")

@@ -139,13 +139,27 @@ def test_the_reference_typesets_every_step_and_opens_one_in_the_lab_with_the_kno
     open_page: Open, server: str
 ) -> None:
     page = open_page(f"{server}/softmax?text=a+b+c&heads=2&mask=causal")
+    # Pages without maps fold the knobs away, and keep them in the address.
+    state = {"text": ["a b c"], "heads": ["2"], "mask": ["causal"]}
+    expect(page.get_by_label("Text", exact=True)).to_be_hidden()
+    assert parse_qs(urlsplit(page.url).query) == state
+    page.get_by_test_id("stSidebar").get_by_text("The source and its knobs").click()
+    expect(page.get_by_label("Text", exact=True)).to_be_visible()
+    assert parse_qs(urlsplit(page.url).query) == state
     page.get_by_role("link", name="Reference").click()
     cards = page.locator(".st-key-reference_steps .elsewhere")
     expect(cards).to_have_count(len(STEPS))
     expect(page.locator(".katex-error")).to_have_count(0)
     expect(page.locator(".st-key-reference_scores")).to_contain_text("head 2 · query_pos 3 · key_pos 3")
     expect(page.locator(".st-key-reference_memory").get_by_role("link")).to_have_count(0)
-    page.locator(".st-key-reference_scaled_scores").get_by_role("link").click()
+    card = page.locator(".st-key-reference_scaled_scores").get_by_role("link")
+    with page.context.expect_page() as opened:
+        card.click(modifiers=["Control"])
+    tab = opened.value
+    tab.wait_for_url(lambda url: urlsplit(url).path == "/")
+    assert parse_qs(urlsplit(tab.url).query) == {**state, "step": ["scaled_scores"]}
+    tab.close()
+    card.click()
     expect(page.get_by_role("heading", name="Attention Lab")).to_be_visible()
     settled(page)
     link = {key: values[0] for key, values in parse_qs(urlsplit(page.url).query).items()}

@@ -28,6 +28,9 @@ def test_a_click_on_the_mask_hides_a_cell_and_the_link_carries_it(open_page: Ope
     expected = np.ones((6, 6))
     expected[2, 4] = 0
     np.testing.assert_array_equal(painted(page, 0), expected)
+    acted(page, lambda: click_cell(page, 0, row=2, column=4))  # a second click allows it again
+    assert painted(page, 0).all()
+    acted(page, lambda: click_cell(page, 0, row=2, column=4))
     link = query(page)
     assert link["mask"] == "custom"
     trace = TypedText(TEXT, AttentionConfig(mask="custom", cells=link["cells"])).trace()
@@ -58,13 +61,6 @@ def test_the_menu_opens_masks_on_causal_and_an_address_means_what_it_says(open_p
     assert painted(other, 0).all()
 
 
-def test_a_second_click_allows_the_cell_again(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/masks?{urlencode({'text': TEXT, 'mask': 'causal'})}")
-    acted(page, lambda: click_cell(page, 0, row=5, column=0))
-    acted(page, lambda: click_cell(page, 0, row=5, column=0))
-    np.testing.assert_array_equal(painted(page, 0), masks.causal(6, 6).numpy())
-
-
 STILL = """async (element) => {
     const place = () => JSON.stringify(element.getBoundingClientRect());
     for (let last; last !== place(); ) {
@@ -82,18 +78,6 @@ def focus(page: Page, grid: Locator, x: float) -> None:
     assert box
     page.mouse.click(box["x"] + x, box["y"] + 52)
     page.wait_for_function("document.activeElement.tagName === 'CANVAS'")
-
-
-def test_the_mask_can_be_edited_by_keyboard(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/masks?{urlencode({'text': TEXT})}")
-    page.get_by_text("The mask as a grid, for the keyboard").click()
-    focus(page, page.locator(".st-key-masks_grid canvas").first, x=20)  # the names of the queries
-    page.keyboard.press("ArrowRight")
-    page.keyboard.press("ArrowRight")
-    acted(page, lambda: page.keyboard.press("Space"))
-    expected = np.ones((6, 6))
-    expected[0, 1] = 0
-    np.testing.assert_array_equal(painted(page, 0), expected)
 
 
 def unfold(page: Page) -> None:
@@ -118,7 +102,7 @@ def test_a_tensor_pasted_from_a_terminal_is_painted(open_page: Open, server: str
     assert query(page)["query"] == "1,0;0,1"
 
 
-def test_a_number_typed_into_the_grid_is_painted_and_the_editor_stays_unfolded_while_sizes_change(
+def test_a_number_typed_and_a_file_uploaded_are_painted_and_the_editor_stays_unfolded_while_sizes_change(
     open_page: Open, server: str
 ) -> None:
     page = open_page(f"{server}/?source=matrices")
@@ -141,11 +125,20 @@ def test_a_number_typed_into_the_grid_is_painted_and_the_editor_stays_unfolded_w
     page.get_by_text("Your matrices:").click()
     expect(page.get_by_label("Paste X", exact=True)).to_be_hidden()
     assert query(page)["x"] == "1,2,3"
+    # An uploaded .npy takes the place of what was pasted.
+    unfold(page)
+    file = BytesIO()
+    np.save(file, np.eye(4, 3) * 2)
+    upload = {"name": "x.npy", "mimeType": "application/octet-stream", "buffer": file.getvalue()}
+    acted(page, lambda: page.locator(".st-key-matrices_file_x input[type=file]").set_input_files([upload]))
+    expect(page.get_by_label("Paste X", exact=True)).to_have_value("2,0,0;0,2,0;0,0,2;0,0,0")
+    settled(page)
+    assert not painted(page, 0)[3].any()
 
 
 def test_matrices_that_do_not_fit_are_made_to_fit(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/", viewport={"width": 390, "height": 844})  # there is no figure to wait for below
-    page.goto(f"{server}/?{urlencode({'source': 'matrices', 'x': '1,2;3,4'})}")
+    link = urlencode({"source": "matrices", "x": "1,2;3,4"})
+    page = open_page(f"{server}/?{link}", figure=False, viewport={"width": 390, "height": 844})
     page.get_by_role("button", name="Fit the others to X").click()
     settled(page)
     page.wait_for_function("location.search.includes('w_q=2')")
@@ -170,18 +163,6 @@ def test_a_notebook_is_continued_and_its_matrices_travel_in_the_link(open_page: 
     assert (query(page)["q"], query(page)["k"]) == ("2", "1")
     other = open_page(page.url, fresh=True)
     np.testing.assert_array_equal(painted(other, 1), painted(page, 1))
-
-
-def test_an_uploaded_npy_is_painted(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?source=matrices")
-    file = BytesIO()
-    np.save(file, np.eye(4, 3) * 2)
-    upload = {"name": "x.npy", "mimeType": "application/octet-stream", "buffer": file.getvalue()}
-    unfold(page)
-    acted(page, lambda: page.locator(".st-key-matrices_file_x input[type=file]").set_input_files([upload]))
-    expect(page.get_by_label("Paste X", exact=True)).to_have_value("2,0,0;0,2,0;0,0,2;0,0,0")
-    settled(page)
-    assert not painted(page, 0)[3].any()
 
 
 def test_a_line_of_a_batch_is_picked_and_padded(open_page: Open, server: str) -> None:

@@ -7,11 +7,11 @@ from urllib.parse import urlencode
 
 import pytest
 from conftest import in_theme, settled
-from playwright.sync_api import Page
 from test_browser import Open
 
-from attention import AttentionConfig, TypedText
+from attention import TypedText
 from attention.export.paper.cells import contrast
+from pages.ui.knobs.table import DEFAULTS
 
 pytestmark = pytest.mark.browser
 
@@ -73,7 +73,9 @@ INKS = """(i) => { const plot = document.querySelectorAll('.js-plotly-plot')[i];
     return [...plot.querySelectorAll('.heatmap-label text')].map((text) => [text.__data__.z, getComputedStyle(text).fill]); }"""
 
 
-def test_weights_have_numbers_in_their_cells_where_scores_have_them(open_page: Open, server: str) -> None:
+def test_weights_have_numbers_in_their_cells_where_scores_have_them_also_at_200_percent(
+    open_page: Open, server: str
+) -> None:
     page = open_page(f"{server}/?lock=1")
 
     def numbers(width: int) -> int:
@@ -88,10 +90,13 @@ def test_weights_have_numbers_in_their_cells_where_scores_have_them(open_page: O
     while having - without > 10:  # towards the width at which they come, where one map might be ahead of the other
         middle = (without + having) // 2
         without, having = (without, middle) if numbers(middle) else (middle, having)
-
-
-def test_the_alt_text_and_the_numbers_hold_for_a_zoom_of_the_page(open_page: Open, server: str) -> None:
-    """At 200 % a window of 1,280 pixels is one of 640."""
-    page: Page = open_page(f"{server}/?lock=1", viewport={"width": 640, "height": 360}, device_scale_factor=2)
-    weights = TypedText("the owl asked the moon and the moon blinked", AttentionConfig()).trace().layers[0].weights[0]
+    # At 200 % a window of 1,280 pixels is one of 640.
+    session = page.context.new_cdp_session(page)
+    size = {"width": 640, "height": 360, "deviceScaleFactor": 2, "mobile": False}
+    session.send("Emulation.setDeviceMetricsOverride", size)
+    page.wait_for_function(f"devicePixelRatio === 2 && innerWidth === 640 && {FITTED}")
+    settled(page)
+    weights = TypedText(DEFAULTS["text"]).trace().layers[0].weights[0]
     assert [z for z, _ in page.evaluate(INKS, 1)] == pytest.approx(weights.flatten().tolist(), abs=1e-6)
+    session.send("Emulation.clearDeviceMetricsOverride")
+    session.detach()

@@ -48,7 +48,9 @@ def check_ticks(axis: dict[str, Any], least: int) -> None:
         assert text == f"{round(place)} w{round(place)}"
 
 
-def test_the_ticks_of_a_long_text_follow_the_zoom_and_the_neighbours_zoom_along(open_page: Open, server: str) -> None:
+def test_the_ticks_and_the_hover_of_a_long_text_follow_the_zoom_and_the_neighbours_zoom_along(
+    open_page: Open, server: str
+) -> None:
     page = open_page(f"{server}/?{urlencode({'text': LONG, 'mask': 'causal'})}")
     whole = seen(page)
     zoom(page, 1, (100, 150), (140, 190))
@@ -60,6 +62,18 @@ def test_the_ticks_of_a_long_text_follow_the_zoom_and_the_neighbours_zoom_along(
     assert [axis["range"] for axis in scores] == [axis["range"] for axis in weights]  # the same queries and keys
     assert output[1]["range"] == weights[1]["range"]  # the same queries
     assert output[0] == whole[2][0]  # other columns
+
+    # A hover says position and token.
+    place = page.evaluate(
+        """() => { const plot = document.querySelectorAll('.js-plotly-plot')[1]; plot.scrollIntoView({block: 'center'});
+            const box = plot.getBoundingClientRect(), {xaxis, yaxis} = plot._fullLayout;
+            return [box.x + xaxis._offset + xaxis.l2p(104), box.y + yaxis._offset + yaxis.l2p(154)]; }"""
+    )
+    page.mouse.move(place[0] - 3, place[1])
+    page.mouse.move(*place)
+    hover = page.locator(".js-plotly-plot").nth(1).locator(".hovertext")
+    expect(hover).to_contain_text("query 154 w154")
+    expect(hover).to_contain_text("key 104 w104")
 
     turned(page, "head", "2")  # a knob
     assert seen(page) == [scores, weights, output]
@@ -78,21 +92,6 @@ def test_the_ticks_of_a_long_text_follow_the_zoom_and_the_neighbours_zoom_along(
     page.wait_for_function("document.querySelectorAll('.js-plotly-plot')[1]._fullLayout.xaxis.range[1] === 299.5")
     settled(page)
     assert seen(page) == whole
-
-
-def test_a_hover_in_a_zoomed_map_says_position_and_token(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?{urlencode({'text': LONG})}")
-    zoom(page, 1, (100, 150), (140, 190))
-    place = page.evaluate(
-        """() => { const plot = document.querySelectorAll('.js-plotly-plot')[1]; plot.scrollIntoView({block: 'center'});
-            const box = plot.getBoundingClientRect(), {xaxis, yaxis} = plot._fullLayout;
-            return [box.x + xaxis._offset + xaxis.l2p(104), box.y + yaxis._offset + yaxis.l2p(154)]; }"""
-    )
-    page.mouse.move(place[0] - 3, place[1])
-    page.mouse.move(*place)
-    hover = page.locator(".js-plotly-plot").nth(1).locator(".hovertext")
-    expect(hover).to_contain_text("query 154 w154")
-    expect(hover).to_contain_text("key 104 w104")
 
 
 def test_maps_that_python_cuts_zoom_along_too(open_page: Open, server: str) -> None:
