@@ -29,10 +29,13 @@ def painted_y(page: Page, figure: int, trace: int) -> list[float]:
     )
 
 
-def test_the_painted_lines_bars_and_maps_are_the_backends(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/softmax?{urlencode({'softmax_row': '1, 2, 2.5', 'text': 'a b c', 'mask': 'causal'})}")
+def test_the_painted_lines_bars_and_maps_are_the_backends_and_a_factor_that_overflows_says_so(
+    open_page: Open, server: str
+) -> None:
+    link = {"softmax_row": "0.1, 0.3, 0.5", "text": "a b c", "mask": "causal", "softmax_factor": "100"}
+    page = open_page(f"{server}/softmax?{urlencode(link)}")
     expect(page.locator(".js-plotly-plot")).to_have_count(5)
-    spread = softmax.spread((1, 2, 2.5))
+    spread = softmax.spread((0.1, 0.3, 0.5))
     assert painted_y(page, 0, 0) == softmax.curve().share.tolist()
     for i, shares in enumerate(spread.shares.values()):
         assert painted_y(page, 1, i) == shares.tolist()
@@ -48,49 +51,6 @@ def test_the_painted_lines_bars_and_maps_are_the_backends(open_page: Open, serve
         np.concatenate(list(spread.shares.values())) / spread.shares[0.125].max(),
         atol=0.02,
     )
-
-
-@pytest.mark.parametrize("row", [(1.0, 2.0, 2.5), (-300.0, 0.0, 300.0, 300.0)])
-def test_the_row_follows_its_slider_without_the_server(open_page: Open, server: str, row: tuple[float, ...]) -> None:
-    page = open_page(f"{server}/softmax?{urlencode({'softmax_row': ', '.join(map(str, row))})}")
-    slider = page.locator(".shares input[type=range]")
-    expect(slider).to_be_visible()
-    watch_runs(page)
-    seen = []
-    for place in (0, 57, 113, 150, 200):
-        slider.evaluate("(input, place) => { input.value = place; input.dispatchEvent(new Event('input')); }", place)
-        temperature = float(page.locator(".shares output").text_content() or "")
-        shares = page.evaluate("Array.from(document.querySelector('.shares').shares)")
-        expected = SHARES["softmax"].weights(torch.tensor(row, dtype=torch.float64) / temperature)
-        np.testing.assert_allclose(shares, expected.numpy(), atol=1e-12)
-        bars = page.evaluate(
-            "[...document.querySelectorAll('.shares .bar')].map((bar) => bar.firstChild.getBoundingClientRect().width / bar.getBoundingClientRect().width)"
-        )
-        np.testing.assert_allclose(bars, expected.numpy(), atol=0.01)
-        seen.append(temperature)
-    assert (seen[0], seen[-1], 1.0 in seen) == (0.05, 10.0, True)
-    slider.focus()
-    page.keyboard.press("ArrowLeft")
-    expect(page.locator(".shares [role=status]")).to_contain_text("At temperature 9.7")
-    assert page.evaluate("window.script.runs === window.before")
-
-
-def test_another_row_keeps_the_temperature_of_the_slider(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/softmax?softmax_row=1,2,3", viewport={"width": 390, "height": 844})
-    slider = page.locator(".shares input[type=range]")
-    slider.focus()
-    page.keyboard.press("Home")
-    expect(page.locator(".shares output")).to_have_text("0.05")
-    page.get_by_role("textbox", name="A row of numbers").fill("5, 5")
-    page.keyboard.press("Enter")
-    expect(page.locator(".shares .share")).to_have_text(["0.5000", "0.5000"])
-    expect(page.locator(".shares output")).to_have_text("0.05")
-    settled(page)
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-
-
-def test_a_factor_that_overflows_says_so_and_a_smaller_one_does_not(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/softmax?softmax_factor=100")
     expect(page.get_by_text("Both ways agree")).to_be_visible()
     expect(page.get_by_text("overflows")).to_have_count(0)
     slider = page.get_by_role("slider", name="Multiply your numbers by")
@@ -99,6 +59,42 @@ def test_a_factor_that_overflows_says_so_and_a_smaller_one_does_not(open_page: O
     expect(page.get_by_text("The naive softmax overflows")).to_be_visible()
     expect(page.get_by_text("inf (infinity)").first).to_be_visible()
     assert "softmax_factor" not in page.url  # 200 is the default
+
+
+def test_the_row_follows_its_slider_without_the_server_and_another_keeps_its_temperature(
+    open_page: Open, server: str
+) -> None:
+    page = open_page(f"{server}/softmax?softmax_row=1,2,2.5", viewport={"width": 390, "height": 844})
+    slider, output = page.locator(".shares input[type=range]"), page.locator(".shares output")
+    expect(slider).to_be_visible()
+    for row in ((1.0, 2.0, 2.5), (-300.0, 0.0, 300.0, 300.0)):
+        if row[0] < 0:
+            page.get_by_role("textbox", name="A row of numbers").fill(", ".join(map(str, row)))
+            page.keyboard.press("Enter")
+            expect(page.locator(".shares .share")).to_have_count(len(row))
+            expect(output).to_have_text("9.74")  # another row keeps the temperature
+            settled(page)
+        watch_runs(page)
+        seen = []
+        for place in (0, 57, 113, 150, 200):
+            slider.evaluate(
+                "(input, place) => { input.value = place; input.dispatchEvent(new Event('input')); }", place
+            )
+            temperature = float(output.text_content() or "")
+            shares = page.evaluate("Array.from(document.querySelector('.shares').shares)")
+            expected = SHARES["softmax"].weights(torch.tensor(row, dtype=torch.float64) / temperature)
+            np.testing.assert_allclose(shares, expected.numpy(), atol=1e-12)
+            bars = page.evaluate(
+                "[...document.querySelectorAll('.shares .bar')].map((bar) => bar.firstChild.getBoundingClientRect().width / bar.getBoundingClientRect().width)"
+            )
+            np.testing.assert_allclose(bars, expected.numpy(), atol=0.01)
+            seen.append(temperature)
+        assert (seen[0], seen[-1], 1.0 in seen) == (0.05, 10.0, True)
+        slider.focus()
+        page.keyboard.press("ArrowLeft")
+        expect(page.locator(".shares [role=status]")).to_contain_text("At temperature 9.7")
+        assert page.evaluate("window.script.runs === window.before")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_a_bad_row_is_said_as_it_was_typed_and_a_click_on_a_chart_does_nothing(open_page: Open, server: str) -> None:

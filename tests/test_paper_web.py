@@ -177,7 +177,9 @@ def place(page: Page, row: int, column: int) -> list[float]:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("make", [weights, heads])
-def test_the_painted_numbers_are_those_of_the_figure(open_file: Open, make: Callable[[], go.Figure]) -> None:
+def test_the_painted_numbers_are_those_of_the_figure_and_are_said_and_read(
+    open_file: Open, make: Callable[[], go.Figure]
+) -> None:
     figure = make()
     page = open_file(figure)
     for i, trace in enumerate(figure.data):
@@ -185,6 +187,22 @@ def test_the_painted_numbers_are_those_of_the_figure(open_file: Open, make: Call
     assert page.locator(".gtitle").text_content() == "".join(re.sub("<[^>]*>", "", figure.layout.title.text))
     ticks = page.locator(".ytick text").all_text_contents()
     assert ticks == list(figure.layout.yaxis.ticktext)
+    if make is heads:
+        return
+    # A hover says position and token, and the whole number.
+    page.mouse.move(*place(page, 4, 2))
+    page.wait_for_selector(".hoverlayer text")
+    said = "".join(page.locator(".hoverlayer text").all_text_contents())
+    assert "query 4 the" in said
+    assert "key 2 sat" in said
+    assert f"{figure.data[0].z[4, 2]:.9g}" in said
+    # Numbers stand in the cells only where they can be read.
+    assert page.locator(".heatmap-label").count() == 36
+    page.set_viewport_size({"width": 200, "height": 800})
+    expect(page.locator(".heatmap-label")).to_have_count(0)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")  # the figure shrinks with the window
+    page.set_viewport_size({"width": 900, "height": 800})
+    expect(page.locator(".heatmap-label")).to_have_count(36)
 
 
 @pytest.mark.browser
@@ -202,29 +220,6 @@ def test_several_figures_stand_in_one_page_side_by_side(open_file: Open) -> None
     page.set_viewport_size({"width": 400, "height": 800})
     page.wait_for_function("document.querySelector('.main-svg').clientWidth < 400")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-
-
-@pytest.mark.browser
-def test_hover_says_position_and_token_and_the_whole_number(open_file: Open) -> None:
-    figure = weights()
-    page = open_file(figure)
-    page.mouse.move(*place(page, 4, 2))
-    page.wait_for_selector(".hoverlayer text")
-    said = "".join(page.locator(".hoverlayer text").all_text_contents())
-    assert "query 4 the" in said
-    assert "key 2 sat" in said
-    assert f"{figure.data[0].z[4, 2]:.9g}" in said
-
-
-@pytest.mark.browser
-def test_numbers_stand_in_the_cells_only_where_they_can_be_read(open_file: Open) -> None:
-    page = open_file(weights())
-    assert page.locator(".heatmap-label").count() == 36
-    page.set_viewport_size({"width": 200, "height": 800})
-    expect(page.locator(".heatmap-label")).to_have_count(0)
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")  # the figure shrinks with the window
-    page.set_viewport_size({"width": 900, "height": 800})
-    expect(page.locator(".heatmap-label")).to_have_count(36)
 
 
 @pytest.mark.browser

@@ -6,7 +6,7 @@
 import { write } from "./address.js";
 import { controls, own, turning as inHand } from "./hand.js";
 import { sending } from "./history.js";
-import { cellUnder, tell } from "./hover.js";
+import { cellUnder, panelAt, pointAt, tell } from "./hover.js";
 import { keyboard, placeCursor, untab } from "./keys.js";
 import { line, turning } from "./line.js";
 import { Exact } from "./live.js";
@@ -63,9 +63,11 @@ function listen(shown, picture, send) {
   if (picture.meta.panels.length) keyboard(shown, picture, (cell) => send("cell", cell));
   picture.tip = made("div", { className: "tip", hidden: true });
   element.append(picture.tip);
-  element.on("plotly_click", ({ points: [point] }) => {
+  element.on("plotly_click", ({ event }) => {
     const { panels, step } = picture.meta;
     if (!panels.length) return;
+    const point = pointAt(element, event);
+    if (panels.length > 1 && !panelAt(panels, point.x, point.y)) return; // between the heads
     const { x, y } = panels.length > 1 ? point : cellUnder(shown, picture, point); // Python knows the heads
     send("cell", { x: Math.round(x), y: Math.round(y), step });
   });
