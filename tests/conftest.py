@@ -69,13 +69,16 @@ FRAMED_BY = "https://course.streamlit.app"
 
 class ByWhatTheyShare(LoadScopeScheduling):
     """Spreads the tests over the workers: a file together, which makes its figures once; browser tests one by one; those
-    that need replicas share one set. The largest groups begin, so that all workers end at once.
+    that need replicas share one set, those of a real model the server that has loaded it. The largest groups begin, so
+    that all workers end at once.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
         if file.endswith(("test_browser_proxy.py", "test_browser_replicas.py")):
             return "replicas"
+        if file.endswith(("test_browser_heads.py", "test_browser_model.py")):
+            return "a real model"
         shared = file.endswith(("test_browser_kernel.py", "test_browser_png.py"))  # one empty page for all of it
         return nodeid if "test_browser" in file and not shared else file
 
