@@ -243,8 +243,6 @@ def browser() -> Iterator[Browser]:
         options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
         options.append("--process-per-site")  # the second tab runs what the first has compiled
         options.append("--in-process-gpu")  # whose process has nothing to do but to be told so
-        # A page that lives for seconds is gone before most of what is compiled once more would have paid.
-        options.append("--js-flags=--invocation-count-for-maglev=3000 --invocation-count-for-turbofan=9000")
         options.append(f"--disable-features={unused}")
         opened = playwright.chromium.launch(executable_path=chromium, args=options)
         yield opened

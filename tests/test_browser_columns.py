@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from conftest import acted, cell_of, click_cell, painted, settled, turned
 from test_browser import Open
-from test_browser_hand import TEXT, drag, follow, has_as_many_columns_as_d_model, layer, temperature
+from test_browser_hand import TEXT, at_once, click, drag, follow, has_as_many_columns_as_d_model, layer, temperature
 
 pytestmark = pytest.mark.browser
 
@@ -32,15 +32,9 @@ def test_a_map_with_other_columns_is_zoomed_clicked_changed_again_and_drawn_anew
     assert page.evaluate(range_now) == [-0.5, 83.5]  # other columns are seen whole
     drag(page, 2, (8, 1), (70, 4))
     page.wait_for_function(f"{range_now}[1] - {range_now}[0] < 70")
-    settled(page)  # what is drawn after the zoom would set the delay back
-    # On a busy machine the two clicks come late, and the next one early; Plotly tells them apart by time alone.
-    within = """(within) => { const plot = document.querySelectorAll('.js-plotly-plot')[2];
-        plot._mouseDownTime = 0;
-        plot._context.doubleClickDelay = within; }"""
-    page.evaluate(within, 60_000)
-    page.locator(".js-plotly-plot").nth(2).locator(".nsewdrag").dblclick()
+    at_once(page, 2, click((40, 2)) * 2)
     page.wait_for_function(f"{range_now}[1] === 83.5")
-    page.evaluate(within, 0)
+    settled(page)
     acted(page, lambda: click_cell(page, 2, 3, 83))
     page.wait_for_function("location.search.includes('step=output') && location.search.includes('k=83')")
     assert "83" in cell_of(page)

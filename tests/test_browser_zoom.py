@@ -10,7 +10,7 @@ import pytest
 from conftest import painted, settled, turned
 from playwright.sync_api import Page, expect
 from test_browser import Open
-from test_browser_hand import drag, follow
+from test_browser_hand import at_once, click, drag, follow
 
 pytestmark = pytest.mark.browser
 LONG = " ".join(f"w{i}" for i in range(300))
@@ -88,7 +88,7 @@ def test_the_ticks_and_the_hover_of_a_long_text_follow_the_zoom_and_the_neighbou
     ]
     assert scores[1] == weights[1]
 
-    page.locator(".js-plotly-plot").nth(0).locator(".nsewdrag").dblclick()
+    at_once(page, 0, click((108, 163)) * 2)
     page.wait_for_function("document.querySelectorAll('.js-plotly-plot')[1]._fullLayout.xaxis.range[1] === 299.5")
     settled(page)
     assert seen(page) == whole
