@@ -88,7 +88,7 @@ with st.container(horizontal=True, vertical_alignment="center", key="train_butto
 player.pictures()
 for note in example.notes:
     st.caption(note)
-if player.watched.step is not None and not (locked() or player.moves):
+if player.watched.step is not None and not (locked() or player.moved):
     st.button(
         "Open this model in the Lab →", on_click=open_in_lab, help="Every step, every number, and every other page."
     )

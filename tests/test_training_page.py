@@ -8,6 +8,7 @@ from attention import Intervention, Trained
 from attention.lessons import training
 from attention.training import Plan, train
 from attention.training.films import film_of
+from pages.ui.film import Player
 
 SHORT = {"train_task": "copy", "train_copy_back": "3"}
 
@@ -50,6 +51,24 @@ def test_it_is_trained_played_stopped_and_scrubbed():
     app = app.selectbox(key="train_task").set_value("reverse").run()  # another model, which nobody has trained
     assert steps(app) == {"step 0"}
     assert "train_at" not in app.query_params
+
+
+def test_a_film_that_ends_while_the_page_around_it_is_drawn_can_be_played_again(monkeypatch):
+    """As a run ends it that the browser's next one has stopped already: what it asks for is not drawn."""
+    film_of(Plan("reverse", 6), 33).wait()
+    button = Player.button
+
+    def ended_meanwhile(player):
+        button(player)
+        player.watched.opening = False
+
+    monkeypatch.setattr(Player, "button", ended_meanwhile)
+    app = opened("pages/training.py", train_seed="6", train_at="33")
+    assert steps(app) == {"step 33"}
+    labels = [one.label for one in app.button]
+    assert "Play again" in labels
+    assert "Stop" not in labels
+    assert any(label.startswith("Open this model") for label in labels)
 
 
 def test_a_link_trains_again_and_shows_the_very_digits():

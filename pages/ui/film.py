@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -86,9 +87,14 @@ class Player:
         """Whether the next picture comes by itself."""
         return self.watched.playing or self.watched.opening
 
+    @cached_property
+    def moved(self) -> bool:
+        """Whether it moved when the page around the picture was drawn."""
+        return self.moves
+
     def button(self) -> None:
         """What begins and ends it."""
-        if self.moves:
+        if self.moved:
             st.button("Stop", on_click=self._stop, type="primary", key="train_stop")
         else:
             words = "Train" if self.watched.step is None else "Play again"
@@ -96,7 +102,7 @@ class Player:
 
     def pictures(self) -> None:
         """The picture, and again and again the next one as long as it moves."""
-        st.fragment(self._picture, run_every=TICK if self.moves else None)()
+        st.fragment(self._picture, run_every=TICK if self.moved else None)()
 
     def _play(self) -> None:
         self.watched.step, self.watched.playing, self.watched.opening = 0, True, False
@@ -108,6 +114,9 @@ class Player:
         self.watched.step = st.session_state[_SCRUB]
 
     def _picture(self) -> None:
+        # A run that a browser's next one has stopped has ended the film, and could not draw the page anew.
+        if self.moved != self.moves:
+            st.rerun()
         try:
             with turns.aside():
                 films = self._films()
