@@ -91,7 +91,7 @@ audit: $(VENV)/.run $(VENV)/audit/.audit
 # Plotly's script for the page, in the version that the Python package has. Needs npm, whose word for the file is here:
 # npm view plotly.js-cartesian-dist-min@VERSION dist.integrity
 PLOTLY_INTEGRITY = sha512-o8GrFeusncwBIxbBynRJpY4pkgVB6caM+JLpwrLYbbsO7dZ8FJ+SVN2Fr+L7kiG/Z6w4P5O0Jus/Qr5EefHVeg==
-VENDOR = pages/ui/figure/vendor
+VENDOR = attention/pictures/figure/vendor
 plotly: $(VENV)/.run
 	@version=$$($(BIN)/python -c "from plotly.offline import get_plotlyjs_version; print(get_plotlyjs_version())"); \
 	folder=$$(mktemp -d); trap "rm -rf $$folder" EXIT; \

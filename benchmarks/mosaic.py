@@ -24,7 +24,7 @@ from benchmarks.chromium import chromium
 
 MOST = 2.0
 TOKENS = 32
-PLOTLY = Path(__file__).parents[1] / "pages" / "ui" / "figure" / "vendor" / "plotly-cartesian.min.js"
+PLOTLY = Path(__file__).parents[1] / "attention" / "pictures" / "figure" / "vendor" / "plotly-cartesian.min.js"
 _PAINT = """async (name) => {
   const figure = JSON.parse(window.figures[name]), div = document.createElement("div");
   document.body.replaceChildren(div);

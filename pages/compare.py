@@ -17,10 +17,11 @@ from attention.numbers.limit import limit
 from attention.pictures import compared
 from attention.pictures.contract import Own
 from attention.pictures.layout import Spec
+from attention.pictures.message import Around
 from attention.printed import shown
 from attention.sources import Changeable, Patchable, link
 from attention.sources.second import SECOND, wrong
-from pages.ui import changed, figure, show
+from pages.ui import changed, show
 from pages.ui.knobs import controls, inputs, second
 from pages.ui.knobs.table import FIT, TURN
 from pages.ui.knobs.widgets import locked
@@ -91,7 +92,7 @@ def own(now: Page, two: Both | None) -> Own | None:
     return {"said": words, "back": {}, "changed": True} if words else None
 
 
-def around(now: Page, two: Both | None) -> figure.Around:
+def around(now: Page, two: Both | None) -> Around:
     """What stands around the maps: the knobs of the state that is turned."""
     more = (TURN, FIT)
     if two and second.is_turned():

@@ -18,7 +18,7 @@ from attention.formula.formula import Formula
 from attention.formula.mask import Mask
 from attention.pictures.live import live as sent_live
 from attention.pictures.live import rule_of
-from pages.ui.figure import Around, pack
+from attention.pictures.message import Around, pack
 from pages.ui.server import served
 
 pytestmark = pytest.mark.browser
@@ -78,7 +78,7 @@ def in_page(page: Page, layer: Any, *turns: dict[str, Any], steps: tuple[str, ..
               if (turn) exact.turn({ ...turn, ...(turn.temperature === 'inf' && { temperature: Infinity }) });
               return steps.map((name) => { const { flat, index } = exact.step(name), wide = exact.columnsOf(name);
                 return text(index ? new Float32Array(Array.from(index, (row) => [...flat.subarray(row * wide, (row + 1) * wide)]).flat()) : flat); }); }); }""",
-        [b64encode(pack([], Around(sent_live(layer, 0)))).decode(), list(turns), list(steps)],
+        [b64encode(pack([], "", Around(sent_live(layer, 0)))).decode(), list(turns), list(steps)],
     )
     return [[received(text, *layer.matrix(name).shape) for text, name in zip(one, steps, strict=True)] for one in made]
 

@@ -12,7 +12,7 @@ from playwright.sync_api import TimeoutError as TooLong
 from test_browser import Open, query
 
 from attention import Trained
-from pages.ui.figure import pack
+from attention.pictures.message import pack
 from pages.ui.server import served
 
 pytestmark = pytest.mark.browser
@@ -89,9 +89,9 @@ def test_a_picture_that_comes_after_a_later_one_is_not_shown_unless_it_is_anothe
             place.innerHTML = ['strip', 'hand', 'own', 'figures', 'answer'].map((name) => `<div class=${name}></div>`).join('');
             return messages.map((message) => {
                 const data = Uint8Array.from(atob(message), (c) => c.charCodeAt(0));
-                render({ data, parentElement: place, setTriggerValue() {} });
+                render({ data, parentElement: place, setTriggerValue() {} }, {});
                 const { act, session } = place.querySelector('.figures').shown;
                 return [act, session]; }); }""",
-        [served.script("figure"), [b64encode(pack([], act=act, session=name)).decode() for act, name in wanted]],
+        [served.script("figure"), [b64encode(pack([], "", act=act, session=name)).decode() for act, name in wanted]],
     )
     assert shown == [[2, "one"], [2, "one"], [2, "one"], [0, "another"]]

@@ -16,10 +16,10 @@ from attention.lessons import charts, softmax
 from attention.pictures import contract, factors, heatmap, layers
 from attention.pictures.layout import Panel
 from attention.pictures.live import live
+from attention.pictures.message import Around, pack
 from attention.pictures.screen import on_screen
-from pages.ui.figure import Around, pack
 
-SCRIPT = (ROOT / "pages" / "ui" / "figure" / "message.js").read_text()
+SCRIPT = (ROOT / "attention" / "pictures" / "figure" / "message.js").read_text()
 DECLARED = ("Message", "Meta", "Blocks", "Live", "Control", "Own", "Tab", "Line")
 
 
@@ -73,7 +73,7 @@ def test_every_figure_says_of_itself_what_is_declared() -> None:
 def test_every_message_holds_what_is_declared() -> None:
     layer = TypedText("the cat sat on the mat").trace().layers[0]
     hold([made := live(layer, 0) or {}], contract.Live)
-    sent = [unpacked(pack([], Around(made)))]
+    sent = [unpacked(pack([], "", Around(made)))]
     for page, source in (("app.py", "typed text"), ("pages/masks.py", "typed text"), ("app.py", "notebook")):
         app = AppTest.from_file(str(ROOT / page), default_timeout=60)
         app.query_params["source"] = source

@@ -34,9 +34,9 @@ def test_folders_of_other_contents_do_not_pile_up(static: Path, monkeypatch: pyt
         monkeypatch.setattr(served, "_UI", edited := static.parent / "edited")
         for part in ("figure", "share/link"):
             (edited / part).mkdir(parents=True, exist_ok=True)
-        (edited / "figure" / "figure.js").write_text(f"// {edit}")
+        (edited / "figure" / "lab_figure.js").write_text(f"// {edit}")
         served.publish.cache_clear()
-        latest = static / served.publish()["figure"]
-    assert (latest / "figure.js").read_text() == "// 8"
+        latest = static / served.publish()["lab_figure"]
+    assert (latest / "lab_figure.js").read_text() == "// 8"
     assert plotly.exists()
     assert len(list(static.iterdir())) == 2 + served._KEPT

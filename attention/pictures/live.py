@@ -1,6 +1,6 @@
 """What a page needs to follow a hand by itself: queries, keys and values, the rule of the mask, the divisor.
 
-From these, or the input and its projections, the page computes scores and weights (pages/ui/figure/kernel.js), which for a long text is a
+From these, or the input and its projections, the page computes scores and weights (attention/pictures/figure/kernel.js), which for a long text is a
 fraction of the bytes of the matrices, and needs no server while a knob is turned.
 """
 

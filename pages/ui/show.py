@@ -15,9 +15,9 @@ from attention import Explanation, Step
 from attention.formula.steps import Parameter
 from attention.numbers import glossary
 from attention.pictures.layout import Spec
+from attention.pictures.message import Around, pack
 from attention.printed import DIGITS
 from pages.ui import figure
-from pages.ui.figure import Around
 from pages.ui.figure import shares as shares_figure
 from pages.ui.knobs import inputs
 from pages.ui.knobs.session import session
@@ -86,7 +86,7 @@ def figures(
 
     revisions = (str(one["layout"]["uirevision"]) for one in drawn)
     windows = {name: ours.windows.get(key, {}).get(name) for name in revisions}
-    message = figure.pack(drawn, around, windows, rest, ours.acts[key], ours.name)
+    message = pack(drawn, figure.plotly(), around, windows, rest, ours.acts[key], ours.name)
     figure.component()(
         key=key,
         data=message,

@@ -17,6 +17,7 @@ from streamlit.errors import StreamlitAPIException, StreamlitPageNotFoundError
 from attention import AttentionError, Cell, Layer, Source, Trace, find_step, progress
 from attention.formula.knobs import Knob
 from attention.pictures.live import live
+from attention.pictures.message import Around
 from attention.sources import Turnable
 from pages.ui import changed, figure, show
 from pages.ui.knobs import controls, inputs, sidebar
@@ -64,7 +65,7 @@ class Page:
         overview: tuple[str, ...] = (),
         follow: bool = False,
         only: tuple[str, ...] | None = None,
-    ) -> figure.Around:
+    ) -> Around:
         """What stands around the maps: the row of controls, and where asked for the strip of steps and the line of the chosen cell.
 
         The strip begins with the `overview` of some steps. With `follow` the page makes what it can of the maps by
@@ -73,7 +74,7 @@ class Page:
         layer, cell = self.layer, self.cell
         # Nothing after a head that a hand turns is worked out again. One head is in sight, or many of them.
         alone = "this head only" if line and find_step(cell.step).per_head else "each head by itself"
-        return figure.Around(
+        return Around(
             live=live(layer, cell.head) if follow else None,
             controls=controls.row(layer, self.trace.layers, cell, only),
             own=controls.own(layer, alone if len(self.trace.layers) > 1 else "", changed.mark(cell)),
@@ -147,7 +148,7 @@ def start(title: str, intro: str, maps: bool = True, own: bool = False, more: Se
     trace = None if own else _worked_out(source, notes, about)
     if source is None or (trace is None and not own):
         changed.bar(source, None, None)
-        show.controls(figure.Around(controls=controls.row(None), defaults=controls.defaults()))
+        show.controls(Around(controls=controls.row(None), defaults=controls.defaults()))
         _draw_menu(menu, embedded)
         with tools:
             link.watch(title)

@@ -11,9 +11,9 @@ from attention.formula.knobs import Knob
 from attention.formula.ranges import Choice
 from attention.numbers import aggregates, tables
 from attention.numbers.readings import Reading
+from attention.pictures.message import Around
 from attention.pictures.read_off import reading_json
 from pages.ui import show
-from pages.ui.figure import Around
 from pages.ui.knobs import controls, inputs
 from pages.ui.knobs.widgets import Knobs
 from pages.ui.notes import plain

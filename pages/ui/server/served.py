@@ -19,10 +19,12 @@ from typing import Any
 
 import streamlit as st
 
+from attention.pictures.message import SCRIPTS
+
 _STATIC = Path(__file__).parents[3] / "static"
 _UI = Path(__file__).parents[1]
 # Plotly's own bundle for charts with two axes: a third of the whole, which the Python package carries.
-_PLOTLY = _UI / "figure" / "vendor" / "plotly-cartesian.min.js"
+_PLOTLY = SCRIPTS / "vendor" / "plotly-cartesian.min.js"
 _KEPT = 4  # folders of other contents, for servers that run since before an edit
 LASTING = re.compile(r"/app/static/[0-9a-f]{12}/")
 """What is called after its content, and can be kept for ever."""
@@ -39,8 +41,8 @@ def publish() -> dict[str, str]:
     """Puts all scripts where the server can serve them; by its name, the folder of each."""
     ours = {
         path.stem: path.read_bytes()
-        for part in ("figure", "lesson", "share/link")
-        for path in (_UI / part).glob("*.js")
+        for folder in (SCRIPTS, _UI / "figure", _UI / "lesson", _UI / "share/link")
+        for path in folder.glob("*.js")
     }
     folders = {**dict.fromkeys(ours, _folder(ours)), "plotly": _folder({"plotly": _PLOTLY.read_bytes()})}
     with suppress(FileNotFoundError):  # another server that starts now does the same

@@ -1,11 +1,11 @@
-// Hands figures to Plotly in the page, updates them in place, and tells Python what was clicked or turned.
+// Hands figures to Plotly in the page, updates them in place, and reports what was clicked or turned.
+//
+// It knows no server and no address: the `host` that it is drawn in does (in the Lab, pages/ui/figure/lab_figure.js).
 //
 // A figure is never rebuilt: Plotly.react into the same element keeps the zoom (layout.uirevision), and where
 // only numbers have changed, the cells alone are painted anew.
 
-import { write } from "./address.js";
 import { controls, own, turning as inHand } from "./hand.js";
-import { sending } from "./history.js";
 import { cellUnder, panelAt, pointAt, tell } from "./hover.js";
 import { keyboard, placeCursor, untab } from "./keys.js";
 import { line, turning } from "./line.js";
@@ -125,20 +125,27 @@ async function follow(shown, turned) {
   shown.following = false;
 }
 
-// Python has answered with the maps alone; when they are painted, and the hand rests, the page follows. What this
-// component asks for is a run of its own fragment, so link.js asks, who stands outside of it.
-function askForTheRest(shown) {
+// Python has answered with the maps alone; when they are painted, and the hand rests, the page follows.
+function askForTheRest(shown, host) {
   shown.wait();
   if (!shown.owes) return;
   shown.restTimer = setTimeout(() => {
     shown.owes = false;
     shown.asked = performance.now();
-    window.dispatchEvent(new Event("runagain"));
-    sending();
+    host.askForRest();
   }, REST);
 }
 
-export default function render(message) {
+/**
+ * What the figure is drawn in.
+ * @typedef {object} Host
+ * @property {() => void} sending something that was turned or clicked leaves for the server
+ * @property {(defaults: ?Object<string, string>, turned: object) => void} write puts what was turned into the address
+ * @property {() => void} askForRest asks for what stands around the figure, which is painted
+ */
+
+/** Draws one message; `setTriggerValue` takes what is done with it. */
+export default function render(message, host) {
   const { data, parentElement, setTriggerValue } = message;
   const part = (name) => parentElement.querySelector(`.${name}`);
   const root = part("figures");
@@ -160,9 +167,9 @@ export default function render(message) {
     if (name === "cut") return; // only this map is cut anew; what else is owed stays owed
     shown.wait();
     shown.owes = sent.rest;
-    sending();
-    if (name === "knob") write(sent.defaults, value);
-    else if (sent.line?.steps.includes(value.step)) write(sent.defaults, { step: value.step, q: value.y, k: value.x });
+    host.sending();
+    if (name === "knob") host.write(sent.defaults, value);
+    else if (sent.line?.steps.includes(value.step)) host.write(sent.defaults, { step: value.step, q: value.y, k: value.x });
   };
   const turn = (knob) => send("knob", knob);
   controls(part("hand"), sent.controls, {
@@ -181,7 +188,7 @@ export default function render(message) {
   shown.goBack = () => {
     shown.wait();
     shown.owes = false;
-    render(message);
+    render(message, host);
   };
 
   loadPlotly(sent.plotly).then(async () => {
@@ -191,7 +198,7 @@ export default function render(message) {
     }
     cutAnew(shown, send);
     shown.painted = sent.figures;
-    askForTheRest(shown);
+    askForTheRest(shown, host);
   }).catch((error) => {
     shown.pictures = [];
     root.textContent = `The picture could not be drawn: ${error.message}. `
