@@ -31,10 +31,9 @@ COPY app.py LICENSE NOTICE.md ./
 COPY attention attention
 COPY pages pages
 COPY .streamlit .streamlit
-# The scripts that the server serves, so that nothing is written at run time. Bytecode of what may be
-# imported, which with transformers is torch's compiler and the computer algebra too; of its 500 models few.
-RUN /venv/bin/python -c "from pages.ui.server.served import publish; publish()" \
- && find . -name __pycache__ -prune -exec rm -rf {} + \
+# Bytecode of what may be imported, which with transformers is torch's compiler and the computer algebra too; of its 500
+# models few.
+RUN find . -name __pycache__ -prune -exec rm -rf {} + \
  && /venv/bin/python -m compileall -q --invalidation-mode unchecked-hash \
       -x '/(altair|networkx|pygments|sympy/(physics|stats)|torch/(_inductor/\w+|testing/_internal)|transformers/(cli|pipelines|models/(?!auto|bert/|llama)\w+))/' \
       /lab /venv/lib

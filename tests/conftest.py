@@ -46,6 +46,7 @@ from tiny_models import TinyModels
 from xdist.scheduler import LoadScopeScheduling
 
 from benchmarks.proxy import running_proxy
+from pages.ui.server import served
 
 # Each AppTest reads what every installed package says of itself, for five times what a page costs: once is enough.
 manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
@@ -134,6 +135,11 @@ def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
+
+
+def script_address(server: str, name: str) -> str:
+    """Where a server has a script of ours."""
+    return f"{server}/{served.script(name).removeprefix('./')}"
 
 
 @contextmanager
