@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
 
-from streamlit import cli_util, config
+from streamlit import cli_util, config, net_util
 from streamlit.starlette import App
 from streamlit.web.server import server_util
 
@@ -80,6 +80,8 @@ def _let_runs_end() -> None:
 
 
 atexit.register(_let_runs_end)
+# Streamlit asks a server on the internet for it: at a start without a browser or an address, and for each socket from another site.
+net_util.get_external_ip = lambda: None
 take_turns()
 look_up()
 take_styles_along()
