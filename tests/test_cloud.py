@@ -22,6 +22,7 @@ import pytest
 from conftest import ROOT, running_process
 from playwright.sync_api import Browser, expect
 from streamlit import net_util
+from streamlit.web.server import server_util
 from streamlit.web.server.app_discovery import discover_asgi_app
 
 from pages.ui.server import process
@@ -123,10 +124,18 @@ def test_make_lock_names_each_linux_wheel_of_torch(tmp_path: Path) -> None:
     )
 
 
-def test_the_server_asks_nobody_for_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert process
+def test_a_start_asks_nobody_for_its_address() -> None:
+    code = "from streamlit import net_util; net_util.get_external_ip = lambda: print('asked'); "
+    code += "from streamlit.web import bootstrap; bootstrap._print_url(False)"
+    env = os.environ | {"STREAMLIT_SERVER_HEADLESS": "true"}
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True, check=True)
+    assert run.stdout == ""
+
+
+def test_a_socket_of_another_site_asks_nobody_for_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert process.net_util is net_util
     monkeypatch.setattr(net_util, "_make_blocking_http_get", lambda *_, **__: pytest.fail("asked outside"))
-    assert net_util.get_external_ip() is None
+    assert not server_util.is_url_from_allowed_origins("https://another.example")
 
 
 @pytest.mark.browser
