@@ -81,6 +81,13 @@ def test_the_clouds_requirements_are_the_locked_files() -> None:
     assert not re.search(r"^(nvidia|cuda|triton)", requirements, re.MULTILINE)
 
 
+def test_the_recipe_names_the_main_file_and_its_pythons() -> None:
+    recipe = (ROOT / "deploy" / "README.md").read_text()
+    assert f"**Main file path:** `{MAIN.relative_to(ROOT)}`" in recipe
+    pythons = [python for _, _, python, _ in TORCH.findall((FOLDER / "requirements.txt").read_text())]
+    assert f"Python {', '.join(pythons[:-1])} or {pythons[-1]} " in recipe
+
+
 class Quiet(SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name in http.server
         pass
