@@ -48,8 +48,8 @@ def write(name: str, found: list[str]) -> None:
 def torch_wheels(cpu_index: str, torch: str) -> str:
     """The requirement of this torch for each Python on Linux, as the address and the hash of its wheel.
 
-    uv looks for a package in one index only. With torch's as an extra one it would look for everything there of which
-    that has some version, and stop where this is not the locked one; of an address it accepts one hash, its own.
+    uv takes each package from the first index that has it. If torch's index were an extra one, uv would look there for
+    numpy and others too, and fail where that index lacks the locked version. A direct address may have one hash only.
     """
     with TemporaryDirectory() as folder:
         found = Path(folder) / "pylock.toml"
