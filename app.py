@@ -11,7 +11,7 @@ from attention.pictures import factors, heatmap
 from attention.pictures.read_off import reading_json
 from pages.ui import predictions, show
 from pages.ui.knobs import inputs, second
-from pages.ui.server import headers, process, served
+from pages.ui.server import application
 from pages.ui.start import first_lesson, start
 
 OVERVIEW = ("scores", "weights", "output")
@@ -53,7 +53,7 @@ def maps() -> None:
 
 
 if __name__ == "app":  # the server, which finds this app before anybody comes; a run of the page is "__main__"
-    app = st.App(__file__, routes=served.routes(), middleware=headers.MIDDLEWARE, lifespan=process.serving)
+    app = st.App(__file__, **application.parts())
 else:
     page = start("Lab", "Click a cell to see how its number came about.")
     with page.about:

@@ -143,10 +143,12 @@ def script_address(server: str, name: str) -> str:
 
 
 @contextmanager
-def running_process(port: int = 0, **environment: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+def running_process(
+    port: int = 0, main_file: str = "app.py", **environment: str
+) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """A Streamlit server of our app, on a free port if none is given: its address and its process."""
     port = port or free_port()
-    command = [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={port}"]
+    command = [sys.executable, "-m", "streamlit", "run", main_file, f"--server.port={port}"]
     options = ["--server.address=127.0.0.1", "--server.headless=true", "--server.fileWatcherType=none"]
     env = {**os.environ, **environment}
     process = subprocess.Popen(

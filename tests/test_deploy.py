@@ -232,9 +232,7 @@ def test_a_picture_finds_the_fonts_that_the_image_has() -> None:
     packages = {"fonts-wqy-microhei": "WenQuanYi Micro Hei", "fonts-freefont-ttf": "FreeSerif"}
     assert set(re.findall(r"(fonts-[\w-]+)=", DOCKERFILE)) == set(packages)
     assert page._FONTS[1:3] == tuple(packages.values())
-    assert set(packages) == set(
-        found(r"printf '%s\\n' (.*) > packages.txt", (ROOT / "deploy" / "README.md").read_text()).split()
-    )
+    assert set(packages) == set((ROOT / "packages.txt").read_text().split())  # what Streamlit Community Cloud installs
 
 
 def test_the_page_has_plotlys_script_in_the_version_of_its_package() -> None:

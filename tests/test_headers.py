@@ -68,9 +68,14 @@ def test_nobody_else_may_frame_or_command_the_lab(server: str) -> None:
 )
 def test_a_server_that_misreads_a_limit_does_not_start(name: str, value: str, sentence: str) -> None:
     command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.headless=true", "--server.port=0"]
-    env = os.environ | {name: value, "STREAMLIT_LOGGER_HIDE_WELCOME_MESSAGE": "true"}
     run = subprocess.run(
-        command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=PATIENCE / 1000, check=False
+        command,
+        cwd=ROOT,
+        env=os.environ | {name: value},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE / 1000,
+        check=False,
     )
     assert run.returncode == 1
     assert run.stderr.startswith(sentence)
