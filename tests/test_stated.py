@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import math
 import random
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,17 +35,26 @@ from attention import (
     Trained,
     TypedText,
     explain,
+    find_step,
 )
 from attention.export import arrays
+from attention.export.program import python
 from attention.formula import masks
 from attention.formula.formula import Formula
 from attention.formula.intervention import read as interventions
-from attention.formula.merging import MergedLayer
+from attention.formula.merging import MergedLayer, merged
 from attention.formula.positions import sinusoidal
 from attention.formula.scores import SCORES
 from attention.formula.shares import SHARES
 from attention.models.library import LIBRARY, Settings
+from attention.numbers import changes
+from attention.numbers.aggregates import AGGREGATES
+from attention.numbers.arithmetic import Term
+from attention.numbers.compare import compare
+from attention.numbers.norms import NORMS
+from attention.numbers.working import Working
 from attention.pictures.live import live
+from attention.printed import Arithmetic, number
 
 CAT = "the cat sat on the mat"
 FACTORS = (3.0, 7.0)
@@ -428,3 +438,183 @@ def test_every_explanation_of_the_sources_as_they_are_states_its_arithmetic() ->
         for step in layer.steps:
             if step.of and step.name in MADE and len(layer.factors(step)) == len(step.of):
                 assert check_all(traced(name), 0, [step.name]) > 0, (name, step.name)
+
+
+# -- the examples that were found by hand -----------------------------------------------------------
+
+
+def test_an_input_that_is_seven_embeddings_is_not_called_the_embedding(tmp_path: Path) -> None:
+    """The first example of the issue: E is 0.427 where X is 2.988."""
+    layer = traced("default").layers[0]
+    found = {f"L0.{name}": layer[name].numpy() for name in ("embedding", "query", "key", "value")}
+    np.savez(tmp_path / "seven.npz", **found, **{"L0.input": 7 * found["L0.embedding"]})
+    trace = File.open(tmp_path / "seven.npz").trace()
+    told = explain(trace, "input", q=1, k=2)
+    assert told.result == told.value == pytest.approx(7 * float(layer["embedding"][1, 2]))
+    assert (told.short, told.came_from, len(told.lines)) == ("", (), 1)
+    assert "not the sum" in told.words
+    assert "as recorded" in trace.layers[0].formula_of(find_step("input"))
+
+
+def test_a_masked_score_that_is_three_scores_does_not_stay_as_it_is() -> None:
+    """The second example of the issue."""
+    layer = traced("default").layers[0]
+    other = layer.recording(masked_scores=3 * layer["scaled_scores"])
+    told = explain(Trace(layer.tokens, (other,)), "masked_scores", q=1, k=2)
+    assert told.words == "The masked_scores as the source recorded it; what made it is not known."
+    assert told.result == told.value
+    assert told.came_from == ()
+
+
+def test_a_score_of_minus_infinity_that_no_mask_hides_is_not_blamed_on_the_mask() -> None:
+    layer = traced("causal, sinusoidal").layers[0]
+    scores = layer["masked_scores"].clone()
+    scores[:, 2, 0] = -math.inf
+    scores[:, 1] = -math.inf
+    scores[:, 0, 2] = 1.0  # which the mask hides
+    trace = Trace(layer.tokens, (layer.recording(masked_scores=scores),))
+    for q, k in ((2, 0), (1, 0), (0, 2)):
+        assert "as the source recorded it" in explain(trace, "masked_scores", q=q, k=k).words
+    assert explain(trace, "weights", q=2, k=0).short == "0: its score is −∞"
+    assert explain(trace, "weights", q=1, k=0).short == "0: every score is −∞"
+    assert explain(traced("causal, sinusoidal"), "weights", q=0, k=2).short == "0: hidden by the mask"
+
+
+def test_rows_that_give_all_to_hidden_tokens_have_nothing_to_divide() -> None:
+    weights = torch.tensor([[[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.5, 0.25, 0.25]]])
+    seen = merged(Layer("", ("[CLS]", "a", "b"), recorded={"weights": weights}), ["[CLS]"], False, "renormalise")
+    told = explain(Trace(seen.tokens, (seen,)), "weights", q=0, k=1)
+    assert (told.value, told.result, told.short) == (0, 0, "0: no token that is shown gets anything")
+    assert explain(Trace(seen.tokens, (seen,)), "weights", q=1, k=1).result == 0.5
+
+
+# -- what is read off, and what is different ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["causal, sinusoidal", "softmax1", "two texts", "biased, dropped"])
+def test_what_is_read_off_altered_numbers_is_not_explained_falsely(name: str) -> None:
+    for step, layer in [("", traced(name).layers[0]), *altered(traced(name).layers[0])]:
+        trace = Trace(layer.tokens, (layer, layer), layer.key_tokens)
+        cells = [Cell(1, "weights", 1 % layer.n_heads, 1, 1), Cell(1, "weights", 0, 2, 0)]
+        for reading in (*AGGREGATES, *[NORMS] * (layer.has("w_o") and layer.has("value"))):
+            if reading.name == "rollout" and layer.key_tokens != layer.tokens:
+                continue
+            matrices = {cell: reading.matrix(trace, cell.layer, cell.head) for cell in cells}
+            for cell, matrix in matrices.items():
+                told = reading.explain(trace, cell)
+                assert told.value == float(matrix[cell.row, cell.column]), (step, reading.name)
+                assert near(told.result, told.value), (step, told)
+                assert near(float(read(told.short)), told.value), (step, told)
+                assert len(told.lines) > 1, (step, told)
+                merged_ = merged(layer, [layer.tokens[0]], False, "hide") if layer.tokens == layer.key_tokens else layer
+                check_all(Trace(merged_.tokens, (merged_,), merged_.key_tokens), 0, ["weights"])
+
+
+@pytest.mark.parametrize("name", ["default", "causal, sinusoidal", "dropout"])
+def test_a_difference_is_what_its_line_states(name: str) -> None:
+    a = traced(name)
+    for step, layer in altered(a.layers[0]):
+        b = Trace(a.tokens, (layer,), a.key_tokens)
+        for one in (
+            one
+            for one in (step, "weights", "masked_scores", "output")
+            if layer.has(one) and one in {s.name for s in layer.steps}
+        ):
+            found = compare(a, b, one)
+            for q, k in some_cells(a.layers[0], one, 0):
+                told = changes.told(found, Cell(0, one, 0, q, k))
+                ours, theirs = (float(trace.layers[0].matrix(one)[q, k]) for trace in (a, b))
+                if told is not None:
+                    assert [term.value for term in told.terms] == [theirs, -ours]
+                    assert near(float(read(told.short)), told.value, abs(ours) + abs(theirs)), told
+                    assert near(told.result, told.value, abs(ours) + abs(theirs)), told
+
+
+# -- no way around it -----------------------------------------------------------------------------------
+
+
+def test_an_explanation_whose_terms_do_not_make_its_value_cannot_be_constructed() -> None:
+    told = explain(traced("default"), "scores", q=1, k=2)
+    with pytest.raises(ValueError, match="state it as recorded"):
+        replace(told, value=3 * told.value)
+    with pytest.raises(ValueError, match="state it as recorded"):
+        Explanation(told.step, told.cell, 1.0, "quotient", (Term("1", 1.0), Term("0", 0.0)), (), "")
+
+
+def work(name: str, step: str, q: int, k: int) -> Working:
+    layer = traced(name).layers[0]
+    value = float(layer.matrix(step)[q, k])
+    return Working(layer, find_step(step), Cell(0, step, 0, q, k), value)
+
+
+FALSE: dict[str, Callable[[Working], Explanation]] = {
+    "a claim": lambda work: work.stated(work.value * 1.01, "It is so.", "so"),
+    "a hidden key": lambda work: work.stated(-math.inf, "The mask hides it.", "hidden by the mask"),
+    "a zero": lambda work: work.made(Arithmetic.zero("It is dropped.", "dropped")),
+    "a copy": lambda work: work.copied("scores", work.cell.row, work.cell.column, "The same.", "stays"),
+    "values": lambda work: work.made(Arithmetic("x", [number], [number], "It is 2 and 3.", [2.0, 3.0])),
+    "a line": lambda work: work.made(
+        Arithmetic("x", [lambda digits: number(3 * work.value, digits)], [lambda digits: number(work.value, digits)], "It.", [work.value])
+    ),
+    "a short line": lambda work: work.made(
+        Arithmetic("x", [lambda digits: number(work.value, digits)], [lambda digits: number(3 * work.value, digits)], "It.", [work.value])
+    ),
+    "a reason": lambda work: work.made(
+        Arithmetic("x", [lambda digits: number(work.value, digits)], [lambda digits: number(work.value, digits)], "It.", [work.value], reason="hidden")
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", FALSE)
+def test_a_new_kind_that_states_something_false_states_nothing(kind: str) -> None:
+    one = work("default", "scaled_scores", 1, 2)
+    told = FALSE[kind](one)
+    assert (told.short, told.came_from, len(told.lines), told.result) == ("", (), 1, one.value)
+    assert "hides" not in told.words
+    assert "It" not in told.words.split()
+
+
+def test_explanations_are_made_in_one_place_and_altered_in_none() -> None:
+    """Outside `Working._explained` only the difference of two states makes one, and nobody replaces what is stated."""
+    stated = {field.name for field in fields(Explanation)} - {"step", "words", "near"}
+    made = []
+    for path in sorted((Path(__file__).parents[1] / "attention").rglob("*.py")):
+        for function in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if not isinstance(function, ast.FunctionDef):
+                continue
+            for call in (one for one in ast.walk(function) if isinstance(one, ast.Call)):
+                name = getattr(call.func, "id", getattr(call.func, "attr", ""))
+                if name == "Explanation":
+                    made.append((path.name, function.name))
+                if name == "replace" and "numbers" in path.parts:
+                    assert not {one.arg for one in call.keywords} & (stated - {"cell", "cells"}), (
+                        path,
+                        ast.unparse(call),
+                    )
+    assert made == [("changes.py", "told"), ("working.py", "_explained")]
+
+
+# -- the copied Python ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["causal, sinusoidal", "projected", "shared keys"])
+@pytest.mark.parametrize("size", [3.0, 1.002])
+def test_the_copied_python_of_an_altered_file_gives_the_numbers_of_the_file(
+    name: str, size: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is recorded is loaded, and not made again by a formula that does not make it."""
+    monkeypatch.chdir(tmp_path)
+    trace = traced(name)
+    for step in ("input", "query", "scores", "masked_scores", "weights", "head_output", "output", "w_o"):
+        key = f"L0.{step}"
+        array = dict(np.load(io.BytesIO(arrays.npz(trace))))[key]
+        opened = saved(trace, tmp_path / "altered.npz", **{key: array * array.dtype.type(size)})
+        program, variables = python(File.open(tmp_path / "altered.npz"), opened), dict[str, Any]()
+        exec(compile(program, "<program>", "exec"), variables)
+        variables["file"].close()
+        for one in opened.layers[0].steps:
+            there = variables.get({"input": "x", "memory": "x2"}.get(one.name, one.name))
+            if there is not None:
+                torch.testing.assert_close(
+                    there, opened.layers[0][one.name], rtol=2e-5, atol=2e-5, msg=f"{step}: {one.name}"
+                )
