@@ -56,6 +56,7 @@ from attention.numbers.norms import NORMS
 from attention.numbers.working import Working
 from attention.pictures.live import FROM_SCORES, live
 from attention.printed import Arithmetic, number
+from pages.ui.knobs import controls
 
 CAT = "the cat sat on the mat"
 FACTORS = (3.0, 7.0)
@@ -481,6 +482,8 @@ def test_a_masked_score_that_is_three_scores_does_not_stay_as_it_is() -> None:
     assert told.words == "The masked_scores as the source recorded it; what made it is not known."
     assert told.result == told.value
     assert told.came_from == ()
+    line = controls.line(Trace(layer.tokens, (other,)), told.cell)
+    assert (line["shown"], line["short"], line["from"]) == (told.shown, "", []), "nor in the page's own line"
 
 
 def test_a_score_of_minus_infinity_that_no_mask_hides_is_not_blamed_on_the_mask() -> None:
@@ -558,6 +561,17 @@ def test_a_difference_is_what_its_line_states(name: str) -> None:
                     assert [term.value for term in told.terms] == [theirs, -ours]
                     assert near(float(read(told.short)), told.value, abs(ours) + abs(theirs)), told
                     assert near(told.result, told.value, abs(ours) + abs(theirs)), told
+
+
+def test_a_difference_of_few_digits_is_told_as_its_type_rounds_it() -> None:
+    a, b = (
+        Layer("", ("a", "b"), recorded={"scores": torch.tensor([[[1.0, 0.3], [2.0, 7.0]]]).mul(by).bfloat16()})
+        for by in (1, 1.07)
+    )
+    found = compare(Trace(("a", "b"), (a,)), Trace(("a", "b"), (b,)), "scores")
+    told = changes.told(found, Cell(0, "scores", 0, 1, 1))
+    assert told is not None
+    assert told.result == pytest.approx(told.value, rel=0.02)
 
 
 # -- no way around it -----------------------------------------------------------------------------------
