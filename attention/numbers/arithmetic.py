@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from attention.formula.cell import Cell
 from attention.formula.steps import Step
 from attention.printed import shown
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 NEAR = 1e-4
 """How far, of the sizes that were added, arithmetic in double precision may be from the tensor's number."""
+_SAME = 1e-6  # how far two numbers may be apart that are the same in single precision
 _OVERFLOW = 65504.0  # the largest number of half precision: beyond, a type may have made it infinite
 
 
@@ -111,3 +115,20 @@ def _sum(values: Sequence[float]) -> float:
         return math.fsum(values)
     except (OverflowError, ValueError):  # too large, or −∞ + ∞
         return sum(values)
+
+
+def same(one: float, other: float) -> bool:
+    """Whether two numbers are the same, but for the rounding of single precision."""
+    return one == other or math.isclose(one, other, rel_tol=_SAME) or (math.isnan(one) and math.isnan(other))
+
+
+def itself(value: float, tex: str) -> tuple[Term, ...]:
+    """A number as its own only term; of 0 there is none."""
+    return (Term(tex, value),) if value else ()
+
+
+def near_of(tensor: Tensor) -> float:
+    """How far, of the sizes that were added, a number of this tensor may be from its arithmetic."""
+    import torch
+
+    return max(NEAR, 16 * torch.finfo(tensor.dtype).eps) if tensor.dtype.is_floating_point else NEAR

@@ -9,7 +9,7 @@ from dataclasses import replace
 from attention.formula.cell import Cell
 from attention.formula.layer import Layer
 from attention.numbers.alignment import Alignment, Group
-from attention.numbers.arithmetic import Explanation, Term
+from attention.numbers.arithmetic import Explanation, Term, near_of
 from attention.numbers.compare import Change, Difference
 from attention.printed import Printed, factor, fitting, number, shown
 from attention.tokens import label
@@ -69,6 +69,7 @@ def told(difference: Difference, cell: Cell) -> Explanation | None:
         words,
         short=fitted.printed.text,
         sign="=" if fitted.agrees else "≈",
+        near=near_of(difference.matrix),
     )
 
 

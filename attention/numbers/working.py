@@ -12,7 +12,7 @@ from attention.formula.cell import Cell
 from attention.formula.formula import Formula
 from attention.formula.layer import Layer
 from attention.formula.steps import HEAD_AXES, Step, declared, find_step, is_step
-from attention.numbers.arithmetic import NEAR, Explanation, Term, makes
+from attention.numbers.arithmetic import Explanation, Term, itself, makes, near_of, same
 from attention.printed import SHOWN_TERMS, Arithmetic, Line, Parts, Printed, fitting, number, shown
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _FEWEST = 3  # digits of a number in the arithmetic in one line
 _SHORT = 70  # characters that the arithmetic in one line may take
-_SAME = 1e-6  # how far two numbers may be apart that are the same in single precision
 _PRINTED = 1e-2  # how far, of the value, a line of at most nine digits may be from it
 
 
@@ -44,7 +43,7 @@ class Working:
     def as_recorded(self, words: str = "") -> Explanation:
         """The number alone; nothing is stated of how it was made."""
         words = self.layer.told.get(self.step.name, "") or words or self._unknown()
-        return self._explained(_itself(self.value, number(self.value).tex), [number(self.value).tex], words)
+        return self._explained(itself(self.value, number(self.value).tex), [number(self.value).tex], words)
 
     def stated(
         self, claim: float, words: str, why: str = "", came_from: tuple[Cell, ...] = (), right_sides: Sequence[str] = ()
@@ -53,11 +52,11 @@ class Working:
 
         Where the tensor has another number, it is as recorded.
         """
-        if not _same(claim, self.value):
+        if not same(claim, self.value):
             return self.as_recorded()
         sides = right_sides or [number(self.value).tex]
         short = f"{shown(self.value)}: {why}" if why else ""
-        return self._explained(_itself(claim, sides[-1]), sides, words, came_from=came_from, short=short)
+        return self._explained(itself(claim, sides[-1]), sides, words, came_from=came_from, short=short)
 
     def copied(self, name: str, row: int, column: int, words: str, why: str) -> Explanation:
         """A number of an earlier step or a parameter, taken over as it is; where it is not the same, it is as recorded."""
@@ -199,25 +198,12 @@ class Working:
 
     @property
     def _near(self) -> float:
-        import torch
-
-        tensor = self.layer.matrix(self.step.name, self.cell.head)
-        return max(NEAR, 16 * torch.finfo(tensor.dtype).eps) if tensor.dtype.is_floating_point else NEAR
+        return near_of(self.layer.matrix(self.step.name, self.cell.head))
 
     def _aligned(self, right_sides: Sequence[tuple[str, str]]) -> tuple[str, ...]:
         """Lines of LaTeX with the number's symbol in front of the first."""
         symbol = self.step.tex + self.at(self.cell.row, self.cell.column)
         return tuple(f"{'' if i else symbol + ' '}&{relation} {side}" for i, (relation, side) in enumerate(right_sides))
-
-
-def _same(one: float, other: float) -> bool:
-    """Whether two numbers are the same, but for the rounding of single precision."""
-    return one == other or math.isclose(one, other, rel_tol=_SAME) or (math.isnan(one) and math.isnan(other))
-
-
-def _itself(value: float, tex: str) -> tuple[Term, ...]:
-    """A number as its own only term; of 0 there is none."""
-    return (Term(tex, value),) if value else ()
 
 
 def _terms(whole: Printed, values: Sequence[float]) -> tuple[Term, ...]:
