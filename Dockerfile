@@ -56,7 +56,6 @@ ENV PATH=/venv/bin:$PATH \
     HF_HOME=/tmp/huggingface \
     STREAMLIT_SERVER_ADDRESS=0.0.0.0 \
     STREAMLIT_SERVER_HEADLESS=true \
-    STREAMLIT_SERVER_FILE_WATCHER_TYPE=none \
     STREAMLIT_LOGGER_HIDE_WELCOME_MESSAGE=true
 EXPOSE 8501
 # Any unknown path answers 200 with the page, so the body is compared.

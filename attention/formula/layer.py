@@ -313,6 +313,9 @@ class Layer:
         from attention.formula import making
 
         assert self.formula is not None  # `has` has looked
+        if name == "mask":  # the same of all layers that hide the same
+            sizes = self.sizes["query_pos"], self.sizes["key_pos"]
+            return kept.KEPT.once(("mask", self.formula.mask, sizes), lambda: making.made(self, name, head))
         if name in _BY_FORMULA:
             knobs = getattr(self.formula, name)
             return kept.matrix(self.number, (name, head), knobs, lambda: making.made(self, name, head))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from attention.errors import ConfigError
+from attention.formula.cost import ALLOW_MORE
 from attention.formula.prediction import MOST_GENERATED
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def cost(model: Model, loaded: Loaded, given: dict[str, Tensor]) -> int:
     Raises:
         ConfigError: they are more than `max_bytes`, or it would say more than can be waited for.
     """
-    from attention.models import generating, intervening, predicting
+    from attention.models import generating, intervening, predicting, recording
     from attention.models.layers import MAPS, NUMBER
 
     more = _to_say(model, loaded, given)
@@ -76,7 +77,11 @@ def cost(model: Model, loaded: Loaded, given: dict[str, Tensor]) -> int:
     longest = max(*(ids.shape[-1] for ids in given.values()), len(predicting.read_text(given)) + more)
     kept = sum(site.width for site in loaded.sites) * longest
     kept += intervening.numbers(loaded, model.interventions, model.frozen, longest)
-    making = MAPS * max((site.n_heads for site in loaded.sites), default=loaded.maps) * longest * longest
+    # Maps of one head, and of what hides keys; of all heads some rows are made at a time, unless heads are changed.
+    rows = {
+        site.n_heads * recording.rows_at_once(site, longest, whole=bool(model.interventions)) for site in loaded.sites
+    }
+    making = MAPS * (max(rows, default=loaded.maps * longest) + longest) * longest
     if not loaded.sites:
         kept = loaded.maps * longest * longest
     kept += predicting.numbers(loaded, given, model.predict, more)
@@ -84,7 +89,7 @@ def cost(model: Model, loaded: Loaded, given: dict[str, Tensor]) -> int:
     if nbytes > model.max_bytes:
         raise ConfigError(
             f"All steps need at most {model.max_bytes / 2**20:,.0f} MB here; {longest:,} tokens in {len(loaded.sites)} layers "
-            f"need {nbytes / 2**20:,.0f} MB: choose a shorter text, or a smaller model."
+            f"need {nbytes / 2**20:,.0f} MB: choose a shorter text, a smaller model, {ALLOW_MORE}."
         )
     return nbytes
 
