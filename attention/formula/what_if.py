@@ -37,7 +37,7 @@ class WhatIf:
             every mask hides.
         window: for the two window masks: how many positions away a key may be.
         prefix: for the prefix mask: how many first keys every query sees.
-        cells: for the custom mask: which cells are hidden, as `attention.masks.encode` writes it.
+        cells: for the custom mask: which cells are hidden, as `attention.formula.masks.encode` writes it.
         temperature: what the scores are divided by beside the source's own divisor.
         scaled: whether they are divided by that.
 

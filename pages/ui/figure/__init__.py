@@ -28,11 +28,11 @@ class Around:
     """What is drawn around the figures by the same component, and painted with them.
 
     Attributes:
-        live: what the page makes scores and weights from by itself, see `attention.live`.
-        controls: the row of controls above the figures, see `pages.ui.controls.row`.
-        own: what is said under that row of a formula that the source brings along, see `pages.ui.controls.own`.
-        strip: the steps above that row, see `pages.ui.controls.strip`.
-        line: the arithmetic of the chosen cell in one line under the figures, see `pages.ui.controls.line`.
+        live: what the page makes scores and weights from by itself, see `attention.pictures.live`.
+        controls: the row of controls above the figures, see `pages.ui.knobs.controls.row`.
+        own: what is said under that row of a formula that the source brings along, see `pages.ui.knobs.controls.own`.
+        strip: the steps above that row, see `pages.ui.knobs.controls.strip`.
+        line: the arithmetic of the chosen cell in one line under the figures, see `pages.ui.knobs.controls.line`.
         defaults: what each knob of the address is where the address does not name it. The page then writes the address by
             itself as soon as something is turned; None on a page whose clicks lead elsewhere.
         large: whether it is projected, and must be read from the last row.
@@ -66,7 +66,7 @@ def pack(
     Args:
         figures: the figures; a map of more than `SENT_CELLS` cells that the page can make is sent without its numbers.
         around: what stands around them.
-        windows: by ``layout.uirevision``, the cells that the page has zoomed to, see `attention.screen`.
+        windows: by ``layout.uirevision``, the cells that the page has zoomed to, see `attention.pictures.screen`.
         rest: after a turn or a click, ask for the rest of the page when the figures are painted.
         act: how many turns and clicks there have been.
         session: whose they are.
