@@ -32,11 +32,18 @@ FOREIGN = {
     "packages.txt": "Streamlit Community Cloud",
     "sbom.json": "made by make audit",
     "attention/formula/shares/entmax15.py": "the example of CONTRIBUTING",
+    "static/": "made where the Lab starts",
+    "models/": "made by make models",
+    "layout.meta": "a figure of Plotly",
+    "layout.uirevision": "a figure of Plotly",
+    "layer.weights": "a variable, of a Layer",
 }
 """Files that are not ours, or not in the repository, and whose they are."""
 
 _DOTTED = re.compile(rf"(?<![\w./-])(?:{'|'.join(PACKAGES)})(?:\.[A-Za-z_]\w*)+(?![\w/])")
 _PATH = re.compile(rf"(?<![\w/@:.-])(?:\.{{0,2}}[\w-][\w.-]*/|\.{{1,2}}/)*[\w-][\w.-]*\.(?:{SUFFIXES})\b(?![(\w])")
+_SHORT = re.compile(r"(?<=`)[a-z_]\w*\.[a-zA-Z_]\w*(?=(?:\([^`]*\))?`)")  # `module.name`
+_FOLDER = re.compile(r"(?<=`)(?:[\w.-]+/)+(?=`)")
 _DATA = re.compile(r"\.(?:npz|npy|ipynb|safetensors|svg|pdf|csv)$")  # attention.npz is a file that somebody saves
 
 
@@ -92,13 +99,35 @@ def missing(file: Path, text: str) -> list[str]:
     """The names in a piece of prose that are nowhere, each with its place."""
     wrong = []
     for line, said in prose(file, text):
-        for found in (*_DOTTED.finditer(said), *_PATH.finditer(said)):
-            name = found[0]
-            is_path = re.search(rf"\.(?:{SUFFIXES})$", name)
-            if name in FOREIGN or _DATA.search(name) or (is_there(name, file) if is_path else defined(name)):
-                continue
-            wrong.append(f"{file}:{line + said.count(chr(10), 0, found.start())}: {name}")
+        names = {found.start(): found[0] for one in (_FOLDER, _SHORT, _DOTTED, _PATH) for found in one.finditer(said)}
+        for at, name in names.items():
+            if name not in FOREIGN and not _DATA.search(name) and not known(name, file):
+                wrong.append(f"{file}:{line + said.count(chr(10), 0, at)}: {name}")
     return wrong
+
+
+def known(name: str, file: Path) -> bool:
+    """Whether there is what a name of ours names; a name that cannot be ours is known."""
+    if name.endswith("/"):
+        return any(f"{name}" in f"{one.as_posix()}" for one in files())
+    if re.search(rf"\.(?:{SUFFIXES})$", name):
+        return is_there(name, file)
+    if name.split(".", maxsplit=1)[0] in PACKAGES:
+        return defined(name)
+    stem, attribute = name.split(".")
+    return stem not in modules() or any(attribute in text for text in modules()[stem])
+
+
+@cache
+def modules() -> dict[str, list[frozenset[str]]]:
+    """By the name of every module, Python or JavaScript, all names in it; a package has those of its modules' files too."""
+    found: dict[str, list[frozenset[str]]] = {}
+    for file in files():
+        if file.suffix in (".py", ".js") and "vendor" not in file.parts and file.parts[0] != "tests":
+            words = frozenset(re.findall(r"\w+", (ROOT / file).read_text(encoding="utf-8"))) | {file.stem}
+            for stem in {file.stem, file.parent.name}:
+                found.setdefault(stem, []).append(words)
+    return found
 
 
 def is_there(name: str, file: Path) -> bool:
@@ -148,6 +177,8 @@ def test_every_module_and_file_that_prose_names_is_there() -> None:
         ("attention/x.py", '"""As `attention.formula.mask.Mask.build` has it."""', []),
         ("attention/x.py", "# attention.formula.mask.Mask.gone", ["attention.formula.mask.Mask.gone"]),
         ("attention/x.py", "x = 'attention.gone'", []),  # code is mypy's to check
+        ("attention/x.py", "# `kept.lost(x)`, `kept.matrix(x)` and `self.gone`", ["kept.lost"]),
+        ("attention/x.py", "# in `attention/gone/` and `numbers/kinds/`", ["attention/gone/"]),
         ("attention/x.py", "# gone.py, test_names.py and modeling_gpt2.py", ["gone.py"]),
         ("attention/x.py", "# torch.nn.functional and attention.npz", []),
         ("pages/ui/x.js", "/* see ./gone.js */ a = 1; // not_there.css", ["./gone.js", "not_there.css"]),
