@@ -36,7 +36,7 @@ TRACE_MB = $(if $(OWN),auto,128)
 
 # Streamlit warns of a folder that the Lab fills when the first page is opened.
 # Without a model, or with models of one's own, it runs as well.
-dev: WATCH = --server.fileWatcherType=auto --server.runOnSave=true
+dev: WATCH = --server.fileWatcherType=poll --server.runOnSave=true
 run dev: $(VENV)/.run
 	@mkdir -p static
 	@[ -n "$$LAB_MODELS" ] || $(GET_MODELS) minilm $(MODELS) || true

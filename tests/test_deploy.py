@@ -152,6 +152,16 @@ def test_a_service_can_do_no_more_than_it_must(name: str) -> None:
     assert COMPOSE["networks"]["inside"]["internal"]
 
 
+def test_no_server_watches_files_and_none_takes_the_memory_of_its_machine() -> None:
+    assert CONFIG["server"]["fileWatcherType"] == "none"
+    assert "COPY .streamlit .streamlit" in DOCKERFILE
+    environments = [
+        DOCKERFILE,
+        *(str(lab["environment"].get(name)) for lab in LABS.values() for name in lab["environment"]),
+    ]
+    assert not [one for one in (*environments, str(CONTAINER["env"])) if "WATCHER" in one or "auto" in one]
+
+
 def test_a_pod_can_do_no_more_than_it_must() -> None:
     assert POD["securityContext"]["runAsNonRoot"]
     assert str(POD["securityContext"]["runAsUser"]) == found(r"^USER (\d+)$", DOCKERFILE)

@@ -109,7 +109,7 @@ def test_auto_follows_the_memory_and_servers_keep_their_limit() -> None:
     ("command", "expected"),
     [
         (["run"], ["LAB_MAX_TRACE_MB-auto}", "LAB_MODEL_PATHS-yes}"]),
-        (["dev"], ["LAB_MAX_TRACE_MB-auto}", "--server.fileWatcherType=auto"]),
+        (["dev"], ["LAB_MAX_TRACE_MB-auto}", "--server.fileWatcherType=poll"]),
         (["run", "ADDRESS=0.0.0.0"], ["LAB_MAX_TRACE_MB-128}", "LAB_MODEL_PATHS-no}"]),
     ],
 )
