@@ -54,8 +54,7 @@ ENV PATH=/venv/bin:$PATH \
     MPLCONFIGDIR=/tmp/matplotlib \
     HF_HOME=/tmp/huggingface \
     STREAMLIT_SERVER_ADDRESS=0.0.0.0 \
-    STREAMLIT_SERVER_HEADLESS=true \
-    STREAMLIT_SERVER_FILE_WATCHER_TYPE=none
+    STREAMLIT_SERVER_HEADLESS=true
 EXPOSE 8501
 # Any unknown path answers 200 with the page, so the body is compared.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s \

@@ -1,4 +1,5 @@
 # make run    sets everything up and opens the Lab
+# make dev    the same, and the page follows a change of the code
 # make models brings a real model into models/, as make run does; with ALL=1 a second one, a decoder
 # make test   sets everything up, the browser included, and runs all tests
 # make check  format, lint, types, tests: what CI runs
@@ -24,16 +25,21 @@ PIP = python -m pip install --quiet --disable-pip-version-check --require-hashes
 MODELS = models
 GET_MODELS = $(BIN)/python .ci/get_models.py
 
-.PHONY: run models test check lint types format browser bench lock audit plotly clean
+.PHONY: run dev models test check lint types format browser bench lock audit plotly clean
 
 # Who runs the Lab here may open any model that is here, so only this machine reaches it; with ADDRESS=0.0.0.0 others do, and may not.
 ADDRESS ?= localhost
-PATHS = $(if $(filter localhost 127.0.0.1 ::1,$(ADDRESS)),yes,no)
+OWN = $(filter localhost 127.0.0.1 ::1,$(ADDRESS))
+PATHS = $(if $(OWN),yes,no)
+# A trace may take what the memory of one's own machine allows; for others the limits of a server hold.
+TRACE_MB = $(if $(OWN),auto,128)
 
 # Without a model, or with models of one's own, it runs as well.
-run: $(VENV)/.run
+dev: WATCH = --server.fileWatcherType=poll --server.runOnSave=true
+run dev: $(VENV)/.run
 	@[ -n "$$LAB_MODELS" ] || $(GET_MODELS) minilm $(MODELS) || true
-	LAB_MODEL_PATHS=$${LAB_MODEL_PATHS-$(PATHS)} $(BIN)/streamlit run app.py --server.address=$(ADDRESS)
+	LAB_MODEL_PATHS=$${LAB_MODEL_PATHS-$(PATHS)} LAB_MAX_TRACE_MB=$${LAB_MAX_TRACE_MB-$(TRACE_MB)} \
+	  $(BIN)/streamlit run app.py --server.address=$(ADDRESS) $(WATCH)
 
 models: $(VENV)/.run
 	@$(GET_MODELS) $(if $(ALL),all,minilm) $(MODELS)

@@ -150,6 +150,15 @@ def test_a_service_can_do_no_more_than_it_must(name: str) -> None:
     assert COMPOSE["networks"]["inside"]["internal"]
 
 
+def test_no_server_watches_files_and_none_takes_the_memory_of_its_machine() -> None:
+    assert CONFIG["server"]["fileWatcherType"] == "none"
+    assert "COPY .streamlit .streamlit" in DOCKERFILE
+    for one in (DOCKERFILE, str(CONTAINER)):
+        assert "FILE_WATCHER" not in one
+        assert "LAB_MAX_TRACE_MB" not in one
+    assert all(lab["environment"]["LAB_MAX_TRACE_MB"] is None for lab in LABS.values()), "only what an operator sets"
+
+
 def test_a_pod_can_do_no_more_than_it_must() -> None:
     assert POD["securityContext"]["runAsNonRoot"]
     assert str(POD["securityContext"]["runAsUser"]) == found(r"^USER (\d+)$", DOCKERFILE)

@@ -75,11 +75,19 @@ def test_a_cache_that_cannot_hold_two_traces_is_refused() -> None:
 def test_the_readme_names_every_limit_with_its_default() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     source = (ROOT / "pages" / "ui" / "server" / "limits.py").read_text(encoding="utf-8")
-    numbers = re.findall(r'= _limit\("(\w+)", ([\d_]+)', source)
-    defaults = [*numbers, ("FRAMED_BY", ""), ("MODELS", "`models/`"), ("MODEL_PATHS", "no"), ("HUB", "no")]
+    numbers = re.findall(r'(?:=|return) _limit\("(\w+)", ([\d_]+),', source)
+    numbers = [(name, default.replace("_", "")) for name, default in numbers]
+    words = {
+        "CACHE_MB": "twice `LAB_MAX_TRACE_MB`",
+        "FRAMED_BY": "",
+        "MODELS": "`models/`",
+        "MODEL_PATHS": "no",
+        "HUB": "no",
+    }
+    defaults = [*numbers, *words.items()]
     assert set(re.findall(r"`LAB_(\w+)` \| ", readme)) == {name for name, _ in defaults}
     for name, default in defaults:
-        assert re.search(rf"^\| `LAB_{name}` \| {default.replace('_', '')} ?\|", readme, re.MULTILINE), name
+        assert re.search(rf"^\| `LAB_{name}` \| {default} ?\|", readme, re.MULTILINE), name
 
 
 def test_a_trace_that_is_too_large_is_one_sentence_before_it_is_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -247,5 +247,7 @@ class _Answer:
 
 
 def test_steps_that_would_take_too_much_are_refused_before_they_are_made(tiny: TinyModels) -> None:
-    with pytest.raises(ConfigError, match="choose a shorter text, or a smaller model"):
+    with pytest.raises(
+        ConfigError, match=r"choose a shorter text, a smaller model, or allow more \(.*LAB_MAX_TRACE_MB.*\)\.$"
+    ):
         Model(str(tiny("GPT-2")), OWL, max_bytes=1000).trace()

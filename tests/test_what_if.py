@@ -9,7 +9,7 @@ from test_code import check
 from test_pages import drawn, opened
 
 from attention import NOTEBOOKS, ConfigError, Layer, Notebook, Trace, WhatIf, find_step
-from attention.formula import masks, what_if
+from attention.formula import masks, turned_knobs
 from attention.formula.formula import Formula
 from attention.formula.mask import Mask
 from attention.lessons.masks import toggled
@@ -29,7 +29,7 @@ def test_a_turned_notebook_is_its_base_turned_and_leads_back(name: str) -> None:
     assert (published.own, published.turned(WhatIf())) == (None, published)
     back = turned.turned(WhatIf())
     names = [step.name for step in published.steps]
-    added = ["scaled_scores"] if "temperature" in what_if.turns(published) else []
+    added = ["scaled_scores"] if "temperature" in published.turnable else []
     assert [step.name for step in back.steps] == names
     assert {step.name for step in turned.steps} == {*names, *added}, (
         "what divides by nothing divides by the temperature"
@@ -83,12 +83,12 @@ def test_another_mask_lays_a_recorded_one_aside_and_another_temperature_does_not
     assert bool(seen["mask"].all())
     assert not own["head_output"].any()
     assert bool(warm["head_output"].any()), "what was recorded of the own formula is no more"
-    assert what_if.own_mask(seen) == "recorded"
+    assert turned_knobs.own_mask(seen) == "recorded"
 
 
 def test_what_was_recorded_after_the_scores_stays_as_recorded() -> None:
     recorded = layer(weights=torch.full((1, 3, 3), 1 / 3))
-    assert what_if.turns(recorded) == ()
+    assert recorded.turnable == ()
     assert recorded.turned(TURNED) is recorded
     alone = Layer(tokens=("a",), recorded={"weights": torch.ones(1, 1, 1)})
     assert alone.turned(TURNED) is alone
@@ -97,14 +97,14 @@ def test_what_was_recorded_after_the_scores_stays_as_recorded() -> None:
 
 def test_what_divides_by_nothing_divides_by_the_temperature_alone() -> None:
     own = Layer(tokens=("a", "b", "c"), recorded=layer().recorded, formula=Formula(divisor=None))
-    assert what_if.turns(own) == ("mask", "window", "prefix", "cells", "temperature")
+    assert own.turnable == ("mask", "window", "prefix", "cells", "temperature")
     hidden = own.turned(WhatIf(scaled=False, mask="causal"))
     assert hidden.formula == Formula(divisor=None, mask=Mask("causal"))
     assert not hidden.has("scaled_scores")
     warm = own.turned(WhatIf(temperature=0.5))
     assert torch.equal(warm["scaled_scores"], own["scores"] * 2)
     assert warm.formula_of(find_step("scaled_scores")) == "S / temperature"
-    assert what_if.said(warm, "the model's", "this head only") == (
+    assert turned_knobs.said(warm, "the model's", "this head only") == (
         "What if, this head only: temperature 0.5 instead of the model's own."
     )
     assert warm.turned(WhatIf()).formula == own.formula, "and leads back"
@@ -124,7 +124,7 @@ def test_what_divides_by_nothing_divides_by_the_temperature_alone() -> None:
     ],
 )
 def test_what_is_turned_is_said_in_one_line(turned: dict[str, object], words: str) -> None:
-    assert what_if.said(layer().turned(WhatIf(**turned)), "the notebook's") == words
+    assert turned_knobs.said(layer().turned(WhatIf(**turned)), "the notebook's") == words
 
 
 def test_a_what_if_says_what_it_cannot_be() -> None:

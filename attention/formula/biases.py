@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from attention.formula.axes import Distances, PerHead, Scores
-    from attention.formula.layer import Layer
+    from attention.formula.tensors import Tensors
 
 BUCKETS, FARTHEST = 32, 128  # as in T5: how many distances are told apart, and from where on they are one
 
@@ -16,7 +16,7 @@ BUCKETS, FARTHEST = 32, 128  # as in T5: how many distances are told apart, and 
 class Bias(NamedTuple):
     """One way to add to the scores: its numbers for some heads and queries of a layer, and what it is in words."""
 
-    bias: Callable[[Layer, slice, slice], Scores]
+    bias: Callable[[Tensors, slice, slice], Scores]
     words: str
 
 
@@ -49,24 +49,24 @@ def bucket(distance: Distances) -> Distances:
     return (distance > 0).long() * half + torch.where(apart < near, apart, far.clamp_max(half - 1))
 
 
-def distances(layer: Layer, rows: slice) -> Distances:
+def distances(layer: Tensors, rows: slice) -> Distances:
     """key_pos − query_pos of some queries."""
     import torch
 
     return torch.arange(layer.sizes["key_pos"]) - torch.arange(layer.sizes["query_pos"])[rows, None]
 
 
-def _alibi(layer: Layer, heads: slice, rows: slice) -> Scores:
+def _alibi(layer: Tensors, heads: slice, rows: slice) -> Scores:
     dtype = layer["query"].dtype
     return (-slopes(layer.n_heads)[heads, None, None] * distances(layer, rows).abs()).to(dtype)
 
 
-def _relative(layer: Layer, heads: slice, rows: slice) -> Scores:
+def _relative(layer: Tensors, heads: slice, rows: slice) -> Scores:
     table = layer["bias_table"]
     return table[bucket(distances(layer, rows))][..., heads].permute(2, 0, 1)
 
 
-def _given(layer: Layer, heads: slice, rows: slice) -> Scores:
+def _given(layer: Tensors, heads: slice, rows: slice) -> Scores:
     return layer["bias"][heads, rows]
 
 

@@ -46,7 +46,7 @@ def turned(formula: Formula, one: Intervention) -> Formula:
         hand = replace(hand, taken=tuple(pair for pair in hand.taken if pair != ("weights", UNCHANGED)))
     found = replace(formula, by_hand=hand.with_(one))
     if one.temperature is not None:
-        found = replace(found, **WhatIf(temperature=one.temperature).of(found))
+        found = replace(found, **found.what_if(WhatIf(temperature=one.temperature)))
     if one.scaled is False:
         found = replace(found, divisor=None if found.divisor is None else 1.0)
     if one.mask:

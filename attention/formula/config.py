@@ -59,7 +59,7 @@ class AttentionConfig:
         mask: which keys a query may attend to, one of `MASKS`.
         window: for the two window masks: how many positions away a key may be.
         prefix: for the prefix mask: how many first keys every query sees.
-        cells: for the custom mask: which cells are hidden, as `attention.masks.encode` writes it.
+        cells: for the custom mask: which cells are hidden, as `attention.formula.masks.encode` writes it.
         dropout: the share of the weights that is dropped; seeded. The rest is divided by 1 − dropout.
         temperature: 0 is argmax, infinity is uniform over the visible keys.
         scaled: whether scores are divided by √d_k (per head, never √d_model).

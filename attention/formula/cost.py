@@ -9,6 +9,7 @@ from attention.formula.config import HeadSizes
 from attention.formula.scores import ROWS
 
 MOST_TANHS = 2**28  # some seconds of a processor
+ALLOW_MORE = "or allow more (in Python max_bytes; LAB_MAX_TRACE_MB for a server)"
 _DOUBLE = 8  # bytes; products are summed in double precision
 
 
@@ -88,6 +89,6 @@ class Cost:
             raise ConfigError(
                 f"All steps need at most {most / 2**20:,.0f} MB here; {heads} of {self.n_queries:,} × {self.n_keys:,} scores, "
                 f"and {n_heads} · {max(d_k, d_v):,} columns of d_model {self.d_model:,}, need {self.bytes / 2**20:,.0f} MB: "
-                "choose fewer heads, a smaller d_model, or a shorter text."
+                f"choose fewer heads, a smaller d_model, a shorter text, {ALLOW_MORE}."
             )
         return self.bytes

@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # torch takes more than a second to import; a page must open 
     from torch import Tensor
 
     from attention.formula.axes import Weights
-    from attention.formula.layer import Layer
+    from attention.formula.tensors import Tensors
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Dropping:
         """Its number, by the name that exported files have for it."""
         return {"dropout": self.share}
 
-    def weights(self, layer: Layer, before: Weights, heads: slice, rows: slice) -> Weights:
+    def weights(self, layer: Tensors, before: Weights, heads: slice, rows: slice) -> Weights:
         """What is left of the weights of some heads and some queries of a layer."""
         import torch
 
@@ -87,7 +87,7 @@ class Dropping:
         formula, values = rf"\frac{{{symbol}}}{{1 - {said.tex}}}", [weight, 1 - self.share]
         return Arithmetic(formula, [line], [short], words, values, "quotient")
 
-    def _drawn(self, layer: Layer, head: int) -> Drawn:
+    def _drawn(self, layer: Tensors, head: int) -> Drawn:
         """What is drawn for a head: head by head, so that each has its own part."""
         from attention.formula import seeds
 
@@ -115,7 +115,7 @@ class GivenDropping(Dropping):
     def __bool__(self) -> bool:
         return True
 
-    def weights(self, layer: Layer, before: Tensor, heads: slice, rows: slice) -> Tensor:
+    def weights(self, layer: Tensors, before: Tensor, heads: slice, rows: slice) -> Tensor:
         """The weights of some heads and some queries, times what the layer's `drop` has there: [head query_pos key_pos]."""
         return before * layer["drop"][heads, rows]
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attention.formula.by_hand import ByHand
 from attention.formula.dropping import Dropping
 from attention.formula.mask import Mask
 from attention.formula.steps import STEPS, Step
+from attention.formula.what_if import OWN, WhatIf
 
 if TYPE_CHECKING:
     from attention.formula.config import AttentionConfig
-    from attention.formula.what_if import WhatIf
 
 
 @dataclass(frozen=True)
@@ -99,11 +99,10 @@ class Formula:
     def turned(self, config: AttentionConfig | WhatIf, d_k: int) -> Formula:
         """The formula with the knobs after the scores as `config` has them; padding stays padding."""
         from attention.formula.scores import SCORES
-        from attention.formula.what_if import WhatIf
 
         if isinstance(config, WhatIf):
             heads = tuple((head, one.turned(config, d_k)) for head, one in self.heads)
-            return replace(self, **config.of(self), heads=heads)
+            return replace(self, **self.what_if(config), heads=heads)
         real = None if self.mask is None else self.mask.real
         divisor = self.own_divisor or SCORES[self.score].divisor(d_k)
         return replace(
@@ -115,3 +114,15 @@ class Formula:
             mask=replace(config.hiding, real=real),
             dropping=self.dropping if self.dropping.given else config.dropping,
         )
+
+    def what_if(self, config: WhatIf) -> dict[str, Any]:
+        """The fields that become others with the knobs of `config`; padding stays padding."""
+        changed: dict[str, Any] = {}
+        if config.mask != OWN:
+            changed["mask"] = replace(config.hiding, real=None if self.mask is None else self.mask.real)
+        if self.divisor is not None:
+            changed["temperature"] = float(self.temperature * config.temperature)
+            changed["divisor"] = self.divisor if config.scaled else 1.0
+        elif config.temperature != 1:  # what divides by nothing (T5, OPT) divides by the temperature alone
+            changed |= {"temperature": float(config.temperature), "divisor": 1.0}
+        return changed

@@ -86,6 +86,11 @@ class Pass:
     wanted: Mapping[int, bool] = field(default_factory=dict)
     gives: dict[int, Given] = field(default_factory=dict)
 
+    @property
+    def with_weights(self) -> bool:
+        """Whether it may need the weights that the model makes, of whatever layer."""
+        return bool(self.those or self.unchanged or self.wanted)
+
     def touches(self, at: int) -> bool:
         """Whether something of the layer with index `at` is changed, or frozen."""
         return at in self.unchanged or any(one.layer in (None, at) for one in self.those)

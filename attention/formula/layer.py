@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,14 +19,15 @@ from attention.formula.facts import Facts, Survey
 from attention.formula.formula import Formula
 from attention.formula.sizes import axes_of, sizes_of
 from attention.formula.steps import DECLARED, HEAD_AXES, MAP_AXES, STEPS, Factor, Step, declared, find_step
+from attention.formula.what_if import WhatIf
 
 if TYPE_CHECKING:  # torch takes more than a second to import; a page must open before that
     from torch import Tensor
 
     from attention.formula.config import AttentionConfig
-    from attention.formula.what_if import WhatIf
 
 _BY_FORMULA = ("mask", "bias")  # what a formula makes of no other step
+_AFTER = tuple(step.name for step in STEPS if step.axes == MAP_AXES and step.name != "scores")
 _numbers = count()
 T = TypeVar("T")
 
@@ -148,16 +149,27 @@ class Layer:
 
     def turned(self, config: AttentionConfig | WhatIf) -> Layer:
         """The layer with the knobs after the scores as `config` has them; itself where there is no formula to turn."""
-        from attention.formula.what_if import WhatIf, turns
-
         own = self.own or self.formula
         if own is None:
             return self
         if isinstance(config, WhatIf):
-            config = config.only(turns(self))
+            config = config.only(self.turnable)
         formula = own.turned(config, self.sizes.get("d_k", 1))
         turned = own if isinstance(config, WhatIf) and formula != own else None
         return self if (formula, turned) == (self.formula, self.own) else replace(self, formula=formula, own=turned)
+
+    @property
+    def turnable(self) -> tuple[str, ...]:
+        """The knobs of a `WhatIf`, by name, that change something here; none where maps were recorded, or nothing made them."""
+        layer = self.inner
+        formula = layer.own or layer.formula
+        if formula is None or not layer.has("scores") or any(name in layer.recorded for name in _AFTER):
+            return ()
+        # Scores that were given, and that nothing is divided by, stay as they are.
+        divides = formula.divisor or (formula.share and layer.has("query"))
+        divided = ("temperature", *(["scaled"] if formula.divisor not in (None, 1) else [])) if divides else ()
+        hides = ("mask", "window", "prefix", "cells") if formula.share else ()
+        return tuple(one.name for one in fields(WhatIf) if one.name in (*divided, *hides))
 
     def of(self, head: int) -> Layer:
         """The layer as one head has it: itself, but where that head has another formula than the others."""
@@ -313,6 +325,9 @@ class Layer:
         from attention.formula import making
 
         assert self.formula is not None  # `has` has looked
+        if name == "mask":  # the same of all layers that hide the same
+            sizes = self.sizes["query_pos"], self.sizes["key_pos"]
+            return kept.KEPT.once(("mask", self.formula.mask, sizes), lambda: making.made(self, name, head))
         if name in _BY_FORMULA:
             knobs = getattr(self.formula, name)
             return kept.matrix(self.number, (name, head), knobs, lambda: making.made(self, name, head))

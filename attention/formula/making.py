@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
@@ -17,15 +17,54 @@ from attention.formula.functions import cap_scores, mask_scores, mix_values, pro
 from attention.formula.scores import ROWS, SCORES
 from attention.formula.shares import SHARES
 from attention.formula.steps import MAP_AXES, Step, find_step
+from attention.formula.tensors import Tensors
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from attention.formula.axes import Scores
-    from attention.formula.layer import Layer
 
 _ALL = slice(None)
 
 
-def made(layer: Layer, name: str, head: int | None) -> Tensor:
+class Steps(Tensors, Protocol):
+    """A layer as this module sees it: what is recorded, and the formula that makes the rest."""
+
+    @property
+    def recorded(self) -> Mapping[str, Tensor]:
+        """Tensors by the name of their step or parameter."""
+
+    @property
+    def formula(self) -> Formula | None:
+        """What makes the steps that are not recorded."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether the query × key matrices are made for all heads at once."""
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps that there are, in the order of the formula."""
+
+    @property
+    def temperature(self) -> float:
+        """The formula's temperature, 0 where a quotient overflows."""
+
+    @property
+    def hides(self) -> bool:
+        """Whether the mask hides anything."""
+
+    def has(self, name: str, /) -> bool:
+        """Whether there is a step or parameter."""
+
+    def matrix(self, name: str, head: int = 0, /) -> Tensor:
+        """One head's matrix of a step or parameter."""
+
+    def of(self, head: int, /) -> Steps:
+        """The same as one head has it."""
+
+
+def made(layer: Steps, name: str, head: int | None) -> Tensor:
     """A step that the layer has not recorded, of one head [row column] or of all."""
     formula, heads = _formula(layer), _ALL if head is None else slice(head, head + 1)
     if name == "mask":
@@ -54,7 +93,7 @@ def made(layer: Layer, name: str, head: int | None) -> Tensor:
     return whole if head is None else whole[0]
 
 
-def survey(layer: Layer) -> Survey:
+def survey(layer: Steps) -> Survey:
     """The facts of all maps of all heads, and their outputs: every head some queries at a time, and nothing kept of them."""
     maps, value = _maps(layer), layer["value"]
     facts: dict[str, Facts] = {}
@@ -73,7 +112,7 @@ def survey(layer: Layer) -> Survey:
     return Survey(facts, torch.stack(outputs))
 
 
-def part(layer: Layer, names: tuple[str, ...], heads: slice, rows: slice) -> tuple[Scores, ...]:
+def part(layer: Steps, names: tuple[str, ...], heads: slice, rows: slice) -> tuple[Scores, ...]:
     """Maps of some heads and some queries, made from the start, and nothing kept of them."""
     found = {name: layer.recorded[name][heads, rows] for name in names if name in layer.recorded}
     known = None
@@ -86,7 +125,7 @@ def part(layer: Layer, names: tuple[str, ...], heads: slice, rows: slice) -> tup
     return tuple(found[name] for name in names)
 
 
-def overflows(layer: Layer, formula: Formula) -> bool:
+def overflows(layer: Steps, formula: Formula) -> bool:
     """Whether scores that are finite become infinite when they are divided."""
     divisor, temperature = formula.divisor or 1.0, formula.temperature
     if temperature == 0 or divisor * temperature >= 1:
@@ -99,23 +138,23 @@ def overflows(layer: Layer, formula: Formula) -> bool:
     return finite and not bool(torch.isfinite(scale_scores(scores, divisor, temperature)).all())
 
 
-def _formula(layer: Layer) -> Formula:
+def _formula(layer: Steps) -> Formula:
     assert layer.formula is not None  # the layer has looked
     return layer.formula
 
 
-def _maps(layer: Layer) -> list[Step]:
+def _maps(layer: Steps) -> list[Step]:
     """The maps of a layer in their order, each made from the one before it; the last mixes the values."""
     return [step for step in layer.steps if step.axes == MAP_AXES]
 
 
-def _of_queries(layer: Layer, tensor: Tensor, heads: slice) -> Tensor:
+def _of_queries(layer: Steps, tensor: Tensor, heads: slice) -> Tensor:
     """Keys or values [kv_head …] as the `heads` of the queries see them: of several heads that share one, each the same."""
     group = layer.n_heads // len(tensor)
     return tensor[heads] if group == 1 else tensor[torch.arange(layer.n_heads)[heads] // group]
 
 
-def _block(layer: Layer, step: Step, before: Scores | None, heads: slice, rows: slice) -> Scores:
+def _block(layer: Steps, step: Step, before: Scores | None, heads: slice, rows: slice) -> Scores:
     """One map of some heads and some queries, from the same block of the map before it."""
     if step.name in layer.recorded:
         return layer.recorded[step.name][heads, rows]
@@ -129,7 +168,7 @@ def _block(layer: Layer, step: Step, before: Scores | None, heads: slice, rows: 
     return whole
 
 
-def _scores(layer: Layer, heads: slice, rows: slice) -> Scores:
+def _scores(layer: Steps, heads: slice, rows: slice) -> Scores:
     names = ("rotated_query", "rotated_key") if _formula(layer).rotary else ("query", "key")
     query, key = (layer[name] for name in names)
     score = SCORES[_formula(layer).score]
@@ -137,31 +176,31 @@ def _scores(layer: Layer, heads: slice, rows: slice) -> Scores:
     return score.scores(query[heads, rows], _of_queries(layer, key, heads), own)
 
 
-def _scaled_scores(layer: Layer, before: Scores, heads: slice, rows: slice) -> Scores:
+def _scaled_scores(layer: Steps, before: Scores, heads: slice, rows: slice) -> Scores:
     return scale_scores(before, _formula(layer).divisor or 1.0, layer.temperature)
 
 
-def _capped_scores(layer: Layer, before: Scores, heads: slice, rows: slice) -> Scores:
+def _capped_scores(layer: Steps, before: Scores, heads: slice, rows: slice) -> Scores:
     return cap_scores(before, _formula(layer).cap or 1.0, layer.temperature)
 
 
-def _biased_scores(layer: Layer, before: Scores, heads: slice, rows: slice) -> Scores:
+def _biased_scores(layer: Steps, before: Scores, heads: slice, rows: slice) -> Scores:
     return before + BIASES[_formula(layer).bias].bias(layer, heads, rows)
 
 
-def _masked_scores(layer: Layer, before: Scores, heads: slice, rows: slice) -> Scores:
+def _masked_scores(layer: Steps, before: Scores, heads: slice, rows: slice) -> Scores:
     masked = mask_scores(before, layer["mask"][rows] if layer.hides else None)
     return _formula(layer).by_hand.set("scores", masked, rows)
 
 
-def _weights(layer: Layer, before: Scores, heads: slice, rows: slice) -> Scores:
+def _weights(layer: Steps, before: Scores, heads: slice, rows: slice) -> Scores:
     hand = _formula(layer).by_hand
     if hand.takes("weights"):
         return hand.set("weights", layer["taken_weights"][heads, rows], rows)
     return hand.set("weights", _shared_out(layer, before, heads, rows), rows)
 
 
-def _shared_out(layer: Layer, before: Scores, heads: slice, rows: slice) -> Scores:
+def _shared_out(layer: Steps, before: Scores, heads: slice, rows: slice) -> Scores:
     formula = _formula(layer)
     share = SHARES[formula.share]
     if share.parameter:
@@ -180,11 +219,11 @@ def _shared_out(layer: Layer, before: Scores, heads: slice, rows: slice) -> Scor
     return share.limit(_masked_scores(layer, known, heads, rows), bias)
 
 
-def _dropped_weights(layer: Layer, before: Scores, heads: slice, rows: slice) -> Scores:
+def _dropped_weights(layer: Steps, before: Scores, heads: slice, rows: slice) -> Scores:
     return _formula(layer).dropping.weights(layer, before, heads, rows)
 
 
-_MADE: dict[str, Callable[[Layer, Scores, slice, slice], Scores]] = {
+_MADE: dict[str, Callable[[Steps, Scores, slice, slice], Scores]] = {
     f.__name__.removeprefix("_"): f
     for f in (_scaled_scores, _capped_scores, _biased_scores, _masked_scores, _weights, _dropped_weights)
 }

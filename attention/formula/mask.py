@@ -34,9 +34,37 @@ class Mask:
         Raises:
             ConfigError: `cells` is not what `encode` writes.
         """
+        import torch
+
         from attention.formula import masks
 
-        return masks.build(self, n_queries, n_keys)
+        match self.kind:
+            case "causal":
+                visible = masks.causal(n_queries, n_keys)
+            case "window":
+                visible = masks.window(n_queries, n_keys, self.window)
+            case "causal window":
+                visible = masks.causal(n_queries, n_keys) & masks.window(n_queries, n_keys, self.window)
+            case "prefix":
+                visible = masks.prefix(n_queries, n_keys, self.prefix)
+            case "first":
+                visible = masks.first(n_queries, n_keys)
+            case "custom":
+                visible = masks.custom(n_queries, n_keys, self.cells)
+            case _:
+                visible = masks.all_visible(n_queries, n_keys)
+        return visible if self.real is None else visible & masks.padding(n_queries, torch.tensor(self.real))
+
+    def notes(self, n_queries: int, n_keys: int) -> tuple[str, ...]:
+        """What a page must say about the mask: that a custom one was made for another size."""
+        from attention.formula import masks
+
+        if self.kind != "custom" or not self.cells or masks.size(self.cells) == (n_queries, n_keys):
+            return ()
+        rows, columns = masks.size(self.cells)
+        return (
+            f"The custom mask was made for {rows} × {columns} cells, the map is {n_queries} × {n_keys}: cells outside it are visible.",
+        )
 
     @property
     def hides(self) -> bool:

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from attention.errors import ConfigError
-from attention.formula.mask import Mask
 
 if TYPE_CHECKING:
     from attention.formula.axes import Visible
@@ -68,7 +67,7 @@ def custom(n_queries: int, n_keys: int, cells: str) -> Visible:
     Raises:
         ConfigError: `cells` is not what `encode` writes.
     """
-    visible = torch.ones(n_queries, n_keys, dtype=torch.bool)
+    visible = all_visible(n_queries, n_keys)
     if cells:
         written = torch.from_numpy(_decode(cells))[:n_queries, :n_keys]
         visible[: written.shape[0], : written.shape[1]] = ~written
@@ -87,42 +86,24 @@ def encode(visible: Visible) -> str:
     return f"{hidden.shape[0]}x{hidden.shape[1]}.{packed}"
 
 
-def build(mask: Mask, n_queries: int, n_keys: int) -> Visible:
-    """The mask in numbers; what is padding is hidden under every mask.
+def first(n_queries: int, n_keys: int) -> Visible:
+    """Every query sees the first key alone."""
+    return _positions(n_queries, n_keys)[1].expand(n_queries, -1) == 0
+
+
+def all_visible(n_queries: int, n_keys: int) -> Visible:
+    """Every query sees every key."""
+    return torch.ones(n_queries, n_keys, dtype=torch.bool)
+
+
+def size(cells: str) -> tuple[int, int]:
+    """For how many queries and keys `encode` wrote a mask.
 
     Raises:
-        ConfigError: the cells of a custom mask are not what `encode` writes.
+        ConfigError: as for `custom`.
     """
-    match mask.kind:
-        case "causal":
-            visible = causal(n_queries, n_keys)
-        case "window":
-            visible = window(n_queries, n_keys, mask.window)
-        case "causal window":
-            visible = causal(n_queries, n_keys) & window(n_queries, n_keys, mask.window)
-        case "prefix":
-            visible = prefix(n_queries, n_keys, mask.prefix)
-        case "first":
-            visible = _positions(n_queries, n_keys)[1].expand(n_queries, -1) == 0
-        case "custom":
-            visible = custom(n_queries, n_keys, mask.cells)
-        case _:
-            visible = torch.ones(n_queries, n_keys, dtype=torch.bool)
-    if mask.real is None:
-        return visible
-    return visible & padding(n_queries, torch.tensor(mask.real))
-
-
-def notes(mask: Mask, n_queries: int, n_keys: int) -> tuple[str, ...]:
-    """What a page must say about the mask: that a custom one was made for another size."""
-    if mask.kind != "custom" or not mask.cells:
-        return ()
-    rows, columns = _decode(mask.cells).shape
-    if (rows, columns) == (n_queries, n_keys):
-        return ()
-    return (
-        f"The custom mask was made for {rows} × {columns} cells, the map is {n_queries} × {n_keys}: cells outside it are visible.",
-    )
+    rows, columns = _decode(cells).shape
+    return rows, columns
 
 
 def _decode(cells: str) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:

@@ -87,8 +87,6 @@ class Trace:
 
     def turned(self, config: AttentionConfig | WhatIf) -> Trace:
         """The trace with the knobs after the scores as `config` has them; nothing is worked out again before it is looked at."""
-        from attention.formula import masks
-
         layers = tuple(layer.turned(config) for layer in self.layers)
-        notes = masks.notes(config.hiding, len(self.tokens), len(self.key_tokens))
+        notes = config.hiding.notes(len(self.tokens), len(self.key_tokens))
         return replace(self, layers=layers, notes=(*self.notes, *notes))

@@ -26,14 +26,14 @@ _SCORES = ("scaled_scores", "scores", "masked_scores")
 
 
 def toggled(visible: Tensor, query_pos: int, key_pos: int) -> str:
-    """The mask with one cell turned round, as `attention.masks.encode` writes it."""
+    """The mask with one cell turned round, as `attention.formula.masks.encode` writes it."""
     changed = visible.clone()
     changed[query_pos, key_pos] = ~visible[query_pos, key_pos]
     return masks.encode(changed)
 
 
 def hide_query(visible: Tensor, query_pos: int) -> str:
-    """The mask with every key hidden from one query, as `attention.masks.encode` writes it."""
+    """The mask with every key hidden from one query, as `attention.formula.masks.encode` writes it."""
     changed = visible.clone()
     changed[query_pos] = False
     return masks.encode(changed)
@@ -68,7 +68,7 @@ def table(trace: Trace, layer: int = 0, head: int = 0, start: int = 0, stop: int
 
 
 def cells_of(ticks: pd.DataFrame) -> str:
-    """The mask of a table of ticks, as `attention.masks.encode` writes it."""
+    """The mask of a table of ticks, as `attention.formula.masks.encode` writes it."""
     return masks.encode(torch.tensor(ticks.to_numpy(dtype=bool)))
 
 

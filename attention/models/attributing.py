@@ -56,7 +56,8 @@ def direct(
         calls.append(call if kept is None else replace(call, head_output=kept))
         return kept
 
-    with watched.watching(), recording.recording(take), predicting.asked((at,)):
+    recorded = recording.recording(take, weights=changing.with_weights)
+    with watched.watching(), recorded, predicting.asked((at,)):
         found = running.run(loaded, dict(given))
     logits = predicting.logits_of(found)
     if watched.norm is None or watched.given is None or logits is None:

@@ -11,8 +11,6 @@ from attention.formula.layer import Layer
 from attention.formula.mask import Mask
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from attention.models.loaded import Site
     from attention.models.recording import Call
 
@@ -57,18 +55,21 @@ def layer_of(call: Call, site: Site, tokens: tuple[str, ...], keys: tuple[str, .
     recorded = {step: tensor for step, tensor in there.items() if tensor is not None}
     told = {step: said for step, said in _TOLD.items() if step not in site.made}
     layer = Layer(site.name, tokens, keys, recorded, formula, whole, lent=frozenset(site.parameters), told=told)
-    if call.weights is None or _same(layer, call.weights):
+    if _same(layer, call):
         return layer
     # The family does something between that is not known here: what it made is shown, and nothing worked out.
-    return replace(layer.recording(weights=call.weights, head_output=call.head_output), formula=None)
+    weights = call.again(call.query, call.key, call.value)[0] if call.weights is None else call.weights
+    return replace(layer.recording(weights=weights, head_output=call.head_output), formula=None)
 
 
-def _same(layer: Layer, weights: Tensor) -> bool:
-    """Whether the formula makes the weights that the model had, in the first, the middle and the last row of every head."""
+def _same(layer: Layer, call: Call) -> bool:
+    """Whether the formula makes the weights that the model had, if it gives any, in the first, the middle and the last row of every head."""
     from attention.formula.making import part
 
-    last, heads = weights.shape[1] - 1, slice(0, len(weights))
-    some = (slice(at, at + 1) for at in {0, last // 2, last})
-    return all(
-        bool((part(layer, ("weights",), heads, rows)[0] - weights[:, rows]).abs().max() <= _NEAR) for rows in some
-    )
+    last, heads = call.query.shape[1] - 1, slice(0, len(call.query))
+    for at in {0, last // 2, last}:
+        rows = slice(at, at + 1)
+        theirs = call.rows(rows)[0] if call.weights is None else call.weights[:, rows]
+        if theirs is not None and bool((part(layer, ("weights",), heads, rows)[0] - theirs).abs().max() > _NEAR):
+            return False
+    return True

@@ -22,6 +22,7 @@ class Site:
         made: which of query, key and value are their projection of the input, and nothing more.
         n_heads: of the queries.
         width: how many numbers are recorded of one token.
+        by_rows: whether its attention can be made for some queries at a time.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Site:
     made: frozenset[str]
     n_heads: int
     width: int
+    by_rows: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -46,7 +46,7 @@ def layers(
         made[index], kept = changing.layer(index, call, lambda one: layer_of(one, site, *tokens.of(site.name)))
         return kept
 
-    with recording.recording(take), predicting.asked(at):
+    with recording.recording(take, weights=changing.with_weights), predicting.asked(at):
         found = running.run(loaded, given)
     assert len(made) == len(loaded.sites)
     return [made[index] for index in range(len(made))], found

@@ -10,15 +10,19 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakSet
 
 import torch
 from torch import Tensor
 
 from attention.formula.intervening import Attended
 from attention.formula.mask import Mask
+from attention.formula.scores import ROWS
 
 if TYPE_CHECKING:
     from torch.nn import Module
+
+    from attention.models.loaded import Site
 
 Eager = Callable[..., tuple[Tensor, Tensor | None]]
 Taker = Callable[["Call"], Tensor | None]
@@ -31,6 +35,9 @@ IMPLEMENTATION = "lab"
 
 _MEMORY = ("key_value_states", "encoder_hidden_states", "cross_attention_states")  # what a module calls the other text
 _HIDDEN = -1e30  # an additive mask has less than this where a key is hidden
+_WHOLE_BYTES = 2**22  # of the weights of all heads in one call; larger ones are made for `ROWS` queries at a time
+_NUMBER = 4  # bytes
+_BY_ROWS: WeakSet[Module] = WeakSet()  # the modules whose attention of some queries is that of all, cut
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +52,7 @@ class Call(Attended):
         cap: what no score goes beyond.
         sinks: one more score in every row, [head].
         input: what the module was given, [query_pos d_model]; `memory` the other text, [key_pos d_model].
+        rows: the model's own attention of some of the queries: weights [head query_pos key_pos], head output.
     """
 
     module: Module
@@ -55,13 +63,15 @@ class Call(Attended):
     sinks: Tensor | None
     input: Tensor | None
     memory: Tensor | None
+    rows: Callable[[slice], tuple[Tensor | None, Tensor]]
 
 
 @dataclass
 class Recorder:
-    """Takes the calls of one forward pass; every thread has its own."""
+    """Takes the calls of one forward pass; every thread has its own. With `weights` each call has its weights, however large."""
 
     take: Taker
+    weights: bool = True
     inputs: dict[int, tuple[Tensor | None, Tensor | None]] = field(default_factory=dict)
     masks: dict[int, tuple[Tensor, Mask | Tensor | None, Tensor | None]] = field(default_factory=dict)
 
@@ -80,9 +90,9 @@ def register() -> None:
 
 
 @contextmanager
-def recording(take: Taker) -> Iterator[None]:
-    """While it lasts, every call of attention in this thread goes to `take`."""
-    token = _RECORDER.set(Recorder(take))
+def recording(take: Taker, weights: bool = True) -> Iterator[None]:
+    """While it lasts, every call of attention in this thread goes to `take`; without `weights`, large ones are not kept."""
+    token = _RECORDER.set(Recorder(take, weights))
     try:
         yield
     finally:
@@ -97,6 +107,16 @@ def replacing(change: Changer) -> Iterator[None]:
         yield
     finally:
         _CHANGE.reset(token)
+
+
+def rows_at_once(site: Site, longest: int, whole: bool) -> int:
+    """Of how many queries a place of the model makes its weights at a time; `whole` where they are kept."""
+    return min(ROWS, longest) if site.by_rows and not whole and _large(site.n_heads, longest, longest) else longest
+
+
+def allow_rows(module: Module) -> None:
+    """From now on large calls of this module are made for some queries at a time."""
+    _BY_ROWS.add(module)
 
 
 def watch(module: Module) -> None:
@@ -117,19 +137,63 @@ def _enter(module: Module, args: tuple[Any, ...], more: dict[str, Any]) -> None:
 
 def _attend(module: Module, query: Tensor, key: Tensor, value: Tensor, *args: Any, **more: Any) -> Any:
     """What the model calls instead of its eager attention: that, and a record of it."""
-    found = _eager(module)(module, query, key, value, *args, **more)
     recorder, changing = _RECORDER.get(), _CHANGE.get()
+    keep = recorder is not None and recorder.weights
+    found = _made(module, (query, key, value), args, more, keep)
     if changing is not None:
         output, weights = found
 
         def of(row: int) -> Call:
             one = slice(row, row + 1)
-            made = output[one], None if weights is None else weights[one]
-            return _call(changing[1], module, (query[one], key[one], value[one]), args, more, made)
+            there = query[one], key[one], value[one]
+            made = output[one], _made(module, there, args, more)[1] if weights is None else weights[one]
+            return _call(changing[1], module, there, args, more, made)
 
         found = changing[0](output, of), weights
     other = None if recorder is None else recorder.take(_call(recorder, module, (query, key, value), args, more, found))
     return found if other is None else (other.transpose(0, 1).contiguous()[None], found[1])
+
+
+def _made(
+    module: Module,
+    entered: tuple[Tensor, Tensor, Tensor],
+    args: tuple[Any, ...],
+    more: Mapping[str, Any],
+    keep: bool = True,
+) -> tuple[Tensor, Tensor | None]:
+    """Eager attention: head output [batch query_pos head d_v] and weights [batch head query_pos key_pos].
+
+    Of a large call some queries at a time; unless `keep`, its weights are then None.
+    """
+    n_heads, n_queries, n_keys = (*entered[0].shape[1:3], entered[1].shape[-2])
+    if module not in _BY_ROWS or not _large(n_heads, n_queries, n_keys):
+        return _eager(module)(module, *entered, *args, **more)
+    outputs, maps = [], []
+    for at in range(0, n_queries, ROWS):
+        output, weights = _rows_of(module, entered, args, more, slice(at, at + ROWS))
+        outputs.append(output)
+        if keep and weights is not None:
+            maps.append(weights)
+    return torch.cat(outputs, dim=1), torch.cat(maps, dim=2) if maps else None
+
+
+def _large(n_heads: int, n_queries: int, n_keys: int) -> bool:
+    return n_heads * n_queries * n_keys * _NUMBER > _WHOLE_BYTES
+
+
+def _rows_of(
+    module: Module, entered: tuple[Tensor, Tensor, Tensor], args: tuple[Any, ...], more: Mapping[str, Any], some: slice
+) -> tuple[Tensor, Tensor | None]:
+    """Eager attention of some queries: these, and the rows of all masks and biases that belong to them."""
+    query, key, value = entered
+    shape = query.shape[-2], key.shape[-2]
+
+    def of(one: Any) -> Any:
+        is_map = isinstance(one, Tensor) and one.ndim == 4 and one.shape[-2] == shape[0] and one.shape[-1] >= shape[1]
+        return one[..., some, :] if is_map else one
+
+    args, more = tuple(of(one) for one in args), {name: of(one) for name, one in more.items()}
+    return _eager(module)(module, query[:, :, some], key, value, *args, **more)
 
 
 def _call(
@@ -152,7 +216,12 @@ def _call(
     x, memory = recorder.inputs.get(id(module), (None, None))
 
     def again(*those: Tensor) -> tuple[Tensor | None, Tensor]:
-        output, weights = _eager(module)(module, *(one[None] for one in those), *args, **more)
+        query, key, value = (one[None] for one in those)
+        output, weights = _made(module, (query, key, value), args, more)
+        return None if weights is None else weights[0], output[0].transpose(0, 1)
+
+    def rows(some: slice) -> tuple[Tensor | None, Tensor]:
+        output, weights = _rows_of(module, (query[None], key[None], value[None]), args, more, some)
         return None if weights is None else weights[0], output[0].transpose(0, 1)
 
     return Call(
@@ -170,6 +239,7 @@ def _call(
         sinks=None if sinks is None else sinks.detach().flatten(),
         input=x,
         memory=memory,
+        rows=rows,
     )
 
 
@@ -209,8 +279,12 @@ def _hiding(
 
 def rule(visible: Tensor) -> Mask | Tensor:
     """The rule that hides these cells, or the cells [query_pos key_pos] where none does."""
-    query_pos, key_pos = torch.meshgrid(*(torch.arange(size) for size in visible.shape), indexing="ij")
-    farthest = int((query_pos - key_pos).abs()[visible].max()) if bool(visible.any()) else 0
+    farthest = 0
+    seeing = visible.any(dim=1).nonzero()[:, 0]  # the queries that see a key
+    if len(seeing):
+        there = visible[seeing].byte()  # as distances, every cell would take 8 bytes
+        first, last = there.argmax(dim=1), there.shape[1] - 1 - there.flip(1).argmax(dim=1)
+        farthest = int(torch.maximum((seeing - first).abs(), (seeing - last).abs()).max())
     for kind in ("none", "causal", "causal window", "window"):
         mask = Mask(kind, window=farthest if "window" in kind else 0)
         if torch.equal(mask.build(*visible.shape), visible):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from attention.models import recording
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 PROBE = "a b c d"  # what every model is tried with once: some words, since a rotation leaves the first as it is
+_NEAR = 1e-4
 
 
 def sites(loaded: Loaded) -> tuple[Site, ...]:
@@ -41,7 +43,11 @@ def sites(loaded: Loaded) -> tuple[Site, ...]:
         run(loaded, given)
     for hook in hooks:
         hook.remove()
-    width = 2 * int(getattr(loaded.model.config, "hidden_size", 0) or 0)  # of the input, and of another text's
+    width = int(getattr(loaded.model.config, "hidden_size", 0) or 0)  # of the input, and of another text's
+    cut = {key: all(_by_rows(call) for call in calls if id(call.module) == key) for key in modules}
+    for key, module in modules.items():
+        if cut[key]:
+            recording.allow_rows(module)
     named: dict[int, dict[str, Tensor]] = {}
     for call in calls:
         key = id(call.module)
@@ -56,10 +62,18 @@ def sites(loaded: Loaded) -> tuple[Site, ...]:
             named[id(call.module)],
             made(named[id(call.module)], call),
             len(call.query),
-            sum(one.shape[0] * one.shape[-1] for one in (call.query, call.key, call.value)) + width,
+            sum(one.shape[0] * one.shape[-1] for one in (call.query, call.key, call.value))
+            + width * (1 + (call.memory is not None)),
+            cut[id(call.module)],
         )
         for name, call in zip(_names(loaded, calls, paths), calls, strict=True)
     )
+
+
+def _by_rows(call: recording.Call) -> bool:
+    """Whether the attention of each query by itself is that of all, as it is unless a family looks how many queries there are."""
+    each = [call.rows(slice(at, at + 1))[1] for at in range(call.query.shape[1])]
+    return torch.allclose(torch.cat(each, dim=1), call.head_output, rtol=_NEAR, atol=_NEAR)
 
 
 def _names(loaded: Loaded, calls: list[recording.Call], paths: dict[int, str]) -> list[str]:

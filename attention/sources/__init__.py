@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Snippet(NamedTuple):
-    """How the Python of a trace begins; `attention.code` writes `tokens` before it and the formula after it.
+    """How the Python of a trace begins; `attention.export.program` writes `tokens` before it and the formula after it.
 
     The names are those of the steps and parameters, with `x` for `input` and `x2` for `memory`.
 

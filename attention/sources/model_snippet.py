@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from attention.sources import Snippet
 from attention.sources.changed_snippet import CHANGED_ITSELF, Changed
@@ -12,8 +12,29 @@ from attention.sources.changed_snippet import CHANGED_ITSELF, Changed
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from attention.formula.intervention import Intervention
     from attention.formula.trace import Trace
-    from attention.sources.model import Model
+    from attention.models.loaded import Loaded
+
+
+class State(Protocol):
+    """What the Python of a real model is written from: a `Model`."""
+
+    @property
+    def name(self) -> str:
+        """Its folder, or its name in a list."""
+
+    @property
+    def interventions(self) -> tuple[Intervention, ...]:
+        """What is changed of heads inside the model."""
+
+    @property
+    def other(self) -> State | None:
+        """The state that an intervention takes something from."""
+
+    def loaded_and_given(self) -> tuple[Loaded, dict[str, Tensor]]:
+        """The model in memory, and the ids that it reads."""
+
 
 _MADE = ("query", "key", "value", "bias", "sinks", "mask", "taken_weights", "taken_output")
 _THERE = {
@@ -26,7 +47,7 @@ _THERE = {
 """Where a call of the copied program has what another run takes from it."""
 
 
-def model(source: Model, trace: Trace, index: int) -> Snippet:
+def model(source: State, trace: Trace, index: int) -> Snippet:
     """The beginning for one layer of a model: its Q, K and V as they enter their product."""
     layer = trace.layer(index).inner
     loaded, given = source.loaded_and_given()
@@ -105,7 +126,7 @@ def _attending(changed: Changed) -> list[str]:
     ]
 
 
-def _running(changed: Changed, source: Model, given: Mapping[str, Tensor]) -> list[str]:
+def _running(changed: Changed, source: State, given: Mapping[str, Tensor]) -> list[str]:
     """The runs: of the unchanged model and of the other state where these are needed, and last this one."""
     lines = []
     if changed.needs("unchanged"):

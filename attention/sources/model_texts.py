@@ -6,13 +6,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from attention.errors import ConfigError
+from attention.formula.cost import ALLOW_MORE
 from attention.formula.prediction import MOST_GENERATED
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
+    from attention.formula.intervening import Pass
     from attention.models.loaded import Loaded
-    from attention.sources.model import Model
+    from attention.sources.model_options import ModelOptions
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,15 +34,23 @@ class Texts:
     later: tuple[int, ...]
 
 
-def texts(model: Model, loaded: Loaded, notes: list[str]) -> Texts:
+def texts(
+    model: ModelOptions, loaded: Loaded, notes: list[str], changing: Callable[[dict[str, Tensor]], Pass]
+) -> Texts:
     """The texts of a model, with what it says itself; what a person must know of them goes to `notes`.
+
+    Args:
+        model: what is asked of it.
+        loaded: the model in memory.
+        notes: gets more sentences.
+        changing: what is changed while it reads some ids.
 
     Raises:
         ConfigError: as for `cost`.
     """
     before = inputs(model, loaded, notes)
     _ = cost(model, loaded, before)
-    grown = _grown(model, loaded, before, notes)
+    grown = _grown(model, loaded, before, notes, changing)
     name = [*grown][-1]
     first, whole = before[name].shape[-1], grown[name].shape[-1]
     said = whole - first if model.said is None else max(0, min(model.said, whole - first))
@@ -46,7 +58,7 @@ def texts(model: Model, loaded: Loaded, notes: list[str]) -> Texts:
     return Texts(given, said, tuple(grown[name][0, first + said :].tolist()))
 
 
-def inputs(model: Model, loaded: Loaded, notes: list[str]) -> dict[str, Tensor]:
+def inputs(model: ModelOptions, loaded: Loaded, notes: list[str]) -> dict[str, Tensor]:
     """The ids of the tokens, cut where the model or the operator wants no more."""
     from attention.models import running
 
@@ -62,13 +74,13 @@ def inputs(model: Model, loaded: Loaded, notes: list[str]) -> dict[str, Tensor]:
     return given
 
 
-def cost(model: Model, loaded: Loaded, given: dict[str, Tensor]) -> int:
+def cost(model: ModelOptions, loaded: Loaded, given: dict[str, Tensor]) -> int:
     """The bytes of all that is recorded, and of what the largest layer takes while it is made.
 
     Raises:
         ConfigError: they are more than `max_bytes`, or it would say more than can be waited for.
     """
-    from attention.models import generating, intervening, predicting
+    from attention.models import generating, intervening, predicting, recording
     from attention.models.layers import MAPS, NUMBER
 
     more = _to_say(model, loaded, given)
@@ -76,7 +88,11 @@ def cost(model: Model, loaded: Loaded, given: dict[str, Tensor]) -> int:
     longest = max(*(ids.shape[-1] for ids in given.values()), len(predicting.read_text(given)) + more)
     kept = sum(site.width for site in loaded.sites) * longest
     kept += intervening.numbers(loaded, model.interventions, model.frozen, longest)
-    making = MAPS * max((site.n_heads for site in loaded.sites), default=loaded.maps) * longest * longest
+    # Maps of one head, and of what hides keys; of all heads some rows are made at a time, unless heads are changed.
+    rows = {
+        site.n_heads * recording.rows_at_once(site, longest, whole=bool(model.interventions)) for site in loaded.sites
+    }
+    making = MAPS * (max(rows, default=loaded.maps * longest) + longest) * longest
     if not loaded.sites:
         kept = loaded.maps * longest * longest
     kept += predicting.numbers(loaded, given, model.predict, more)
@@ -84,12 +100,12 @@ def cost(model: Model, loaded: Loaded, given: dict[str, Tensor]) -> int:
     if nbytes > model.max_bytes:
         raise ConfigError(
             f"All steps need at most {model.max_bytes / 2**20:,.0f} MB here; {longest:,} tokens in {len(loaded.sites)} layers "
-            f"need {nbytes / 2**20:,.0f} MB: choose a shorter text, or a smaller model."
+            f"need {nbytes / 2**20:,.0f} MB: choose a shorter text, a smaller model, {ALLOW_MORE}."
         )
     return nbytes
 
 
-def _to_say(model: Model, loaded: Loaded, given: dict[str, Tensor]) -> int:
+def _to_say(model: ModelOptions, loaded: Loaded, given: dict[str, Tensor]) -> int:
     """How many tokens the model says itself: as many as are asked for, and fit."""
     from attention.models import predicting
 
@@ -101,7 +117,13 @@ def _to_say(model: Model, loaded: Loaded, given: dict[str, Tensor]) -> int:
     return max(0, min(wanted, room, MOST_GENERATED))
 
 
-def _grown(model: Model, loaded: Loaded, given: dict[str, Tensor], notes: list[str]) -> dict[str, Tensor]:
+def _grown(
+    model: ModelOptions,
+    loaded: Loaded,
+    given: dict[str, Tensor],
+    notes: list[str],
+    changing: Callable[[dict[str, Tensor]], Pass],
+) -> dict[str, Tensor]:
     """The ids with all that the model says itself after them."""
     from attention.models import generating, passing, predicting
 
@@ -120,7 +142,7 @@ def _grown(model: Model, loaded: Loaded, given: dict[str, Tensor], notes: list[s
 
     def changed(there: dict[str, Tensor]) -> Tensor:
         last = len(predicting.read_text(there)) - 1
-        _, found = passing.layers(loaded, there, model.changing(loaded, there), (last,))
+        _, found = passing.layers(loaded, there, changing(there), (last,))
         logits = predicting.logits_of(found)
         assert logits is not None
         return logits[-1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from attention.sources import Snippet
 from attention.sources.changed_snippet import CHANGED_ITSELF, Changed
@@ -12,8 +12,35 @@ from attention.sources.changed_snippet import CHANGED_ITSELF, Changed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from attention.formula.intervention import Intervention
     from attention.formula.trace import Trace
-    from attention.sources.trained import Trained
+    from attention.training.plan import Plan
+    from attention.training.tasks.task import Example
+
+
+class State(Protocol):
+    """What the Python of a trained model is written from: a `Trained`."""
+
+    @property
+    def plan(self) -> Plan:
+        """What is trained."""
+
+    @property
+    def step(self) -> int:
+        """The step at which it is shown."""
+
+    @property
+    def example(self) -> Example:
+        """What it reads."""
+
+    @property
+    def interventions(self) -> tuple[Intervention, ...]:
+        """What is changed of heads inside the model."""
+
+    @property
+    def other(self) -> State | None:
+        """The state that an intervention takes something from."""
+
 
 _HEAD = (
     "from __future__ import annotations",
@@ -24,7 +51,7 @@ _PROJECTIONS = ("w_q", "w_k", "w_v")
 _SIDES = ("query", "key", "value")
 
 
-def trained(source: Trained, trace: Trace, index: int) -> Snippet:
+def trained(source: State, trace: Trace, index: int) -> Snippet:
     """The beginning for one layer of a trained model: what trains it, and what enters its attention."""
     from attention.training import design, learning, network
 
@@ -77,7 +104,7 @@ def _hook(changed: Changed, names: Sequence[str]) -> list[str]:
     ]
 
 
-def _running(changed: Changed, source: Trained) -> list[str]:
+def _running(changed: Changed, source: State) -> list[str]:
     """The trainings and the runs: of the other state and of the unchanged model where these are needed, and last this one."""
     lines, other = list[str](), source.other if changed.needs("other") else None
     if other is not None:
@@ -90,7 +117,7 @@ def _running(changed: Changed, source: Trained) -> list[str]:
     return lines + _run("kept", source, ", how=change" if changed else "")
 
 
-def _learning(source: Trained) -> list[str]:
+def _learning(source: State) -> list[str]:
     """Trains a model up to its step."""
     plan, task = source.plan, source.plan.task
     return [
@@ -104,7 +131,7 @@ def _learning(source: Trained) -> list[str]:
     ]
 
 
-def _run(name: str, source: Trained, how: str = "") -> list[str]:
+def _run(name: str, source: State, how: str = "") -> list[str]:
     """One forward pass, what is kept of it by that name."""
     posed, ids = source.plan.task.posed.__name__, source.example.ids.tolist()
     return [

@@ -12,11 +12,11 @@ from attention.formula import intervention
 from attention.formula.intervention import KINDS, MASKS, MOST, Kind, SetCell
 from attention.formula.steps import MAP_AXES
 from attention.sources import Changeable, Patchable
+from pages.ui.headline import headline
 from pages.ui.knobs import second
 from pages.ui.knobs.session import session
 from pages.ui.knobs.widgets import locked
 from pages.ui.notes import plain, say_later
-from pages.ui.predictions import headline
 
 
 def bar(source: Source | None, trace: Trace | None, cell: Cell | None) -> None:

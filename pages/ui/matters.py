@@ -16,10 +16,11 @@ from attention.pictures import mattering as pictures
 from attention.printed import shown
 from attention.sources import mattering
 from pages.ui import show
+from pages.ui.headline import looked_at
 from pages.ui.knobs.session import session
 from pages.ui.knobs.widgets import Knobs
 from pages.ui.notes import plain
-from pages.ui.predictions import DISTRACTOR, TARGET, looked_at, token_field
+from pages.ui.predictions import DISTRACTOR, TARGET, token_field
 from pages.ui.server import turns
 from pages.ui.start import Page
 

@@ -18,8 +18,8 @@ from attention.sources import Changeable
 from attention.sources.knobs import SAID
 from attention.tokens import label
 from pages.ui import show
-from pages.ui.knobs import inputs, second
-from pages.ui.knobs.table import QUERY
+from pages.ui.headline import looked_at, writes_on
+from pages.ui.knobs import inputs
 from pages.ui.knobs.widgets import Knobs, locked
 from pages.ui.notes import plain
 from pages.ui.server.traces import said_unchanged
@@ -66,45 +66,15 @@ def panel(page: Page) -> None:
         show.twin(predictions.frame(rows), "predictions", "All of its numbers: log-probability, logit, rank")
 
 
-def headline(source: Source, trace: Trace) -> str:
-    """What is said in one line, wherever something is changed; empty where the model says nothing."""
-    before = said_unchanged(source)
-    if before is None:
-        return ""
-    if not trace.predictions:
-        there = predictions.moved(before, trace)
-        return predictions.moved_briefly(there) if there else ""
-    one = looked_at(trace)
-    return next(iter(predictions.summed_up(one, predictions.before_of(one, trace, before))), "")
-
-
 def _where(one: Prediction) -> str:
     token = label(one.before, 20, escape=False)
     return f"{'In place of' if one.fills else 'After'} {token} (token {one.position}):"
 
 
-def looked_at(trace: Trace) -> Prediction:
-    """The prediction that is looked at: what comes after a text that the model writes on, otherwise the one that was chosen of several.
-
-    Where none was chosen, it is the one that is read at the chosen query, or the first.
-    """
-    there, chosen, row = trace.predictions, second.now(SAID.key), inputs.now(QUERY.key)
-    if _writes(trace):
-        return there[-1]
-    if chosen is None:
-        return next((one for one in there if one.position == row), there[0])
-    return there[min(int(chosen), len(there) - 1)]
-
-
-def _writes(trace: Trace) -> bool:
-    """Whether the model goes on with the text by itself."""
-    return bool(trace.generated or trace.later)
-
-
 def _scrubber(page: Page) -> None:
     """Steps through what the model writes, text and maps with it; or through several predictions of one text."""
     trace, there = page.trace, page.trace.predictions
-    writes = _writes(trace)
+    writes = writes_on(trace)
     last = trace.generated + len(trace.later) if writes else len(there) - 1
     if last and not locked():
         st.session_state["said_step"] = trace.generated if writes else there.index(looked_at(trace))
@@ -119,7 +89,7 @@ def _scrubber(page: Page) -> None:
 def _step(page: Page, last: int) -> None:
     """Shows the text as it was after so many tokens, or another prediction; the row that it is read in is chosen."""
     at, trace = int(st.session_state["said_step"]), page.trace
-    if _writes(trace):
+    if writes_on(trace):
         inputs.hold({SAID.key: None if at == last else at, "predict": ""})
         row = len(trace.read) - trace.generated + at - 1
     else:

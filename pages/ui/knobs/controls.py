@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from attention import Cell, Explanation, Layer, Trace, explain, find_step
-from attention.formula import what_if
+from attention.formula import turned_knobs, what_if
 from attention.formula.config import BRING_THEIR_OWN
 from attention.formula.knobs import Knob
 from attention.formula.ranges import Choice, Range, Real, Switch, Whole, in_url
@@ -53,7 +53,7 @@ def row(
     of = of or Stand(standing("source"), now)
     drawn = [(knob, offered(knob), of.value(knob.key)) for knob in above(of.source)]
     if layer is not None and of.source in BRING_THEIR_OWN:
-        still = {one.key for one in what_if.KNOBS if one.name not in what_if.turns(layer)}
+        still = {one.key for one in what_if.KNOBS if one.name not in layer.turnable}
         drawn = [one for one in drawn if one[0].key not in still]
     if len(layers) > 1:
         names = tuple(one.name.removeprefix("layer ") or str(i) for i, one in enumerate(layers))
@@ -77,7 +77,7 @@ def _names(within: Choice, layer: Layer | None) -> dict[str, str]:
         return dict(zip(map(in_url, within.options), within.names, strict=True))
     if layer is None or what_if.OWN not in within.options:
         return {}
-    return {what_if.OWN: f"{what_if.OWN} ({what_if.own_mask(layer)})"}
+    return {what_if.OWN: f"{what_if.OWN} ({turned_knobs.own_mask(layer)})"}
 
 
 def own(layer: Layer, where: str = "", changed: str = "") -> Own | None:
@@ -85,9 +85,9 @@ def own(layer: Layer, where: str = "", changed: str = "") -> Own | None:
 
     `where` it is turned is said of a source with more than that. What is `changed` inside the model comes first.
     """
-    turned = bool(what_if.changed(layer))
+    turned = bool(turned_knobs.changed(layer))
     said = (
-        what_if.said(layer, f"the {CALLED.get(standing('source'), standing('source'))}'s", where)
+        turned_knobs.said(layer, f"the {CALLED.get(standing('source'), standing('source'))}'s", where)
         if its_own() and (turned or not changed)
         else ""
     )

@@ -6,8 +6,10 @@ import os
 import re
 from pathlib import Path
 
+from pages.ui.server import memory
 
-def _limit(name: str, default: int, low: int, high: int) -> int:
+
+def _limit(name: str, default: int, low: int, high: int, other: str = "") -> int:
     """The whole number in the environment variable LAB_`name`.
 
     Raises:
@@ -17,7 +19,7 @@ def _limit(name: str, default: int, low: int, high: int) -> int:
     number = int(text) if text.isascii() and text.strip().isdigit() else low - 1
     if not low <= number <= high:
         raise SystemExit(
-            f"LAB_{name} is a whole number from {low:,} to {high:,}; got {text!r}: set one, or leave it out for {default:,}."
+            f"LAB_{name} is {other}a whole number from {low:,} to {high:,}; got {text!r}: set one, or leave it out for {default:,}."
         )
     return number
 
@@ -26,8 +28,22 @@ MAX_TOKENS = _limit("MAX_TOKENS", 2048, 1, 4096)  # of a text; a longer one is c
 MAX_CHARACTERS = _limit("MAX_CHARACTERS", 20_000, 10, 200_000)  # of a text
 MAX_D_MODEL = _limit("MAX_D_MODEL", 1024, 1, 4096)  # and of d_k and d_v
 MAX_HEADS = _limit("MAX_HEADS", 32, 1, 128)
-MAX_TRACE_MB = _limit("MAX_TRACE_MB", 128, 1, 65_536)  # all steps of one text; larger ones are refused in words
-CACHE_MB = _limit("CACHE_MB", 256, 1, 65_536)  # of the traces kept for everybody
+
+
+def _trace_mb() -> int:
+    """The whole number in LAB_MAX_TRACE_MB; where it is "auto", what the memory of this machine allows.
+
+    Raises:
+        SystemExit: it is neither.
+    """
+    if os.environ.get("LAB_MAX_TRACE_MB") != "auto":  # `make run` says auto
+        return _limit("MAX_TRACE_MB", 128, 1, 65_536, "auto, or ")
+    cache = _limit("CACHE_MB", 2 * memory.SMALLEST_MB, 2, 131_072) if "LAB_CACHE_MB" in os.environ else None
+    return memory.trace_mb(memory.available(), cache)
+
+
+MAX_TRACE_MB = _trace_mb()  # all steps of one text; larger ones are refused in words
+CACHE_MB = _limit("CACHE_MB", 2 * MAX_TRACE_MB, 2, 131_072)  # of the traces kept for everybody
 if CACHE_MB < 2 * MAX_TRACE_MB:
     raise SystemExit(
         f"LAB_CACHE_MB is at least twice LAB_MAX_TRACE_MB; got {CACHE_MB} and {MAX_TRACE_MB}: raise the one or lower the other."

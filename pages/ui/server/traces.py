@@ -85,7 +85,8 @@ def both_of(one: Source, other: Source) -> tuple[Trace, Trace]:
     bases = {_key(source.base): source.needs for source in (one, other) if isinstance(source, Turnable)}
     if sum(bases.values()) > MAX_BOTH_MB * 2**20:
         raise ConfigError(
-            f"Two states need at most {MAX_BOTH_MB:,} MB here; got {sum(bases.values()) / 2**20:,.0f} MB: choose a shorter text in one of them."
+            f"Two states need at most {MAX_BOTH_MB:,} MB here; got {sum(bases.values()) / 2**20:,.0f} MB: "
+            "choose a shorter text in one of them, or allow more (LAB_MAX_TRACE_MB)."
         )
     return trace_of(one), trace_of(other)
 

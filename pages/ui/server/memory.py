@@ -1,0 +1,70 @@
+"""How much memory a server may plan with: what is available on its machine, and what its control group allows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+SMALLEST_MB, LARGEST_MB = 128, 4096  # of a trace whose budget follows the memory
+
+
+def trace_mb(available: int | None, cache_mb: int | None = None) -> int:
+    """The budget of one trace in MB: a quarter of the available bytes, since the cache is at least twice as large.
+
+    Args:
+        available: bytes; None where nobody knows.
+        cache_mb: the size of the cache where an operator has set it.
+
+    Returns:
+        From `SMALLEST_MB`, which is also what a machine of unknown memory gets, to `LARGEST_MB`; at most half of `cache_mb`.
+    """
+    budget = SMALLEST_MB if available is None else min(max(available // 4 // 2**20, SMALLEST_MB), LARGEST_MB)
+    return budget if cache_mb is None else max(1, min(budget, cache_mb // 2))
+
+
+def available(root: Path = Path("/")) -> int | None:
+    """Bytes that are available now, and no more than the limit of the control group (v1 or v2); None where nobody says.
+
+    Args:
+        root: the folder in which proc/ and sys/ lie.
+    """
+    sizes = [*_free(root), *_allowed(root)]
+    return min(sizes, default=None)
+
+
+def _free(root: Path) -> Iterator[int]:
+    for line in _lines(root / "proc" / "meminfo"):
+        name, _, size = line.partition(":")
+        if name == "MemAvailable":
+            yield int(size.split()[0]) * 2**10
+            return
+    try:  # macOS says only how much is built in: other programs use half of it
+        yield os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    except (AttributeError, OSError, ValueError):  # Windows has no sysconf
+        return
+
+
+def _allowed(root: Path) -> Iterator[int]:
+    """The limits of the control group and of all groups around it."""
+    groups = root / "sys" / "fs" / "cgroup"
+    for line in _lines(root / "proc" / "self" / "cgroup"):
+        number, controllers, path = line.split(":", 2)
+        if number == "0":
+            folder, name = groups, "memory.max"
+        elif "memory" in controllers.split(","):
+            folder, name = groups / "memory", "memory.limit_in_bytes"
+        else:
+            continue
+        place = Path(path.lstrip("/"))
+        for group in (place, *place.parents):  # the last is the root; a container sees its own group there
+            for limit in _lines(folder / group / name):
+                if limit.isdigit():  # and not "max"
+                    yield int(limit)
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,119 @@
+"""The budget of a trace follows the memory of one's own machine; a server keeps its limits."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+from pages.ui.server import memory
+
+GB = 2**30
+
+
+@pytest.mark.parametrize(
+    ("available", "cache", "budget"),
+    [
+        (None, None, 128),
+        (100 * 2**20, None, 128),
+        (2 * GB, None, 512),
+        (6 * GB, None, 1536),
+        (200 * GB, None, 4096),
+        (6 * GB, 256, 128),
+        (6 * GB, 8, 4),
+        (None, 2, 1),
+    ],
+)
+def test_a_trace_may_take_a_quarter_of_the_memory(available: int | None, cache: int | None, budget: int) -> None:
+    assert memory.trace_mb(available, cache) == budget
+
+
+def machine(root: Path, files: dict[str, str]) -> Path:
+    """A folder with the files of a Linux machine of 8 GB."""
+    for name, text in {"proc/meminfo": "MemTotal: 16777216 kB\nMemAvailable: 8388608 kB\n", **files}.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("files", "available"),
+    [
+        ({}, 8 * GB),
+        # version 2: the group itself, or one around it
+        ({"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": f"{GB}\n"}, GB),
+        ({"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "max\n"}, 8 * GB),
+        (
+            {
+                "proc/self/cgroup": "0::/a/b\n",
+                "sys/fs/cgroup/a/b/memory.max": f"{2 * GB}\n",
+                "sys/fs/cgroup/a/memory.max": f"{GB}\n",
+            },
+            GB,
+        ),
+        # inside a container the group is the root
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": f"{GB}\n"}, GB),
+        # version 1, with version 2 beside it
+        (
+            {
+                "proc/self/cgroup": "5:cpu,memory:/a\n3:cpuset:/\n0::/\n",
+                "sys/fs/cgroup/memory/a/memory.limit_in_bytes": f"{3 * GB}\n",
+            },
+            3 * GB,
+        ),
+        # version 1 writes a huge number where there is no limit
+        ({"proc/self/cgroup": "5:memory:/\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": f"{2**63 - 4096}\n"}, 8 * GB),
+    ],
+)  # fmt: skip
+def test_available_memory_keeps_to_the_control_group(files: dict[str, str], available: int, tmp_path: Path) -> None:
+    assert memory.available(machine(tmp_path, files)) == available
+
+
+def test_without_proc_half_of_the_built_in_memory_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {"SC_PHYS_PAGES": 2**20, "SC_PAGE_SIZE": 4096}
+    monkeypatch.setattr(memory.os, "sysconf", sizes.__getitem__, raising=False)
+    assert memory.available(tmp_path) == 2 * GB
+    monkeypatch.delattr(memory.os, "sysconf")  # as on Windows
+    assert memory.available(tmp_path) is None
+
+
+def starts(**environment: str) -> str:
+    """The MB of a trace and of the cache that a server starts with, or why it does not start."""
+    code = "from pages.ui.server import limits; print(limits.MAX_TRACE_MB, limits.CACHE_MB)"
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return run.stderr if run.returncode else run.stdout.strip()
+
+
+def test_auto_follows_the_memory_and_servers_keep_their_limit() -> None:
+    assert starts() == "128 256"
+    assert starts(LAB_MAX_TRACE_MB="300") == "300 600"
+    trace, cache = map(int, starts(LAB_MAX_TRACE_MB="auto").split())
+    assert 128 <= trace <= 4096
+    assert cache == 2 * trace
+    assert starts(LAB_MAX_TRACE_MB="auto", LAB_CACHE_MB="100") == "50 100"
+    assert "LAB_MAX_TRACE_MB is auto, or a whole number" in starts(LAB_MAX_TRACE_MB="all")
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (["run"], ["LAB_MAX_TRACE_MB-auto}", "LAB_MODEL_PATHS-yes}"]),
+        (["dev"], ["LAB_MAX_TRACE_MB-auto}", "--server.fileWatcherType=poll"]),
+        (["run", "ADDRESS=0.0.0.0"], ["LAB_MAX_TRACE_MB-128}", "LAB_MODEL_PATHS-no}"]),
+    ],
+)
+def test_make_gives_more_only_where_no_one_else_connects(command: list[str], expected: list[str]) -> None:
+    run = subprocess.run(["make", "--dry-run", *command], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert all(one in run.stdout for one in expected)
+    assert ("fileWatcherType" in run.stdout) == (command == ["dev"])

@@ -1,0 +1,110 @@
+"""A long text in a real model: attention for some queries at a time, the maps of one head, and a count before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+from test_model import CAT, OWL, RECORDED, TWO_TEXTS
+from tiny_models import TinyModels
+
+from attention import ConfigError, Intervention, Model
+from attention.models import recording, sites
+from attention.models.library import LIBRARY, Settings
+
+
+@pytest.fixture(scope="module", autouse=True)
+def library(tiny: TinyModels) -> Iterator[None]:
+    LIBRARY.hold(Settings(tiny.folder))
+    yield
+    LIBRARY.hold(Settings())
+
+
+@pytest.fixture
+def every_text_is_long(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Two queries are attended for at a time; the list gets how many the model's own attention is asked for."""
+    asked: list[int] = []
+    monkeypatch.setattr(recording, "_WHOLE_BYTES", 0)
+    monkeypatch.setattr(recording, "ROWS", 2)
+    eager = recording._eager
+
+    def counted(module: Any) -> recording.Eager:
+        def attend(module: Any, query: torch.Tensor, *args: Any, **more: Any) -> Any:
+            asked.append(query.shape[-2])
+            return eager(module)(module, query, *args, **more)
+
+        return attend
+
+    monkeypatch.setattr(recording, "_eager", counted)
+    return asked
+
+
+@pytest.mark.parametrize("family", RECORDED)
+def test_attention_by_rows_is_attention(tiny: TinyModels, family: str, request: pytest.FixtureRequest) -> None:
+    source = Model(tiny(family).name, OWL, CAT if family in TWO_TEXTS else "")
+    whole = source.trace()
+    assert all(site.by_rows for site in source.loaded_and_given()[0].sites)
+    asked = request.getfixturevalue("every_text_is_long")
+    cut = source.trace()
+    assert max(asked) == 2
+    for layer, other in zip(whole.layers, cut.layers, strict=True):
+        assert layer.formula == other.formula
+        for (step, tensor), (same, theirs) in zip(layer, other, strict=True):
+            torch.testing.assert_close(tensor, theirs, rtol=1e-4, atol=1e-5, msg=f"{family} {step.name} {same.name}")
+
+
+def test_a_changed_model_by_rows_changes_nothing_before_the_change(
+    tiny: TinyModels, every_text_is_long: list[int]
+) -> None:
+    source = Model(tiny("Llama").name, OWL)
+    before, after = source.trace(), replace(source, interventions=(Intervention(1, 0, silence="zero"),)).trace()
+    for name in ("query", "key", "value", "head_output"):
+        assert torch.equal(before.layers[1][name], after.layers[1][name])
+    assert not torch.equal(before.layers[1]["output"], after.layers[1]["output"])
+    assert max(every_text_is_long) == 2
+
+
+def test_a_family_that_counts_its_queries_is_never_cut() -> None:
+    output = torch.arange(24.0).reshape(2, 3, 4)
+
+    def of(rows: slice, more: float) -> tuple[None, torch.Tensor]:
+        return None, output[:, rows] + more
+
+    def call(more: float) -> recording.Call:
+        there = SimpleNamespace(query=output, head_output=output, rows=lambda rows: of(rows, more))
+        return cast(recording.Call, there)
+
+    assert sites._by_rows(call(0))
+    assert not sites._by_rows(call(1))
+
+
+def test_the_count_follows_the_rows_and_bounds_what_is_kept(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Model(tiny("GPT-2").name, " ".join([OWL] * 7))
+    trace, needs = source.trace(), source.needs
+    monkeypatch.setattr(recording, "_WHOLE_BYTES", 0)
+    monkeypatch.setattr(recording, "ROWS", 2)
+    n_heads, length = 4, len(trace.tokens)
+    assert needs - source.needs == 4 * n_heads * (length - 2) * length * 4
+    assert trace.nbytes < source.needs
+    assert replace(source, interventions=(Intervention(0, 0, silence="zero"),)).needs == needs, (
+        "changed heads are whole"
+    )
+    with pytest.raises(ConfigError, match="or allow more"):
+        replace(source, max_bytes=source.needs - 1).trace()
+
+
+@pytest.mark.parametrize(
+    "visible", [[[0, 0], [0, 0]], [[1, 0, 0], [1, 1, 0], [1, 1, 1]], [[1, 1, 0], [1, 1, 1], [0, 1, 1]]]
+)
+def test_the_rule_of_a_mask_is_found(visible: list[list[int]]) -> None:
+    cells = torch.tensor(visible, dtype=torch.bool)
+    rule = recording.rule(cells)
+    if isinstance(rule, torch.Tensor):
+        assert not cells.any()
+    else:
+        assert torch.equal(rule.build(*cells.shape), cells)
+        assert rule.kind != "none"

@@ -1,0 +1,191 @@
+"""Every module and every file that a docstring, a comment or a document names is there.
+
+A name of ours is found by its form: a dotted name that begins with one of our packages, a path that begins with one of our
+folders, or a bare file name. CHANGELOG is history, and may name what was.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import subprocess
+import tokenize
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+PACKAGES = ("attention", "pages", "tests", "benchmarks")
+SUFFIXES = "py|js|css|md|toml|yaml|yml|conf|json|txt|html|png|gif|svg"
+FOREIGN = {
+    "abstract_attention.py": "TransformerLens",
+    "transformer_block.py": "TransformerLens",
+    "modeling_gpt2.py": "transformers",
+    "modeling_llama.py": "transformers",
+    "config.json": "a model's folder",
+    "plotly.js": "Plotly",
+    "axe.min.js": "axe",
+    "components.html": "Streamlit",
+    "packages.txt": "Streamlit Community Cloud",
+    "sbom.json": "made by make audit",
+    "attention/formula/shares/entmax15.py": "the example of CONTRIBUTING",
+    "static/": "made where the Lab starts",
+    "models/": "made by make models",
+    "layout.meta": "a figure of Plotly",
+    "layout.uirevision": "a figure of Plotly",
+    "layer.weights": "a variable, of a Layer",
+}
+"""Files that are not ours, or not in the repository, and whose they are."""
+
+_DOTTED = re.compile(rf"(?<![\w./-])(?:{'|'.join(PACKAGES)})(?:\.[A-Za-z_]\w*)+(?![\w/])")
+_PATH = re.compile(rf"(?<![\w/@:.-])(?:\.{{0,2}}[\w-][\w.-]*/|\.{{1,2}}/)*[\w-][\w.-]*\.(?:{SUFFIXES})\b(?![(\w])")
+_SHORT = re.compile(r"(?<=`)[a-z_]\w*\.[a-zA-Z_]\w*(?=(?:\([^`]*\))?`)")  # `module.name`
+_FOLDER = re.compile(r"(?<=`)(?:[\w.-]+/)+(?=`)")
+_DATA = re.compile(r"\.(?:npz|npy|ipynb|safetensors|svg|pdf|csv)$")  # attention.npz is a file that somebody saves
+
+
+@cache
+def files() -> tuple[Path, ...]:
+    """All files of the repository, also those that are not committed yet."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return tuple(Path(line) for line in run.stdout.splitlines() if (ROOT / line).is_file())
+
+
+@cache
+def paths() -> frozenset[str]:
+    """Every file by its path from the root, and by every end of that path."""
+    return frozenset("/".join(file.parts[at:]) for file in files() for at in range(len(file.parts)))
+
+
+def readers() -> Iterator[Path]:
+    for file in files():
+        generated = "vendor" in file.parts or file.parts[0] == "lock"
+        if (
+            not generated
+            and file.name not in ("CHANGELOG.md", "LICENSE")
+            and file.suffix not in (".png", ".gif", ".json")
+        ):
+            yield file
+
+
+def prose(file: Path, text: str) -> Iterator[tuple[int, str]]:
+    """What a file says to a person, with its line: docstrings and comments of code; all of a document."""
+    if file.suffix == ".py":
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT:
+                yield token.start[0], token.string
+        for node in ast.walk(ast.parse(text)):
+            if (
+                isinstance(node, ast.Expr)
+                and isinstance(node.value, ast.Constant)
+                and isinstance(node.value.value, str)
+            ):
+                yield node.lineno, node.value.value
+    elif file.suffix in (".js", ".css"):
+        for found in re.finditer(r"/\*.*?\*/|(?<![:'\"`])//[^\n]*", text, re.DOTALL):
+            yield text.count("\n", 0, found.start()) + 1, found[0]
+    elif file.suffix == ".md":
+        yield 1, text
+    else:
+        for found in re.finditer(r"(?:^|\s)(?P<comment>#.*)", text):
+            yield text.count("\n", 0, found.start("comment")) + 1, found["comment"]
+
+
+def missing(file: Path, text: str) -> list[str]:
+    """The names in a piece of prose that are nowhere, each with its place."""
+    wrong = []
+    for line, said in prose(file, text):
+        names = {found.start(): found[0] for one in (_FOLDER, _SHORT, _DOTTED, _PATH) for found in one.finditer(said)}
+        for at, name in names.items():
+            if name not in FOREIGN and not _DATA.search(name) and not known(name, file):
+                wrong.append(f"{file}:{line + said.count(chr(10), 0, at)}: {name}")
+    return wrong
+
+
+def known(name: str, file: Path) -> bool:
+    """Whether there is what a name of ours names; a name that cannot be ours is known."""
+    if name.endswith("/"):
+        return any(f"{name}" in f"{one.as_posix()}" for one in files())
+    if re.search(rf"\.(?:{SUFFIXES})$", name):
+        return is_there(name, file)
+    if name.split(".", maxsplit=1)[0] in PACKAGES:
+        return defined(name)
+    stem, attribute = name.split(".")
+    return stem not in modules() or any(attribute in text for text in modules()[stem])
+
+
+@cache
+def modules() -> dict[str, list[frozenset[str]]]:
+    """By the name of every module, Python or JavaScript, all names in it; a package has those of its modules' files too."""
+    found: dict[str, list[frozenset[str]]] = {}
+    for file in files():
+        if file.suffix in (".py", ".js") and "vendor" not in file.parts and file.parts[0] != "tests":
+            words = frozenset(re.findall(r"\w+", (ROOT / file).read_text(encoding="utf-8"))) | {file.stem}
+            for stem in {file.stem, file.parent.name}:
+                found.setdefault(stem, []).append(words)
+    return found
+
+
+def is_there(name: str, file: Path) -> bool:
+    """Whether a path leads from the naming file, from the root, or from any folder, to a file."""
+    return (ROOT / file.parent / name).is_file() or name.removeprefix("./") in paths()
+
+
+def defined(name: str) -> bool:
+    """Whether a dotted name is a module, a folder of modules, or what a module or a class of it defines."""
+    parts = name.split(".")
+    for at in range(len(parts), 0, -1):
+        place = ROOT.joinpath(*parts[:at])
+        module = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+        if module.is_file():
+            return _has(ast.parse(module.read_text(encoding="utf-8")), parts[at:])
+        if place.is_dir():
+            return at == len(parts)
+    return False
+
+
+def _has(scope: ast.AST, names: list[str]) -> bool:
+    """Whether a module or a class defines the first of the names, and that the next, and so on."""
+    if not names:
+        return True
+    for node in ast.walk(scope):
+        match node:
+            case ast.ClassDef() if node.name == names[0]:
+                return _has(node, names[1:])
+            case ast.FunctionDef() if node.name == names[0]:
+                return len(names) == 1
+            case ast.Name(ctx=ast.Store()) if node.id == names[0]:
+                return True
+            case ast.alias() if (node.asname or node.name) == names[0]:
+                return True
+    return False
+
+
+def test_every_module_and_file_that_prose_names_is_there() -> None:
+    wrong = [one for file in readers() for one in missing(file, (ROOT / file).read_text(encoding="utf-8"))]
+    assert not wrong, "\n".join(["these are not there:", *wrong])
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "names"),
+    [
+        ("attention/x.py", '"""As `attention.gone` has it."""', ["attention.gone"]),
+        ("attention/x.py", '"""As `attention.formula.mask.Mask.build` has it."""', []),
+        ("attention/x.py", "# attention.formula.mask.Mask.gone", ["attention.formula.mask.Mask.gone"]),
+        ("attention/x.py", "x = 'attention.gone'", []),  # code is mypy's to check
+        ("attention/x.py", "# `kept.lost(x)`, `kept.matrix(x)` and `self.gone`", ["kept.lost"]),
+        ("attention/x.py", "# in `attention/gone/` and `numbers/kinds/`", ["attention/gone/"]),
+        ("attention/x.py", "# gone.py, test_names.py and modeling_gpt2.py", ["gone.py"]),
+        ("attention/x.py", "# torch.nn.functional and attention.npz", []),
+        ("pages/ui/x.js", "/* see ./gone.js */ a = 1; // not_there.css", ["./gone.js", "not_there.css"]),
+        ("deploy/README.md", "[a](../Dockerfile), ../compose.yaml, ../gone.yaml", ["../gone.yaml"]),
+        ("Makefile", "run: # attention/gone.py, .ci/get_torch.py", ["attention/gone.py"]),
+        (".streamlit/config.toml", "# pages/ui/styles.css", ["pages/ui/styles.css"]),
+    ],
+)  # fmt: skip
+def test_a_name_that_is_nowhere_is_found(file: str, text: str, names: list[str]) -> None:
+    assert [one.partition(": ")[2] for one in missing(Path(file), text)] == names
