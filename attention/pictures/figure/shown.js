@@ -31,6 +31,12 @@ export class Picture {
 
   /** The name of the step, where the page makes it by itself. */
   get live() { return this.figure?.data[0].live; }
+
+  /** What makes it: the page's arithmetic of the chosen head, or of the one that the map shows whichever is chosen. */
+  exactOf({ exact }) {
+    const { of_head: head } = this.figure.data[0];
+    return head === undefined ? exact : exact?.of(head);
+  }
 }
 
 /** All maps of one component, and where the page stands with them. */
