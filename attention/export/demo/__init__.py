@@ -20,7 +20,8 @@ from attention.export.demo.states import STATES, State
 from attention.pictures.message import SCRIPTS
 
 PLOTLY = "plotly.js"
-_NOTES = "LICENSES.txt"
+_LICENSES = "LICENSES.txt"
+_MODELS = "all-MiniLM-L6-v2, of which states/previous.js and states/next.js have weights and numbers: Apache-2.0.\n\nplotly.js:\n\n"
 
 
 def write(
@@ -55,7 +56,7 @@ def write(
     }
     written["index.html"] = bundling.page(json.dumps(about, ensure_ascii=False))
     written[PLOTLY] = (SCRIPTS / "vendor" / "plotly-cartesian.min.js").read_bytes()
-    written[_NOTES] = (SCRIPTS / "vendor" / "LICENSE").read_bytes()
+    written[_LICENSES] = _MODELS.encode() + (SCRIPTS / "vendor" / "LICENSE").read_bytes()
     for name, content in written.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)

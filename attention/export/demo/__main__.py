@@ -14,14 +14,20 @@ from attention.export.demo import write
 
 def main(arguments: list[str] | None = None) -> int:
     """Writes the demo; 1 where it could not be, with a sentence on stderr."""
-    parser = argparse.ArgumentParser("python -m attention.export.demo", description="Writes a demo of the Lab that needs no server.")
+    parser = argparse.ArgumentParser(
+        "python -m attention.export.demo", description="Writes a demo of the Lab that needs no server."
+    )
     parser.add_argument("folder", type=Path, help="where its files go")
-    parser.add_argument("--lab", default="", metavar="URL", help="the address of a full Lab, which the demo then links to")
+    parser.add_argument(
+        "--lab", default="", metavar="URL", help="the address of a full Lab, which the demo then links to"
+    )
     parser.add_argument("--models", type=Path, default=None, metavar="FOLDER", help="where the models lie (models)")
     asked = parser.parse_args(arguments)
     try:
         if asked.lab and (urlsplit(asked.lab).scheme not in ("http", "https") or not urlsplit(asked.lab).netloc):
-            raise AttentionError(f"--lab is the address of a Lab, such as https://lab.example.org; got {asked.lab!r}: give one, or leave it out.")
+            raise AttentionError(
+                f"--lab is the address of a Lab, such as https://lab.example.org; got {asked.lab!r}: give one, or leave it out."
+            )
         if asked.models is not None:
             from attention.models.library import LIBRARY
 
@@ -33,7 +39,9 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         print(f"The folder {asked.folder} could not be written ({error.strerror}): name one that can.", file=sys.stderr)
         return 1
-    print(f"{asked.folder}: {len(sizes)} files, {sum(sizes.values()) / 1e6:.1f} MB. Open {asked.folder / 'index.html'}, or serve the folder.")
+    print(
+        f"{asked.folder}: {len(sizes)} files, {sum(sizes.values()) / 1e6:.1f} MB. Open {asked.folder / 'index.html'}, or serve the folder."
+    )
     return 0
 
 

@@ -11,7 +11,9 @@ from attention.errors import AttentionError
 from attention.pictures.message import FRAME, SCRIPTS
 
 _PAGE = Path(__file__).parent / "page"
-_IMPORT = re.compile(r'^import \{([^}]*)\} from "\./([\w]+)\.js";\n|^import (\w+) from "\./([\w]+)\.js";\n', re.MULTILINE)
+_IMPORT = re.compile(
+    r'^import \{([^}]*)\} from "\./([\w]+)\.js";\n|^import (\w+) from "\./([\w]+)\.js";\n', re.MULTILINE
+)
 _EXPORT = re.compile(r"^export (default )?(?=(?:async )?(?:const|let|function|class) (\w+))", re.MULTILINE)
 
 
@@ -27,7 +29,8 @@ def page(about: str, start: str = "demo") -> bytes:
     digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
     parts = {
         "FRAME": FRAME,
-        "STYLE": (_PAGE / "demo.css").read_text(encoding="utf-8") + (SCRIPTS / "figure.css").read_text(encoding="utf-8"),
+        "STYLE": (_PAGE / "demo.css").read_text(encoding="utf-8")
+        + (SCRIPTS / "figure.css").read_text(encoding="utf-8"),
         "ABOUT": safe,
         "SCRIPT": script,
         "HASH": digest,
@@ -47,7 +50,9 @@ def bundle(start: str) -> str:
 
     def add(name: str, path: tuple[str, ...]) -> None:
         if name in path:
-            raise AttentionError(f"The modules of the page must not import each other in a circle; got {' → '.join([*path, name])}.")
+            raise AttentionError(
+                f"The modules of the page must not import each other in a circle; got {' → '.join([*path, name])}."
+            )
         if name in pieces:
             return
         text = _module(name)
@@ -78,5 +83,7 @@ def _wrapped(name: str, text: str) -> str:
     exports = [f"{'default: ' if found[1] else ''}{found[2]}" for found in _EXPORT.finditer(text)]
     body = _EXPORT.sub("", _IMPORT.sub(imported, text))
     if left := re.search(r"^(import|export)\b.*", body, re.MULTILINE):
-        raise AttentionError(f"The bundler reads named and default imports and exports of declarations; {name}.js has {left[0]!r}.")
+        raise AttentionError(
+            f"The bundler reads named and default imports and exports of declarations; {name}.js has {left[0]!r}."
+        )
     return f"const {name}_js = (() => {{\n{body}return {{ {', '.join(exports)} }};\n}})();\n"

@@ -28,7 +28,9 @@ def packed_film(state: State) -> bytes:
     """
     source, trace = source_and_trace(state)
     if not isinstance(source, Trained):
-        raise AttentionError(f"A film shows a trained model; “{state.title}” has source {state.link.get('source')!r}: leave film out.")
+        raise AttentionError(
+            f"A film shows a trained model; “{state.title}” has source {state.link.get('source')!r}: leave film out."
+        )
     plan, example, pool = source.plan, source.example, Pool()
     snapshots = film_of(plan).wait()
     pictures = []
@@ -50,8 +52,8 @@ def packed_film(state: State) -> bytes:
         side["tokens"] = [*tokens]
     header = {
         "film": pictures, "sides": sides, "link": dict(state.link), "outline": CHOSEN,
-        "about": trace.about, "layers": [_called(layer) for layer in trace.layers],
-        "first": {"at": str(plan.steps), "step": _called(trace.layers[-1]), "q": str(len(example.tokens) - 1), "k": "0"},
+        "about": " ".join(example.notes), "layers": [_called(layer) for layer in trace.layers],
+        "first": {"at": str(plan.steps), "step": _called(trace.layers[-1]), "q": str(state.q), "k": str(state.k)},
     }  # fmt: skip
     return pool.packed(header)
 

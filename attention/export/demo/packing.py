@@ -137,17 +137,31 @@ class _Packing:
 
     def packed(self) -> bytes:
         state, layer = self.state, self.layer
-        views = {f"factors {name} {head}": self._view(name, head, VIEWS[1]) for name in self.names for head in self.heads}
+        views = {
+            f"factors {name} {head}": self._view(name, head, VIEWS[1]) for name in self.names for head in self.heads
+        }
         if len(self.overview) > 1:
-            views |= {f"overview {name} {head}": self._view(name, head, VIEWS[0]) for name in self.overview for head in self.heads}
+            views |= {
+                f"overview {name} {head}": self._view(name, head, VIEWS[0])
+                for name in self.overview
+                for head in self.heads
+            }
         if state.view == HEADS:
             views |= {f"heads weights {head}": self._view("weights", head, HEADS) for head in self.heads}
         needed = dict.fromkeys([*self.explained, *(name for names in self.factors.values() for name in names)])
         numbers = {name: self._numbers(name) for name in needed}
         if "output" in self.explained and layer.w_o is not None:
             numbers["w_o"] = [self.pool.add(layer.w_o.flatten(0, 1).numpy())]
-        formula = {"divisor": layer.divisor, "temperature": layer.temperature, "share": layer.formula.share if layer.formula else ""}
-        before = [name for _, name in layer.factors(find_step("masked_scores")) if is_step(name)] if "masked_scores" in self.names else []
+        formula = {
+            "divisor": layer.divisor,
+            "temperature": layer.temperature,
+            "share": layer.formula.share if layer.formula else "",
+        }
+        before = (
+            [name for _, name in layer.factors(find_step("masked_scores")) if is_step(name)]
+            if "masked_scores" in self.names
+            else []
+        )
         header = {
             "views": views,
             "steps": {step.name: self._about(step) for step in self.steps},
@@ -171,7 +185,12 @@ class _Packing:
         biased = step.name in ("query", "key", "value") and layer.has(f"b_{step.name[0]}")
         plain = step.how == "product" and step.per_head and len(names) == 2 and not biased
         dot = step.name != "scores" or (layer.formula is not None and layer.formula.score == "dot")
-        return plain and dot and step.name not in layer.told and max(max(layer.shape(name)[-2:]) for name in names) <= MOST_CELLS
+        return (
+            plain
+            and dot
+            and step.name not in layer.told
+            and max(max(layer.shape(name)[-2:]) for name in names) <= MOST_CELLS
+        )
 
     def _about_trace(self) -> str:
         words = ["Random weights: this shows the mechanism, not language."] if self.trace.random else []
@@ -209,14 +228,18 @@ class _Packing:
             marked = [(sides[factor.row], sides[factor.column]) for factor, _ in layer.factors(find_step(name))]
             marked.append((0, 1))
         else:
-            shown = [("weights", one) for one in self.heads] if view == HEADS else [(step, head) for step in self.overview]
+            shown = (
+                [("weights", one) for one in self.heads] if view == HEADS else [(step, head) for step in self.overview]
+            )
             figures = [heatmap_json(self.trace, step, cell.layer, one, cell) for step, one in shown]
             marked = [place_of(find_step(step), Cell(0, name, 0, 0, 1)) for step, _ in shown]
             if view == HEADS:
                 _name_heads(figures, self.heads)
         for figure in figures:
             figure["layout"]["shapes"] = []
-        strip = [tab for tab in step_strip(layer, name, view, self.overview) if tab["name"] in ("overview", *self.names)]
+        strip = [
+            tab for tab in step_strip(layer, name, view, self.overview) if tab["name"] in ("overview", *self.names)
+        ]
         around = Around(live=self.live[head], controls=self._controls(head), strip=strip)
         return {"message": self.pool.header(pack(figures, "plotly.js", around)), "marked": marked}
 
@@ -226,7 +249,12 @@ class _Packing:
         known = {one.key: one for one in above(state.link.get("source", "typed text"))}
         drawn = [(known[key], on_pages(known[key], LIMITS)) for key in state.knobs]
         drawn = [(knob, Choice(_MASKS) if knob.key == "mask" else within) for knob, within in drawn]
-        values = {knob.key: knob.read(state.link[knob.key], within, knob.default)[0] if knob.key in state.link else knob.default for knob, within in drawn}
+        values = {
+            knob.key: knob.read(state.link[knob.key], within, knob.default)[0]
+            if knob.key in state.link
+            else knob.default
+            for knob, within in drawn
+        }
         if len(self.heads) > 1 and state.view != HEADS:
             drawn.append((HEAD, Choice(self.heads)))
             values["head"] = head

@@ -92,11 +92,11 @@ STATES = (
     State(
         "previous", "A real model: the token before",
         "Layer 0, head 2 of MiniLM looks at the token before, whatever it is: nearly all weight lies one beside the diagonal.",
-        {**_MODEL, "mask": "own"}, knobs=("temperature",), heads=(2, 5), head=2, q=4, k=3, skip=_NOT_IN_MODEL),
+        _MODEL, knobs=("temperature",), heads=(2, 5), head=2, q=4, k=3, skip=_NOT_IN_MODEL),
     State(
         "next", "A real model: the token after",
-        "Layer 1, head 8 of the same model looks at the token after. Head 2 of this layer does no such thing.",
-        {**_MODEL, "mask": "own"}, knobs=("temperature",), layer=1, heads=(8, 2), head=8, q=3, k=4, skip=_NOT_IN_MODEL),
+        "Layer 1, head 8 of the same model looks at the token after. Nobody told it to: it was learned from text.",
+        _MODEL, knobs=("temperature",), layer=1, heads=(8,), head=8, q=3, k=4, skip=_NOT_IN_MODEL),
     State(
         "induction", "A trained induction head",
         "A tiny model trained to copy: the second “owl” looks at “asked”, which came after the first.",
@@ -104,7 +104,7 @@ STATES = (
     State(
         "film", "How it learned that",
         "The same head while it learns: noise, then a stripe. Its loss falls when the stripe is there.",
-        _INDUCTION, film=True),
+        _INDUCTION, film=True, q=7, k=2),
 )
 # fmt: on
 """In the order of the list; the first opens where the address names none."""

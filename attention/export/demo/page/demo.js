@@ -48,14 +48,7 @@ function act(name, { at, ...value }) {
   stop();
   const knobs = Object.fromEntries(Object.entries(value).map(([key, one]) => [key, String(one)]));
   if (name === "knob") go(knobs);
-  if (name === "cell") go(shown.view.clicked(shown.now, value, headOf(value)));
-}
-
-// The head of the map that was clicked, where several heads have one each.
-function headOf({ step }) {
-  if (shown.now.view !== "heads" || step !== "weights") return undefined;
-  const { pictures } = part("figures").shown;
-  return pictures.find(({ element }) => element.matches(":hover, :focus"))?.figure.data[0].of_head;
+  if (name === "cell") go(shown.view.clicked(shown.now, value));
 }
 
 function draw(now) {

@@ -48,7 +48,7 @@ export class Lab {
   viewOf({ view, step, head }) { return `${view} ${step} ${head}`; }
 
   // Where a click leads, as attention.pictures.factors.clicked says it.
-  clicked(now, { step, x, y }, head) {
+  clicked(now, { step, x, y, head }) {
     const { state } = this;
     if (step === "head_output of all heads") {
       const { columns } = state.steps.head_output;
@@ -105,7 +105,7 @@ export class Lab {
       shown: found.shown,
       sign: found.sign,
       short: found.short,
-      from: found.from.filter(([name]) => this.state.steps[name]).map((one) => this.back(one, step)),
+      from: found.from.map((one) => this.back(one, step)),
     };
   }
 
@@ -121,7 +121,12 @@ export class Lab {
 
   explained(cell, numbers) {
     const packed = this.state.lines[cell.step];
-    if (!packed) return explain(numbers, cell);
+    if (!packed) {
+      const { steps } = this.state;
+      const found = explain(numbers, cell);
+      const cells = found.from.filter(([name]) => steps[name]); // a parameter has none
+      return { ...found, from: cells.map(([name, head, ...place]) => [name, steps[name].per_head ? head : 0, ...place]) };
+    }
     const lines = packed.length > 1 ? packed[this.state.heads.indexOf(cell.head)] : packed[0];
     const [value, sign, short, from] = lines[cell.row * this.state.steps[cell.step].columns + cell.column];
     return { shown: value, sign, short, from };
