@@ -240,10 +240,10 @@ class _Packing:
         strip = [
             tab for tab in step_strip(layer, name, view, self.overview) if tab["name"] in ("overview", *self.names)
         ]
-        around = Around(live=self.live[head], controls=self._controls(head), strip=strip)
+        around = Around(live=self.live[head], controls=self._controls(head, view), strip=strip)
         return {"message": self.pool.header(pack(figures, "plotly.js", around)), "marked": marked}
 
-    def _controls(self, head: int) -> list[Control]:
+    def _controls(self, head: int, view: str) -> list[Control]:
         """The controls that work here: the knobs that the page follows, and the heads that are packed."""
         state, layer = self.state, self.layer
         known = {one.key: one for one in above(state.link.get("source", "typed text"))}
@@ -255,7 +255,7 @@ class _Packing:
             else knob.default
             for knob, within in drawn
         }
-        if len(self.heads) > 1 and state.view != HEADS:
+        if len(self.heads) > 1 and view != HEADS:
             drawn.append((HEAD, Choice(self.heads)))
             values["head"] = head
         return [control(knob, within, values[knob.key], layer) for knob, within in drawn]

@@ -114,9 +114,14 @@ async function show() {
   const { state, knobs } = asked();
   if (shown.name !== state.name) stop();
   shown.wanted = state.name;
-  for (const link of document.querySelectorAll("nav a")) {
-    if (link.hash.slice(1) === state.name) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
+  const nav = document.querySelector("nav");
+  for (const link of nav.children) {
+    if (link.hash.slice(1) !== state.name) {
+      link.removeAttribute("aria-current");
+      continue;
+    }
+    link.setAttribute("aria-current", "page");
+    nav.scrollLeft = link.offsetLeft - (nav.clientWidth - link.clientWidth) / 2; // on a phone it is one line
   }
   try {
     const packed = await load(state.name);

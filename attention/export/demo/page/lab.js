@@ -23,7 +23,7 @@ export class Lab {
     for (const { name, kind, options, low, high } of this.controls) {
       const value = Number(now[name]);
       const may = kind === "choice" ? options.includes(now[name]) : now[name] !== "" && value >= low && value <= high;
-      if (!may) now[name] = first[name];
+      if (!may || value === Number(first[name])) now[name] = first[name]; // 1 is 1.0
     }
     if (!state.heads.includes(Number(now.head))) now.head = first.head;
     if (!state.steps[now.step]) now.step = first.step;
