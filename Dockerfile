@@ -31,10 +31,9 @@ COPY app.py LICENSE NOTICE.md ./
 COPY attention attention
 COPY pages pages
 COPY .streamlit .streamlit
-# The scripts that the server serves, so that nothing is written at run time. Bytecode of what may be
-# imported, which with transformers is torch's compiler and the computer algebra too; of its 500 models few.
-RUN /venv/bin/python -c "from pages.ui.server.served import publish; publish()" \
- && find . -name __pycache__ -prune -exec rm -rf {} + \
+# Bytecode of what may be imported, which with transformers is torch's compiler and the computer algebra too; of its 500
+# models few.
+RUN find . -name __pycache__ -prune -exec rm -rf {} + \
  && /venv/bin/python -m compileall -q --invalidation-mode unchecked-hash \
       -x '/(altair|networkx|pygments|sympy/(physics|stats)|torch/(_inductor/\w+|testing/_internal)|transformers/(cli|pipelines|models/(?!auto|bert/|llama)\w+))/' \
       /lab /venv/lib
@@ -56,8 +55,7 @@ ENV PATH=/venv/bin:$PATH \
     HF_HOME=/tmp/huggingface \
     STREAMLIT_SERVER_ADDRESS=0.0.0.0 \
     STREAMLIT_SERVER_HEADLESS=true \
-    STREAMLIT_SERVER_FILE_WATCHER_TYPE=none \
-    STREAMLIT_LOGGER_HIDE_WELCOME_MESSAGE=true
+    STREAMLIT_SERVER_FILE_WATCHER_TYPE=none
 EXPOSE 8501
 # Any unknown path answers 200 with the page, so the body is compared.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s \

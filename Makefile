@@ -31,10 +31,8 @@ GET_MODELS = $(BIN)/python .ci/get_models.py
 ADDRESS ?= localhost
 PATHS = $(if $(filter localhost 127.0.0.1 ::1,$(ADDRESS)),yes,no)
 
-# Streamlit warns of a folder that the Lab fills when the first page is opened.
 # Without a model, or with models of one's own, it runs as well.
 run: $(VENV)/.run
-	@mkdir -p static
 	@[ -n "$$LAB_MODELS" ] || $(GET_MODELS) minilm $(MODELS) || true
 	LAB_MODEL_PATHS=$${LAB_MODEL_PATHS-$(PATHS)} $(BIN)/streamlit run app.py --server.address=$(ADDRESS)
 
@@ -108,7 +106,7 @@ plotly: $(VENV)/.run
 	tar -xzf $$folder/*.tgz -C $(VENDOR) --strip-components=1 package/plotly-cartesian.min.js package/LICENSE
 
 clean:
-	rm -rf $(VENV) sbom.json static site .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) sbom.json site .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/.venv:
 	@echo "Making a virtual environment in $(VENV) ..."

@@ -12,7 +12,7 @@ from attention.pictures.read_off import reading_json
 from attention.pictures.view import overview
 from pages.ui import predictions, show
 from pages.ui.knobs import inputs, second
-from pages.ui.server import headers, process
+from pages.ui.server import application
 from pages.ui.start import first_lesson, start
 
 
@@ -49,7 +49,7 @@ def maps() -> None:
 
 
 if __name__ == "app":  # the server, which finds this app before anybody comes; a run of the page is "__main__"
-    app = st.App(__file__, middleware=headers.MIDDLEWARE, lifespan=process.serving)
+    app = st.App(__file__, **application.parts())
 else:
     page = start("Lab", "Click a cell to see how its number came about.")
     with page.about:

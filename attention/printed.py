@@ -168,7 +168,7 @@ class Arithmetic:
         values: of the last line's parts, in full precision.
         operation: what joins these: their "sum", or the "quotient" of the first by the second.
         below: of the summands under the first line's fraction, in full precision.
-        reason: instead of all lines, for a number that nothing was worked out for, such as "0: hidden by the mask".
+        reason: why it is 0, instead of the plain line: "hidden by the mask"; without lines nothing was worked out.
     """
 
     formula: str = ""
@@ -181,8 +181,8 @@ class Arithmetic:
     reason: str = ""
 
     @classmethod
-    def told(cls, words: str, reason: str) -> Arithmetic:
-        """A number that nothing was worked out for."""
+    def zero(cls, words: str, reason: str) -> Arithmetic:
+        """A 0 that nothing was worked out for."""
         return cls(words=words, reason=reason)
 
 

@@ -46,6 +46,7 @@ from tiny_models import TinyModels
 from xdist.scheduler import LoadScopeScheduling
 
 from benchmarks.proxy import running_proxy
+from pages.ui.server import served
 
 # Each AppTest reads what every installed package says of itself, for five times what a page costs: once is enough.
 manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
@@ -136,11 +137,18 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
+def script_address(server: str, name: str) -> str:
+    """Where a server has a script of ours."""
+    return f"{server}/{served.script(name).removeprefix('./')}"
+
+
 @contextmanager
-def running_process(port: int = 0, **environment: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+def running_process(
+    port: int = 0, main_file: str = "app.py", **environment: str
+) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """A Streamlit server of our app, on a free port if none is given: its address and its process."""
     port = port or free_port()
-    command = [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={port}"]
+    command = [sys.executable, "-m", "streamlit", "run", main_file, f"--server.port={port}"]
     options = ["--server.address=127.0.0.1", "--server.headless=true", "--server.fileWatcherType=none"]
     env = {**os.environ, **environment}
     process = subprocess.Popen(

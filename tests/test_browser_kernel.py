@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conftest import script_address
 from playwright.sync_api import Page
 
 from attention import AttentionConfig, TypedText
@@ -19,7 +20,6 @@ from attention.formula.mask import Mask
 from attention.pictures.live import live as sent_live
 from attention.pictures.live import rule_of
 from attention.pictures.message import Around, pack
-from pages.ui.server import served
 
 pytestmark = pytest.mark.browser
 MASKS = {
@@ -34,7 +34,7 @@ def kernel(browser: Any, server: str) -> Any:
     page.goto(f"{server}/_stcore/health")
     page.evaluate(
         "async (paths) => { window.lab = Object.assign({}, ...await Promise.all(paths.map((path) => import(path)))); }",
-        [served.script(name) for name in ("kernel", "blocks", "live", "message")],
+        [script_address(server, name) for name in ("kernel", "blocks", "live", "message")],
     )
     page.evaluate(
         """() => { window.floats = (text) => new Float32Array(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer);
@@ -78,7 +78,7 @@ def in_page(page: Page, layer: Any, *turns: dict[str, Any], steps: tuple[str, ..
               if (turn) exact.turn({ ...turn, ...(turn.temperature === 'inf' && { temperature: Infinity }) });
               return steps.map((name) => { const { flat, index } = exact.step(name), wide = exact.columnsOf(name);
                 return text(index ? new Float32Array(Array.from(index, (row) => [...flat.subarray(row * wide, (row + 1) * wide)]).flat()) : flat); }); }); }""",
-        [b64encode(pack([], "", Around(sent_live(layer, 0)))).decode(), list(turns), list(steps)],
+        [b64encode(pack([], Around(sent_live(layer, 0)))).decode(), list(turns), list(steps)],
     )
     return [[received(text, *layer.matrix(name).shape) for text, name in zip(one, steps, strict=True)] for one in made]
 

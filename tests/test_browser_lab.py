@@ -8,12 +8,11 @@ from urllib.parse import urlencode
 
 import numpy as np
 import pytest
-from conftest import acted, cell_of, click_cell, painted, settled, turned
+from conftest import acted, cell_of, click_cell, painted, script_address, settled, turned
 from playwright.sync_api import Page, expect
 from test_browser import CAUSAL, LINK, TEXT, Open, is_typeset, query
 
 from attention import AttentionConfig, TypedText, explain
-from pages.ui.server import served
 
 pytestmark = pytest.mark.browser
 TRACE = TypedText(TEXT, AttentionConfig(mask="causal")).trace()
@@ -228,7 +227,7 @@ def test_back_undoes_one_act_whoever_wrote_it_before_the_server_has_answered_and
         """async (path) => { const turned = location.href, { sending } = await import(path);
         addEventListener("goback", () => { sending(); history.pushState({}, "", turned); window.late = true; });
         history.back(); }""",
-        served.script("history"),
+        script_address(server, "history"),
     )
     page.wait_for_function("window.late && document.querySelector('.hand [name=seed]').value === '0'")
     settled(page)

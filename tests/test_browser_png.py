@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from pages.ui.server import served
+from conftest import script_address
 
 pytestmark = pytest.mark.browser
 
@@ -31,6 +30,6 @@ def test_every_cell_has_its_colour_and_a_gap_has_none(browser: Any, server: str,
     page.goto(f"{server}/_stcore/health")
     try:
         for columns, rows in ((1, 1), (3, 2), (256, 256), (64, 255), (65, 252), (7, 2000)):
-            assert page.evaluate(MADE, [served.script("png"), columns, rows, native]) == [columns, rows, -1]
+            assert page.evaluate(MADE, [script_address(server, "png"), columns, rows, native]) == [columns, rows, -1]
     finally:
         page.close()

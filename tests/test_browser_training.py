@@ -6,14 +6,13 @@ from base64 import b64encode
 
 import numpy as np
 import pytest
-from conftest import acted, painted, settled
+from conftest import acted, painted, script_address, settled
 from playwright.sync_api import Page, expect
 from playwright.sync_api import TimeoutError as TooLong
 from test_browser import Open, query
 
 from attention import Trained
 from attention.pictures.message import pack
-from pages.ui.server import served
 
 pytestmark = pytest.mark.browser
 
@@ -92,6 +91,9 @@ def test_a_picture_that_comes_after_a_later_one_is_not_shown_unless_it_is_anothe
                 render({ data, parentElement: place, setTriggerValue() {} }, {});
                 const { act, session } = place.querySelector('.figures').shown;
                 return [act, session]; }); }""",
-        [served.script("figure"), [b64encode(pack([], "", act=act, session=name)).decode() for act, name in wanted]],
+        [
+            script_address(server, "figure"),
+            [b64encode(pack([], act=act, session=name)).decode() for act, name in wanted],
+        ],
     )
     assert shown == [[2, "one"], [2, "one"], [2, "one"], [0, "another"]]

@@ -73,7 +73,7 @@ def test_every_figure_says_of_itself_what_is_declared() -> None:
 def test_every_message_holds_what_is_declared() -> None:
     layer = TypedText("the cat sat on the mat").trace().layers[0]
     hold([made := live(layer, 0) or {}], contract.Live)
-    sent = [unpacked(pack([], "", Around(made)))]
+    sent = [unpacked(pack([], Around(made)))]
     for page, source in (("app.py", "typed text"), ("pages/masks.py", "typed text"), ("app.py", "notebook")):
         app = AppTest.from_file(str(ROOT / page), default_timeout=60)
         app.query_params["source"] = source

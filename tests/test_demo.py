@@ -356,6 +356,11 @@ def test_the_demo_paints_and_explains_what_the_backend_computes(
         assert near(painted(page, index), trace.layers[0].matrix(step, 0))
     assert line_of(page) == told(trace, state, "weights", 0, state.q, state.k)
 
+    page.locator(".js-plotly-plot").nth(1).focus()
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight", "Enter"):
+        page.keyboard.press(key)
+    page.wait_for_function("() => document.querySelector('.side.q input').value === '3'")
+    assert line_of(page) == told(trace, state, "weights", 0, 3, 5)
     click_cell(page, 1, 8, 3)
     page.wait_for_function("() => document.querySelector('.side.q input').value === '8'")
     assert line_of(page) == told(trace, state, "weights", 0, 8, 3)

@@ -1,42 +1,105 @@
-"""Scripts lie together under their content, and what nobody asks for any more goes."""
+"""Scripts lie side by side under their content, behind any prefix, and are answered from memory."""
 
 from __future__ import annotations
 
+import gzip
 import re
 from collections.abc import Iterator
-from pathlib import Path
+from urllib.parse import urljoin
 
 import pytest
+from conftest import ROOT
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+from streamlit import config
 
 from pages.ui.server import served
+from pages.ui.server.first_paint import index_page
+
+SERVER = "http://testserver"
 
 
 @pytest.fixture
-def static(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    monkeypatch.setattr(served, "_STATIC", tmp_path)
-    served.publish.cache_clear()
-    yield tmp_path
-    served.publish.cache_clear()
+def base_path() -> Iterator[None]:
+    """A server that Streamlit's option puts below a path."""
+    before = config.get_option("server.baseUrlPath")
+    config.set_option("server.baseUrlPath", "/teaching/lab/")
+    yield
+    config.set_option("server.baseUrlPath", before)
 
 
-def test_scripts_find_each_other_in_their_folder(static: Path) -> None:
-    for name in served.publish():
-        script = static.parent / static.name / served.script(name).removeprefix("/app/static/")
-        imported = [] if name == "plotly" else re.findall(r'from "\./(\w+\.js)"', script.read_text())
-        assert served.LASTING.match(served.script(name))
-        assert all((script.parent / other).exists() for other in imported)
-    assert len(list(static.iterdir())) == 2
+@pytest.fixture
+def edited(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Other scripts than those of now, of which nothing is known yet."""
+    ours = {**served.scripts(), "figure": b"// edited"}
+    monkeypatch.setattr(served, "scripts", lambda: ours)
+    served.version.cache_clear()
+    yield
+    served.version.cache_clear()
 
 
-def test_folders_of_other_contents_do_not_pile_up(static: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plotly = static / served.publish()["plotly"]
-    for edit in range(9):
-        monkeypatch.setattr(served, "_UI", edited := static.parent / "edited")
-        for part in ("figure", "share/link"):
-            (edited / part).mkdir(parents=True, exist_ok=True)
-        (edited / "figure" / "lab_figure.js").write_text(f"// {edit}")
-        served.publish.cache_clear()
-        latest = static / served.publish()["lab_figure"]
-    assert (latest / "lab_figure.js").read_text() == "// 8"
-    assert plotly.exists()
-    assert len(list(static.iterdir())) == 2 + served._KEPT
+def client() -> TestClient:
+    return TestClient(Starlette(routes=served.routes()), headers={"Accept-Encoding": "identity"})
+
+
+@pytest.mark.parametrize("page", ["/", "/heads", "/teaching/lab/", "/~/+/", "/~/+/heads"])
+def test_a_page_finds_scripts_below_its_own_folder(page: str) -> None:
+    found = urljoin(f"{SERVER}{page}?text=a/b", served.script("figure"))
+    assert found == f"{SERVER}{page.rpartition('/')[0]}/app/static/{served.version()}/figure.js"
+
+
+def test_every_script_is_answered_and_may_be_kept_for_ever() -> None:
+    server = client()
+    for name, content in served.scripts().items():
+        answer = server.get(served.script(name).removeprefix("."))
+        assert answer.content == content
+        assert answer.headers["cache-control"] == served.LASTING["Cache-Control"]
+        assert answer.headers["content-type"].startswith("text/javascript")
+        imported = [] if name == "plotly" else re.findall(r'(?:from|import\(?|URL\() ?"\./(\w+)\.js"', content.decode())
+        assert set(imported) <= set(served.scripts()), name
+    assert set(re.findall(r"\./(\w+)\.js", served.scripts()["message"].decode())) >= {"plotly"}
+
+
+def test_scripts_are_answered_below_the_base_path_alone(base_path: None) -> None:
+    server, path = client(), served.script("figure").removeprefix(".")
+    assert server.get(f"/teaching/lab{path}").content == served.scripts()["figure"]
+    assert server.get(path).status_code == 404
+
+
+def test_compressed_scripts_go_to_browsers_that_ask_for_them() -> None:
+    path = served.script("plotly").removeprefix(".")
+    with client().stream("GET", path, headers={"Accept-Encoding": "br, gzip"}) as answer:
+        assert (answer.headers["content-encoding"], answer.headers["vary"]) == ("gzip", "Accept-Encoding")
+        sent = b"".join(answer.iter_raw())
+    assert gzip.decompress(sent) == served.scripts()["plotly"]
+    assert len(sent) < len(served.scripts()["plotly"]) / 2.5
+
+
+@pytest.mark.parametrize("wrong", ["other/figure.js", "{}/none.js", "{}/figure", "{}/", "{}/../figure.js", "figure.js"])
+def test_another_folder_or_name_is_not_found(wrong: str) -> None:
+    answer = client().get(f"/app/static/{wrong.format(served.version())}")
+    assert (answer.status_code, "cache-control" in answer.headers) == (404, False)
+
+
+def test_other_contents_have_another_address(edited: None) -> None:
+    now = served.script("figure")
+    served.version.cache_clear()
+    assert client().get(now.removeprefix(".")).content == b"// edited"
+
+
+def test_an_unknown_script_is_refused_by_its_name() -> None:
+    with pytest.raises(ValueError, match="got 'none'"):
+        served.script("none")
+
+
+def test_no_address_of_ours_begins_at_the_root_of_a_server() -> None:
+    paths = [path for folder in ("attention", "pages") for path in (ROOT / folder).rglob("*.*")]
+    texts = {path: path.read_text() for path in (*paths, ROOT / "app.py") if path.suffix in (".js", ".css", ".py")}
+    assert len(texts) > 200
+    rooted = r"""(?:src|href|url|action|import|from|fetch|Worker)\s*[=(:]?\s*\(?["'`]?/(?![/*])\w|location\.origin"""
+    for path, text in texts.items():
+        if "vendor" not in path.parts:
+            assert not re.search(rooted, text), path
+    tags = re.findall(r"<(?:script|link|img)[^>]* (?:src|href)=\"([^\"]+)\"", index_page(""))
+    assert len(tags) > 5
+    assert all(tag.startswith("./") for tag in tags)

@@ -63,8 +63,8 @@ def projections(layer: Layer) -> list[str]:
 def formula(layer: Layer, keys: str) -> list[str]:
     """Lines from Q, K and V to the output: one for each step that the layer has and that others make.
 
-    `keys` is the variable that has the tokens attended to. A step before which there is nothing to make it from is the
-    source's own.
+    `keys` is the variable that has the tokens attended to. A step that is recorded, or before which there is nothing to make it
+    from, is the source's own.
     """
     lines = positions(layer, keys)
     if layer.formula is None:
@@ -72,11 +72,11 @@ def formula(layer: Layer, keys: str) -> list[str]:
     more, last = maps(layer, keys)
     lines += [*more, *heads.others(layer, lambda one: [*positions(one, keys), *maps(one, keys, "scores")[0]])]
     value = _shared(layer, "value")
-    if last and layer.has("value"):
+    if last and layer.has("value") and "head_output" not in layer.holds:
         lines += [f"head_output = {last} @ {value}  # [head query_pos d_v]"]
-    if layer.has("kept_output"):
+    if layer.has("kept_output") and "kept_output" not in layer.holds:
         lines += heads.kept(layer)
-    if layer.has("output"):
+    if layer.has("output") and "output" not in layer.holds:
         bias = " + b_o" if layer.has("b_o") else ""
         z = "kept_output" if layer.has("kept_output") else "head_output"
         lines += [

@@ -58,22 +58,20 @@ class Dropping:
             f"dropped_weights = torch.where(luck >= dropout, {weights} / (1 - dropout), 0)",
         ]
 
-    def arithmetic(
-        self, symbol: str, weight: float, left: float, query: int, key: int, hidden: bool, by: float = 1.0
-    ) -> Arithmetic:
-        """How a weight, `symbol` as LaTeX, became what is `left` of it; `hidden` says whether the mask hides the key.
+    def arithmetic(self, symbol: str, weight: float, query: int, key: int, hidden: bool, by: float) -> Arithmetic:
+        """How a weight, `symbol` as LaTeX, became what is left of it; `hidden` says whether the mask hides the key.
 
-        `by` is what a given matrix has at this place.
+        `by` is what it is multiplied by: 0 where it is dropped.
         """
         if weight == 0 and hidden:
             words = f"The mask hides key {key} from query {query}: its weight is 0 before the dropout, and after it."
-            return Arithmetic.told(words, "0: hidden by the mask")
+            return Arithmetic.zero(words, "hidden by the mask")
         if weight == 0:
             words = f"The weight of key {key} is 0, and stays 0 whether dropout fell on it or not."
-            return Arithmetic.told(words, "0: the weight is 0")
-        if left == 0:
+            return Arithmetic.zero(words, "the weight is 0")
+        if by == 0:
             words = f"Dropout fell on this cell: query {query} does without key {key} this time."
-            return Arithmetic.told(words, "0: dropped")
+            return Arithmetic.zero(words, "dropped")
         said = number(self.share, 9)
 
         def line(digits: int) -> Printed:
@@ -83,7 +81,9 @@ class Dropping:
             above = number(weight, digits)
             return Printed("", f"{above.text} / (1 − {said.text})", above.value / (1 - said.value))
 
-        words = "Dropout left this cell: it is divided by the share that is kept, so that the row sums to 1 on average."
+        words = (
+            "Dropout left this cell: it is divided by the share that is kept, so that the row keeps its sum on average."
+        )
         formula, values = rf"\frac{{{symbol}}}{{1 - {said.tex}}}", [weight, 1 - self.share]
         return Arithmetic(formula, [line], [short], words, values, "quotient")
 
@@ -123,15 +123,13 @@ class GivenDropping(Dropping):
         """A line of plain torch that makes `dropped_weights` from a variable of that name, and `drop`."""
         return [f"dropped_weights = {weights} * drop"]
 
-    def arithmetic(
-        self, symbol: str, weight: float, left: float, query: int, key: int, hidden: bool, by: float = 1.0
-    ) -> Arithmetic:
-        """How a weight, `symbol` as LaTeX, became what is `left` of it, times `by`."""
+    def arithmetic(self, symbol: str, weight: float, query: int, key: int, hidden: bool, by: float) -> Arithmetic:
+        """How a weight, `symbol` as LaTeX, became what is left of it, times `by`."""
         if weight == 0 or by == 1:
-            return super().arithmetic(symbol, weight, left, query, key, hidden) if weight == 0 else _kept(weight)
+            return super().arithmetic(symbol, weight, query, key, hidden, by) if weight == 0 else _kept(weight)
         if by == 0:
-            return Arithmetic.told(
-                f"The given matrix drops this cell: query {query} does without key {key}.", "0: dropped"
+            return Arithmetic.zero(
+                f"The given matrix drops this cell: query {query} does without key {key}.", "dropped"
             )
 
         def line(digits: int) -> Printed:

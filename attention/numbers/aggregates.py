@@ -124,7 +124,7 @@ def _told_max(work: Working, _: Trace) -> Explanation:
     words = f"The largest of {len(values)} numbers: head {cell.head} of layer {cell.layer} gives key {work.cell.column} so much"
     words += f", the next at most {shown(others[0])}." if others else "."
     tex = rf"\max_h A^{{(h)}}_{{{work.cell.row},{work.cell.column}}}", number(work.value).tex
-    return work.told(tex, words, f"{shown(work.value)}: the largest of {len(values)}, head {cell.head}", (cell,))
+    return work.stated(values[cell.head], words, f"the largest of {len(values)}, head {cell.head}", (cell,), tex)
 
 
 def _told_rollout(work: Working, trace: Trace) -> Explanation:
@@ -175,7 +175,7 @@ AGGREGATES: tuple[Reading, ...] = (
         "", _mean, _told_mean),
     Reading(
         Step("max", "max A", r"\max_h A", _AXES, "largest of A over the heads", "probability", how="shared out"),
-        "The largest weight that any head of the layer gives. Rows sum to more than 1, since every cell may be another head's.",
+        "The largest weight that any head of the layer gives. Rows may sum to more than 1, since every cell may be another head's.",
         "", _max, _told_max),
     Reading(
         Step("rollout", "R", "R", _AXES, "product of ½ (Ā + I) over the layers, rows divided by their sums", "probability"),

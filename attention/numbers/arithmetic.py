@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from attention.formula.cell import Cell
 from attention.formula.steps import Step
 from attention.printed import shown
+
+NEAR = 1e-4
+"""How far, of the sizes that were added, arithmetic in double precision may be from the tensor's number."""
+_OVERFLOW = 65504.0  # the largest number of half precision: beyond, a type may have made it infinite
 
 
 @dataclass(frozen=True)
@@ -29,8 +34,7 @@ class Explanation:
         value: the tensor's own number, −∞ for a hidden masked score.
         operation: what joins the terms: their "sum", or the "quotient" of the first by the second.
         terms: `SHOWN_TERMS` summands, the largest, and one for the rest where that is more than one; or
-            numerator and denominator. Computed in double precision, so `result` equals `value` up to the
-            rounding of the tensor's own type.
+            numerator and denominator. Of a number that nothing is computed for it is the number itself, and of a 0 none.
         parts: for a quotient, the summands of the denominator where it is a sum.
         lines: the arithmetic as LaTeX, line by line. Each line of numbers gives what is shown of `value` when
             worked out as printed; where no digits do that, "≈" stands before and after it.
@@ -40,6 +44,10 @@ class Explanation:
             and words where nothing is computed but something happens: ``0: hidden by the mask``; empty for what is
             only looked up.
         sign: whether `short`, worked out as printed, gives what is `shown`: "=", or only nearly: "≈".
+        near: how far, of the sizes of the terms, `result` may be from `value`: what the tensor's own type rounds away.
+
+    Raises:
+        ValueError: the terms do not make the value, so it must not be stated that they do.
     """
 
     step: Step
@@ -53,6 +61,13 @@ class Explanation:
     came_from: tuple[Cell, ...] = ()
     short: str = ""
     sign: Literal["=", "≈"] = "="
+    near: float = field(default=NEAR, repr=False)
+
+    def __post_init__(self) -> None:
+        if not makes([term.value for term in self.terms], self.operation, self.value, self.near):
+            raise ValueError(
+                f"the terms of an explanation make its value, {self.value}; got {self.result}: state it as recorded, without terms."
+            )
 
     @property
     def shown(self) -> str:
@@ -61,7 +76,38 @@ class Explanation:
 
     @property
     def result(self) -> float:
-        """The sum or the quotient of the terms, worked out again; a sum of nothing is 0."""
-        if self.operation == "quotient":
-            return self.terms[0].value / self.terms[1].value
-        return math.fsum(term.value for term in self.terms)
+        """The sum or the quotient of the terms, worked out again in double precision; a sum of nothing is 0.
+
+        It is the `value`, but for what the tensor's own type has rounded: an explanation of which that is not so cannot be made.
+        """
+        return _result([term.value for term in self.terms], self.operation)
+
+
+def makes(values: Sequence[float], operation: Literal["sum", "quotient"], value: float, near: float = NEAR) -> bool:
+    """Whether the sum or the quotient of `values` makes the tensor's `value`, as far as `near` of their sizes.
+
+    A number that the tensor's type cannot hold is infinite there.
+    """
+    made = _result(values, operation)
+    if math.isnan(made) or math.isnan(value):
+        return math.isnan(made) and math.isnan(value)
+    if math.isinf(value):
+        return made == value or (math.isfinite(made) and abs(made) >= _OVERFLOW and (made > 0) == (value > 0))
+    if math.isinf(made):
+        return False
+    size = abs(made) if operation == "quotient" else _sum([abs(one) for one in values])
+    return abs(made - value) <= near * (size + abs(value)) + 1e-35
+
+
+def _result(values: Sequence[float], operation: Literal["sum", "quotient"]) -> float:
+    if operation == "sum":
+        return _sum(values)
+    return values[0] / values[1] if values[1] else math.nan
+
+
+def _sum(values: Sequence[float]) -> float:
+    """The sum without an error of its own; where that cannot be, as floats add up."""
+    try:
+        return math.fsum(values)
+    except (OverflowError, ValueError):  # too large, or −∞ + ∞
+        return sum(values)

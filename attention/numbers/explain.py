@@ -18,7 +18,7 @@ def explain(trace: Trace, step: str, layer: int = 0, head: int = 0, q: int = 0, 
 
     For the maps of scores and weights the row is query_pos and the column key_pos; for the others
     they are whatever the step's axes say, such as key_pos and d_v for `value`. Where the source does not have what made the
-    number, or the arithmetic does not make it, the number is said to be as it was recorded.
+    number, or what would be stated of it does not give it, the number is as recorded: `Working` compares every statement.
 
     Raises:
         MissingError: the trace has no such layer, step, head or cell.
@@ -32,5 +32,9 @@ def explain(trace: Trace, step: str, layer: int = 0, head: int = 0, q: int = 0, 
     if chosen.inner is not chosen:
         return together(work)
     if chosen.formula is None and found.after_projections:
-        return work.given()
-    return by_hand(work) or KINDS[found.how](work)
+        return work.as_recorded()
+    if by := by_hand(work):
+        return by
+    if step in chosen.told:  # something more was done to the step, which some of its numbers do not show
+        return work.as_recorded()
+    return KINDS[found.how](work)

@@ -10,7 +10,7 @@ from attention.errors import MissingError, check_index
 from attention.formula.cell import Cell
 from attention.formula.steps import Step
 from attention.formula.trace import Trace
-from attention.numbers.arithmetic import Explanation
+from attention.numbers.arithmetic import NEAR, Explanation
 from attention.numbers.working import Working
 
 if TYPE_CHECKING:
@@ -83,4 +83,4 @@ class _Working(Working):
 
     @property
     def _near(self) -> float:
-        return 1e-4
+        return NEAR

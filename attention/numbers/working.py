@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from attention import printed
 from attention.formula.cell import Cell
 from attention.formula.formula import Formula
 from attention.formula.layer import Layer
-from attention.formula.steps import HEAD_AXES, Step, declared, find_step
-from attention.numbers.arithmetic import Explanation, Term
+from attention.formula.steps import HEAD_AXES, Step, declared, find_step, is_step
+from attention.numbers.arithmetic import NEAR, Explanation, Term, makes
 from attention.printed import SHOWN_TERMS, Arithmetic, Line, Parts, Printed, fitting, number, shown
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 _FEWEST = 3  # digits of a number in the arithmetic in one line
 _SHORT = 70  # characters that the arithmetic in one line may take
-_NEAR = 1e-4  # how far, of the sizes that were added, the arithmetic may be from the tensor's number
+_SAME = 1e-6  # how far two numbers may be apart that are the same in single precision
+_PRINTED = 1e-2  # how far, of the value, a line of at most nine digits may be from it
 
 
 @dataclass(frozen=True)
@@ -38,42 +39,42 @@ class Working:
         assert self.layer.formula is not None
         return self.layer.formula
 
-    def given(self, words: str = "") -> Explanation:
-        """A number that nothing here has made."""
-        return self.said(self.layer.told.get(self.step.name, "") or words or self.step.unknown)
+    # -- what is stated of the number: all of it goes through `_explained` ---------------------------
 
-    def said(self, words: str, why: str = "", came_from: tuple[Cell, ...] = ()) -> Explanation:
-        """A number alone, and in words why it is so."""
-        tex, short = number(self.value).tex, f"{shown(self.value)}: {why}" if why else ""
-        return self.told((tex,), words, short, came_from, (Term(tex, self.value),))
+    def as_recorded(self, words: str = "") -> Explanation:
+        """The number alone; nothing is stated of how it was made."""
+        words = self.layer.told.get(self.step.name, "") or words or self._unknown()
+        return self._explained(_itself(self.value, number(self.value).tex), [number(self.value).tex], words)
 
-    def copied(self, symbol: str, value: float, words: str, why: str, came_from: tuple[Cell, ...]) -> Explanation:
-        """A number of an earlier step, taken over as it is."""
-        tex = number(self.value).tex
-        return self.told((symbol, tex), words, f"{shown(self.value)}: {why}", came_from, (Term(tex, value),))
-
-    def told(
-        self,
-        right_sides: tuple[str, ...],
-        words: str,
-        short: str = "",
-        came_from: tuple[Cell, ...] = (),
-        terms: tuple[Term, ...] = (),
+    def stated(
+        self, claim: float, words: str, why: str = "", came_from: tuple[Cell, ...] = (), right_sides: Sequence[str] = ()
     ) -> Explanation:
-        """A number without arithmetic of its own."""
-        lines = self._aligned([("=", side) for side in right_sides])
-        there = self._there(came_from)
-        return Explanation(self.step, self.cell, self.value, "sum", terms, lines, words, (), there, short)
+        """A number that nothing was computed for, and in words why it is what they `claim`: 0 since the mask hides the key.
+
+        Where the tensor has another number, it is as recorded.
+        """
+        if not _same(claim, self.value):
+            return self.as_recorded()
+        sides = right_sides or [number(self.value).tex]
+        short = f"{shown(self.value)}: {why}" if why else ""
+        return self._explained(_itself(claim, sides[-1]), sides, words, came_from=came_from, short=short)
+
+    def copied(self, name: str, row: int, column: int, words: str, why: str) -> Explanation:
+        """A number of an earlier step or a parameter, taken over as it is; where it is not the same, it is as recorded."""
+        came_from = (self.cell_of(name, row, column),) if is_step(name) else ()
+        sides = self.symbol(name, row, column), number(self.value).tex
+        return self.stated(self.number_at(name, row, column), words, why, came_from, sides)
 
     def made(self, work: Arithmetic, came_from: tuple[Cell, ...] = ()) -> Explanation:
         """A number and the arithmetic that made it, every line with the digits that it needs.
 
         Where the arithmetic does not make the tensor's number, nobody claims it: the number is as it was recorded.
         """
-        if work.reason:
-            return self.told((number(self.value).tex,), work.words, work.reason, came_from)
-        if not self._makes(work):
-            return self.given()
+        words = work.words.format(row=self.cell.row, column=self.cell.column)
+        if work.reason and not work.lines:
+            return self.stated(0.0, words, work.reason, came_from)
+        if not makes(work.values, work.operation, self.value, self._near) or (work.reason and self.value):
+            return self.as_recorded()
         fitted = [fitting(line, self.value) for line in work.lines]
         right_sides = [("=", work.formula)] if work.formula else []
         exact = True
@@ -86,19 +87,44 @@ class Working:
             short = fitting(make, self.value, _FEWEST)
             if len(short.printed.text) <= _SHORT:
                 break
-        return Explanation(
-            self.step,
-            self.cell,
-            self.value,
-            work.operation,
+        if not all(self._prints(float(one.printed.value), work) for one in (*fitted, short)):
+            return self.as_recorded()
+        return self._explained(
             _terms(fitted[-1].printed, work.values),
-            self._aligned(right_sides),
-            work.words.format(row=self.cell.row, column=self.cell.column),
+            right_sides,
+            words,
+            work.operation,
             _terms(fitted[0].printed.parts[1], work.below) if work.below else (),
-            self._there(came_from),
-            short.printed.text,
-            "=" if short.agrees else "≈",
+            came_from,
+            f"0: {work.reason}" if work.reason else short.printed.text,
+            "=" if short.agrees or work.reason else "≈",
         )
+
+    def _explained(
+        self,
+        terms: tuple[Term, ...],
+        right_sides: Sequence[str | tuple[str, str]],
+        words: str,
+        operation: Literal["sum", "quotient"] = "sum",
+        parts: tuple[Term, ...] = (),
+        came_from: tuple[Cell, ...] = (),
+        short: str = "",
+        sign: Literal["=", "≈"] = "=",
+    ) -> Explanation:
+        lines = self._aligned([("=", side) if isinstance(side, str) else side for side in right_sides])
+        there = tuple(cell for cell in came_from if self.layer.has(cell.step))
+        return Explanation(
+            self.step, self.cell, self.value, operation, terms, lines, words, parts, there, short, sign, self._near
+        )
+
+    def _unknown(self) -> str:
+        """That nothing is known of how the number was made; what `Step.unknown` says is missing may be there, and not make it."""
+        missing = len(self.layer.factors(self.step)) < len(self.step.of) or not self.step.of
+        if missing and self.step.unknown:
+            return self.step.unknown
+        if self.step.name in self.layer.inner.holds:
+            return f"The {self.step.name} as the source recorded it; what made it is not known."
+        return f"The {self.step.name} as it was computed: rounding, or numbers too large, hide what made it."
 
     def summed(
         self,
@@ -164,28 +190,34 @@ class Working:
         """The number of this cell's head along the first of these axes: keys have fewer where several heads share them."""
         return self.cell.head // (self.layer.n_heads // self.layer.sizes.get(axes[0], self.layer.n_heads))
 
-    def _makes(self, work: Arithmetic) -> bool:
-        """Whether the arithmetic makes the tensor's number, as far as its precision says."""
-        made = work.values[0] / work.values[1] if work.operation == "quotient" else math.fsum(work.values)
-        size = abs(made) if work.operation == "quotient" else math.fsum(map(abs, work.values))
-        if math.isfinite(made) and math.isfinite(self.value):
-            return abs(made - self.value) <= self._near * (size + abs(self.value)) + 1e-35
-        return made == self.value or not math.isfinite(self.value)
+    def _prints(self, result: float, work: Arithmetic) -> bool:
+        """Whether a line as it is printed gives the number, at least nearly."""
+        if not math.isfinite(self.value):
+            return True  # the values have been compared
+        size = 0.0 if work.operation == "quotient" else sum(map(abs, work.values))
+        return abs(result - self.value) <= max(_PRINTED, self._near) * abs(self.value) + self._near * size + 1e-30
 
     @property
     def _near(self) -> float:
         import torch
 
         tensor = self.layer.matrix(self.step.name, self.cell.head)
-        return max(_NEAR, 16 * torch.finfo(tensor.dtype).eps) if tensor.dtype.is_floating_point else _NEAR
+        return max(NEAR, 16 * torch.finfo(tensor.dtype).eps) if tensor.dtype.is_floating_point else NEAR
 
     def _aligned(self, right_sides: Sequence[tuple[str, str]]) -> tuple[str, ...]:
         """Lines of LaTeX with the number's symbol in front of the first."""
         symbol = self.step.tex + self.at(self.cell.row, self.cell.column)
         return tuple(f"{'' if i else symbol + ' '}&{relation} {side}" for i, (relation, side) in enumerate(right_sides))
 
-    def _there(self, cells: tuple[Cell, ...]) -> tuple[Cell, ...]:
-        return tuple(cell for cell in cells if self.layer.has(cell.step))
+
+def _same(one: float, other: float) -> bool:
+    """Whether two numbers are the same, but for the rounding of single precision."""
+    return one == other or math.isclose(one, other, rel_tol=_SAME) or (math.isnan(one) and math.isnan(other))
+
+
+def _itself(value: float, tex: str) -> tuple[Term, ...]:
+    """A number as its own only term; of 0 there is none."""
+    return (Term(tex, value),) if value else ()
 
 
 def _terms(whole: Printed, values: Sequence[float]) -> tuple[Term, ...]:

@@ -139,7 +139,6 @@ class Message(TypedDict):
     """All that one component of a page draws.
 
     Attributes:
-        plotly: the address of Plotly's script.
         figures: each {"data", "layout"}, whose ``layout.meta`` is a `Meta`.
         names: the names along axes, each once; a figure has their number.
         live: what the page makes steps from by itself.
@@ -154,7 +153,6 @@ class Message(TypedDict):
         session: whose acts are counted; the page takes no picture of an earlier act of the same.
     """
 
-    plotly: str
     figures: list[dict[str, Any]]
     names: list[Any]
     live: Live | None

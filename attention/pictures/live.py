@@ -59,7 +59,7 @@ def live(layer: Layer, head: int) -> Live | None:
         "made": [
             name
             for name in (FROM_ALL if whole else FROM_SCORES)
-            if layer.has(name) and (name != "output" or w_o is not None)  # it may be recorded without what made it
+            if layer.has(name) and not _recorded(layer, name) and (name != "output" or w_o is not None)
         ],
     }
 
@@ -67,12 +67,19 @@ def live(layer: Layer, head: int) -> Live | None:
 def in_page(layer: Layer) -> bool:
     """Whether the page's own arithmetic knows a layer's formula, and has what it needs: it is declared, never guessed from numbers."""
     formula = layer.formula
-    if formula is None or "scores" in layer.recorded or not all(map(layer.has, ("scores", "weights", "value"))):
+    if formula is None or not all(map(layer.has, ("scores", "weights", "value"))):
         return False
+    if any(name in layer.holds for name in FROM_SCORES):
+        return False  # what is recorded need not be what the page would make
     knows = SCORES[formula.score].in_page and SHARES[formula.share].in_page and not formula.bias and not formula.changed
     # The limits of the others are Python's.
     cold = layer.temperature == 0 and (formula.share != "softmax" or formula.cap)
     return bool(knows and formula.divisor and not cold)
+
+
+def _recorded(layer: Layer, name: str) -> bool:
+    """Whether a step, or the one that it is made of, is recorded, and so need not be what the page would make."""
+    return name in layer.holds or (name == "output" and "head_output" in layer.holds)
 
 
 def rule_of(layer: Layer) -> dict[str, Any]:

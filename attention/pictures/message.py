@@ -54,7 +54,6 @@ LARGE = 1.3
 
 def pack(
     figures: Sequence[Spec],
-    plotly: str,
     around: Around | None = None,
     windows: Mapping[str, Sequence[int] | None] | None = None,
     rest: bool = False,
@@ -67,7 +66,6 @@ def pack(
 
     Args:
         figures: the figures; a map of more than `SENT_CELLS` cells that the page can make is sent without its numbers.
-        plotly: the address of Plotly's script.
         around: what stands around them.
         windows: by ``layout.uirevision``, the cells that the page has zoomed to, see `attention.pictures.screen`.
         rest: after a turn or a click, ask for the rest of the page when the figures are painted.
@@ -124,7 +122,6 @@ def pack(
         for one in (*sent[:2], *(gaps_alone(one, sent) for one in sent[2:]))
     ]
     message: Message = {
-        "plotly": plotly,
         "figures": [{**one, "layout": once(one["layout"])} for one in drawn],
         "names": [_counted(alias) for alias in names],
         "live": sent_live,

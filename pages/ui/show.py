@@ -86,7 +86,7 @@ def figures(
 
     revisions = (str(one["layout"]["uirevision"]) for one in drawn)
     windows = {name: ours.windows.get(key, {}).get(name) for name in revisions}
-    message = pack(drawn, figure.plotly(), around, windows, rest, ours.acts[key], ours.name)
+    message = pack(drawn, around, windows, rest, ours.acts[key], ours.name)
     figure.component()(
         key=key,
         data=message,

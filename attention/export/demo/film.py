@@ -43,7 +43,7 @@ def packed_film(state: State) -> bytes:
         answers = [one for one in training.answers(plan, snapshot, example) if one.right is not None]
         pictures.append({
             "step": snapshot.step,
-            "message": pool.header(pack([*maps, curves], "plotly.js")),
+            "message": pool.header(pack([*maps, curves])),
             "answers": [[one.said, bool(one.right)] for one in answers],
             "numbers": {_called(layer): {name: pool.add(_gapped(layer, name)) for name in ("masked_scores", "weights")} for layer in layers},
         })  # fmt: skip

@@ -241,7 +241,7 @@ class _Packing:
             tab for tab in step_strip(layer, name, view, self.overview) if tab["name"] in ("overview", *self.names)
         ]
         around = Around(live=self.live[head], controls=self._controls(head, view), strip=strip)
-        return {"message": self.pool.header(pack(figures, "plotly.js", around)), "marked": marked}
+        return {"message": self.pool.header(pack(figures, around)), "marked": marked}
 
     def _controls(self, head: int, view: str) -> list[Control]:
         """The controls that work here: the knobs that the page follows, and the heads that are packed."""

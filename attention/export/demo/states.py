@@ -68,7 +68,7 @@ STATES = (
     State(
         "unscaled", "Without ÷ √d_k",
         "Larger weights and no division by √d_k: scores run into the hundreds, and the softmax becomes one-hot noise.",
-        {"text": _OWL, "init": "normal", "scaled": "false"}, q=1, k=4),
+        {"text": _OWL, "init": "normal", "scaled": "false"}, q=0, k=8),
     State(
         "heads", "Two heads side by side",
         "The same text, two heads: each has its own W_Q and W_K, and so looks elsewhere. Both follow the temperature.",
@@ -84,7 +84,7 @@ STATES = (
     State(
         "sparsemax", "Sparsemax",
         "Instead of the softmax: a key whose score is below a threshold gets exactly 0, not a little.",
-        {"text": _OWL, "share": "sparsemax", "heads": "2"}, q=1, k=4),
+        {"text": _OWL, "share": "sparsemax", "heads": "2"}, q=1, k=1),
     State(
         "notebook", "A notebook, to the digit",
         "The whole numbers of “The Attention Mechanism from Scratch”: every step can be checked by hand.",

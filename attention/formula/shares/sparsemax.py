@@ -62,7 +62,7 @@ class Sparsemax(Share):
         told = f"τ = {number(threshold).text} comes from {keys} of query {{row}}: their sum less 1, divided by {count}."
         if score <= threshold:
             words = f"Key {row.column} gets exactly 0, since its score is not above the threshold. {told}"
-            return Arithmetic.told(words, f"0: not above the threshold τ = {number(threshold).text}")
+            return Arithmetic.zero(words, f"not above the threshold τ = {number(threshold).text}")
 
         def line(digits: int) -> Printed:
             one, less = number(score, digits), factor(threshold, digits)

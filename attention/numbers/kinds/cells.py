@@ -9,14 +9,14 @@ from attention import printed
 from attention.formula.biases import BIASES
 from attention.formula.positions import BASE, partner
 from attention.formula.steps import is_step
-from attention.numbers.arithmetic import Explanation, Term
+from attention.numbers.arithmetic import Explanation
 from attention.numbers.working import Working
 from attention.printed import Arithmetic, Printed, factor, number, product, quotient, shown
 
 
 def given(work: Working) -> Explanation:
     """A number that was looked up."""
-    return work.given(f"Looked up, not computed: {work.step.formula}.")
+    return work.as_recorded(f"Looked up, not computed: {work.step.formula}.")
 
 
 def added(work: Working) -> Explanation:
@@ -24,7 +24,7 @@ def added(work: Working) -> Explanation:
     row, column = work.cell.row, work.cell.column
     names = [name for _, name in work.layer.factors(work.step)]
     if not names:
-        return work.given()
+        return work.as_recorded()
     values = [work.number_at(name, row, column) for name in names]
     symbols = [work.symbol(name, row, column) for name in names]
     came_from = tuple(work.cell_of(name, row, column) for name in names if is_step(name))
@@ -33,12 +33,10 @@ def added(work: Working) -> Explanation:
             "embedding": "The token's embedding; no positions are added.",
             "position": "The encoding of the position; there is no embedding to add it to.",
         }.get(names[0], work.step.unknown)
-        return work.copied(symbols[0], values[0], words, f"the token's {names[0]} alone", came_from)
-
-    if -math.inf in values:
+        return work.copied(names[0], row, column, words, f"the token's {names[0]} alone")
+    if -math.inf in values and names[values.index(-math.inf)] == "bias":
         text = f"The bias of this pair is −∞: it hides key {column} from query {row}, as a mask would."
-        terms = (Term(r"-\infty", work.value),)
-        return work.told((" + ".join(symbols), r"-\infty"), text, "−∞: hidden by the bias", came_from, terms)
+        return work.stated(-math.inf, text, "hidden by the bias", came_from, (" + ".join(symbols), r"-\infty"))
 
     def line(digits: int) -> Printed:
         return printed.total([factor(value, digits) for value in values])
@@ -81,7 +79,7 @@ def _capped(work: Working) -> Explanation:
     came_from = (work.cell_of(before, row, column),)
     if work.layer.temperature == 0:
         words = f"Temperature 0 is the limit: every score that is not 0 goes all the way to the cap, {shown(cap)}."
-        return work.told((number(work.value).tex,), words, f"{shown(work.value)}: as far as the cap lets it", came_from)
+        return work.stated(cap * ((score > 0) - (score < 0)), words, "as far as the cap lets it", came_from)
 
     def line(digits: int) -> Printed:
         limit, inside = number(cap, 9), quotient(number(score, digits), number(cap, 9))
@@ -117,7 +115,7 @@ def divided(work: Working) -> Explanation:
         words += ", and by the temperature." if texts else "; it is divided by the temperature."
         below, texts = [*below, warmth.tex], [*texts, warmth.text]
     if not texts:
-        return work.copied(symbol, score, words, f"the score itself, {reason}", came_from)
+        return work.copied("scores", row, column, words, f"the score itself, {reason}")
     whole, rooted, under = divisor * (temperature or 1.0), "√" in texts[0], r" \cdot ".join(below)
 
     def line(digits: int) -> Printed:

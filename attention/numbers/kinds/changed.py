@@ -13,18 +13,22 @@ _SET = {"masked_scores": ("scores", "before the softmax"), "weights": ("weights"
 
 
 def by_hand(work: Working) -> Explanation | None:
-    """What is said of a number that a hand has put there; None where the formula made it as always."""
+    """What is stated of a number that a hand has put there; None where the formula made it as always."""
     hand = work.layer.formula.by_hand if work.layer.formula is not None else ByHand()
     row, column = work.cell.row, work.cell.column
     step, when = _SET.get(work.step.name, ("", ""))
     cells = [cell for cell in hand.cells if (cell.step, cell.query) == (step, row)]
-    if column in [cell.key for cell in cells]:
-        return work.said(f"Set by hand, {when}.", "set by hand")
+    values = {cell.key: cell.value for cell in cells}
+    if column in values:
+        return work.stated(values[column], f"Set by hand, {when}.", "set by hand")
     if step == "weights" and any(cell.rescaled for cell in cells):
         return _rescaled(work, hand)
     whose = dict(hand.taken).get(work.step.name, "")
     if whose and work.step.name != "head_output":
-        return work.said(f"Taken from {whose}: nothing of this run made it (activation patching).", f"from {whose}")
+        words = f"Taken from {whose}: nothing of this run made it (activation patching)."
+        # Queries, keys and values are recorded as they were taken: there is nothing to compare them with.
+        there = work.number_at("taken_weights", row, column) if work.step.name == "weights" else work.value
+        return work.stated(there, words, f"from {whose}")
     return None
 
 
@@ -32,14 +36,14 @@ def kept(work: Working) -> Explanation:
     """What goes on of a head's output: Z, that of another run, or Z with less of it."""
     row, column, hand = work.cell.row, work.cell.column, work.formula.by_hand
     came_from = (work.cell_of("head_output", row, column),)
-    symbol = work.symbol("head_output", row, column)
     whole = work.layer["taken_output"][work.cell.head] if hand.takes("head_output") else None
     if not hand.silence:
         if whole is not None:
             whose = dict(hand.taken)["head_output"]
-            return work.said(f"Taken from {whose}, before W_O (activation patching).", f"from {whose}")
+            words = f"Taken from {whose}, before W_O (activation patching)."
+            return work.stated(float(whole[row, column]), words, f"from {whose}")
         words = "This head is not changed: its output goes on as it is."
-        return work.copied(symbol, work.number_at("head_output", row, column), words, "goes on as it is", came_from)
+        return work.copied("head_output", row, column, words, "goes on as it is")
     z = work.layer.matrix("head_output", work.cell.head) if whole is None else whole
     factors = [(1 - hand.strength, float(z[row, column]))]
     words = "The head is silenced: what is left of its output"

@@ -21,8 +21,6 @@ def multiplied(work: Working) -> Explanation:
     factors = work.layer.factors(work.step)
     if len(factors) < len(work.step.of):
         return _unprojected(work, factors)
-    if work.step.name in work.layer.told:  # something more was done to the step, which some of its numbers do not show
-        return work.given()
     (left, left_name), (right, right_name) = factors
     row, column = work.cell.row, work.cell.column
     if left.side_by_side:
@@ -64,22 +62,21 @@ def _unprojected(work: Working, factors: list[tuple[Factor, str]]) -> Explanatio
     """A step that one of its factors is not known of; where it is the other factor itself, that is said."""
     row, column, name = work.cell.row, work.cell.column, work.step.name
     if name not in ("query", "key", "value") or not factors or not is_step(factors[0][1]):
-        return work.given()
+        return work.as_recorded()
     source = factors[0][1]
     x = work.layer[source]
     if column >= x.shape[1] or float(x[row, column]) != work.value:
-        return work.given(f"The {name} as the source recorded it; its projection is not known.")
+        return work.as_recorded(f"The {name} as the source recorded it; its projection is not known.")
     symbol = find_step(source).symbol
     words = f"No projection: {work.step.symbol} is {symbol} itself."
-    cells = (work.cell_of(source, row, column),)
-    return work.copied(work.symbol(source, row, column), work.value, words, f"{symbol} itself, no projection", cells)
+    return work.copied(source, row, column, words, f"{symbol} itself, no projection")
 
 
 def _compared(work: Working) -> Explanation:
     """A score that is no plain product: a cosine, or a weighed tanh."""
     names = [name for _, name in work.layer.factors(work.step)]
     if len(names) < 2:
-        return work.given()
+        return work.as_recorded()
     score = SCORES[work.formula.score]
     words = score.told.format(row=work.cell.row, column=work.cell.column)
     return (_cosine if score.how == "cosine" else _additive)(work, names[0], names[1], words)
@@ -91,7 +88,7 @@ def _cosine(work: Working, left: str, right: str, words: str) -> Explanation:
     cells = work.cell_of(left, row, 0), work.cell_of(right, column, 0)
     dot, lengths = math.fsum(a * b for a, b in zip(query, key, strict=True)), (math.hypot(*query), math.hypot(*key))
     if not math.prod(lengths):
-        return work.told(("0",), f"{words} One of them has no length.", "0: one of them has no length", cells)
+        return work.stated(0.0, f"{words} One of them has no length.", "one of them has no length", cells)
 
     def line(digits: int) -> Printed:
         return quotient(number(dot, digits), product(*lengths, digits))

@@ -18,6 +18,9 @@ def together(work: Working) -> Explanation:
     (pieces,) = layer.origin.part("weights", heads=slice(cell.head, cell.head + 1), rows=slice(*rows))
     values = pieces[0, :, slice(*columns)].double().flatten().tolist()
     left = math.fsum(float(pieces[0, :, slice(*span)].double().sum()) for span in layer.keys.spans)
+    if layer.renormalised and not left:
+        words = "These queries give nothing to any token that is shown: nothing is left to be divided."
+        return work.stated(0.0, words, "no token that is shown gets anything")
     below = left if layer.renormalised else float(rows[1] - rows[0])
     parts, above = Parts(values), math.fsum(values)
 

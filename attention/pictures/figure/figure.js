@@ -191,7 +191,7 @@ export default function render(message, host) {
     render(message, host);
   };
 
-  loadPlotly(sent.plotly).then(async () => {
+  loadPlotly().then(async () => {
     for (const [i, figure] of sent.figures.entries()) {
       if (shown.figures !== sent.figures) return; // a newer message has come in the meantime
       await draw(shown, shown.pictures[i], figure, send);

@@ -5,7 +5,6 @@
 /**
  * All that is drawn by one component.
  * @typedef {object} Message
- * @property {string} plotly the address of Plotly's script
  * @property {Figure[]} figures
  * @property {object[]} names the names along axes, which point to them by their number
  * @property {?Live} live what the page makes steps from
@@ -142,10 +141,11 @@ const ARRAYS = {
 
 let plotly; // one promise for the page: Plotly's script is loaded once
 
-export function loadPlotly(url) {
+// Its script lies beside this one.
+export function loadPlotly() {
   plotly ??= new Promise((resolve, reject) => {
     const script = document.createElement("script");
-    script.src = url;
+    script.src = new URL("./plotly.js", import.meta.url);
     script.onload = () => resolve(window.Plotly);
     script.onerror = () => {
       plotly = undefined;

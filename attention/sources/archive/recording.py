@@ -83,14 +83,14 @@ def layer_of(recorded: dict[str, Tensor], formula: Formula | None, most: int, to
         ShapeError: two of them do not fit together.
     """
     recorded = _projected(recorded)
-    only = Layer(recorded=recorded, **about)
+    only = Layer(recorded=recorded, told=_more(recorded), **about)
     if formula is None:
         return Checked(only)
     bare = {name: one for name, one in recorded.items() if not _follows(name, formula)}
     if "scores" in recorded and not {"query", "key"} <= bare.keys():
         bare["scores"] = recorded["scores"]
     try:
-        made = Layer(recorded=bare, formula=formula, **about)
+        made = Layer(recorded=bare, formula=formula, told=only.told, **about)
         if not made.has("scores"):
             return Checked(only)
         one = _bytes(made)
@@ -181,6 +181,17 @@ def _projected(recorded: dict[str, Tensor]) -> dict[str, Tensor]:
         if not _makes(x, left[w], left.get(b), left.get(name)):
             left = {key: one for key, one in left.items() if key not in (w, b)}
     return left
+
+
+def _more(recorded: dict[str, Tensor]) -> dict[str, str]:
+    """What is said of an input that is not the sum of the embedding and the positions beside it."""
+    parts = [recorded[name].double() for name in ("embedding", "position") if name in recorded]
+    x = recorded.get("input")
+    if x is None or not parts or any(one.shape != x.shape for one in parts):
+        return {}
+    if torch.allclose(torch.stack(parts).sum(0), x.double(), rtol=0, atol=1e-3 * float(x.abs().max())):
+        return {}
+    return {"input": "The input as the file has it; it is not the sum of what the file has of embedding and position."}
 
 
 def _makes(x: Tensor | None, w: Tensor, b: Tensor | None, theirs: Tensor | None) -> bool:

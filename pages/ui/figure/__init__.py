@@ -13,12 +13,6 @@ def component() -> Any:
     return served.component("lab_figure", "attention_figure", FRAME, (SCRIPTS / "figure.css").read_text())
 
 
-def plotly() -> str:
-    """The address of Plotly's script."""
-    return served.script("plotly")
-
-
 def warm() -> None:
     """Makes the browser fetch what draws figures now. A page does that first of all."""
-    scripts = {"plotly": plotly(), "figure": served.script("lab_figure")}
-    served.component("warm", "attention_warm", "<i hidden></i>", "")(key="warm", data=scripts, height="content")
+    served.component("warm", "attention_warm", "<i hidden></i>", "")(key="warm", height="content")

@@ -25,6 +25,8 @@ _ROOM = """
   [data-testid=stSkipToContent] + :not([data-testid=stSidebar]) { margin-left: 300px; }
 }
 """
+HEAD = ("paused",)
+"""Our scripts that run before Streamlit's own, as modules in this order (modules run in the order of the page)."""
 NO_SIDEBAR = "[data-testid=stSidebar], [data-testid=stExpandSidebarButton] { display: none; } .st-key-page_head.st-key-page_head { padding-left: 0; }"
 """What a locked or embedded page has instead."""
 _WIDE = ".stMain .block-container { max-width: initial; }"
@@ -42,7 +44,8 @@ def _page(more: str) -> str:
     # At the end of the body: Streamlit's own come into the head while it draws, and of two rules the later holds.
     styles = f"<style>{STYLES}{_WIDE}{more}</style>"
     page = INDEX.read_text(encoding="utf-8").replace("</body>", f"{styles}</body>", 1)
-    return page.replace("<head>", f'<head><script src="{served.script("paused")}"></script>', 1)
+    scripts = "".join(f'<script type="module" src="{served.script(name)}"></script>' for name in HEAD)
+    return page.replace("<head>", f"<head>{scripts}", 1)
 
 
 def take_styles_along() -> None:

@@ -15,7 +15,6 @@ from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pages.ui.server import served
 from pages.ui.server.first_paint import INDEX
 from pages.ui.server.limits import FRAMED_BY
 
@@ -47,8 +46,6 @@ HEADERS = {
 
 # What several servers behind a proxy call this one, so that a visitor can stay with it.
 REPLICA = {"Lab-Replica": os.environ["LAB_REPLICA"]} if "LAB_REPLICA" in os.environ else {}
-LASTING = {"Cache-Control": "public, max-age=31536000, immutable"}
-"""Of a script that is called after its content."""
 INSIDE = ("/_stcore/metrics", "/_stcore/script-health-check")
 """What only those ask who run the Lab: numbers of the process, and a run of the page."""
 
@@ -60,8 +57,7 @@ class _WithHeaders:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_more(message: Message) -> None:
             if message["type"] in ("http.response.start", "websocket.accept"):
-                lasting = message.get("status") == 200 and served.LASTING.search(scope["path"])
-                MutableHeaders(scope=message).update(HEADERS | REPLICA | (LASTING if lasting else {}))
+                MutableHeaders(scope=message).update(HEADERS | REPLICA)
             await send(message)
 
         # Every proxy says for whom it asks; probes and operators come without one.

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
 
-from streamlit import cli_util, config
+from streamlit import cli_util, config, net_util
 from streamlit.starlette import App
 from streamlit.web.server import server_util
 
@@ -58,8 +58,10 @@ def imported() -> None:
 @asynccontextmanager
 async def serving(_: App) -> AsyncIterator[None]:
     """The life of the server: what `streamlit run` does for a script, and leaves to an app of one's own."""
+    address = server_util.get_url(config.get_option("browser.serverAddress"))
+    print(f"Attention Lab: {address}", flush=True)
     if not config.get_option("server.headless"):
-        cli_util.open_browser(server_util.get_url(config.get_option("browser.serverAddress")))
+        cli_util.open_browser(address)
     # Uvicorn ends well at SIGTERM, and then sends it to itself once more, to die of it. An orchestrator expects 0.
     server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
     if hasattr(server, "should_exit"):
@@ -80,6 +82,8 @@ def _let_runs_end() -> None:
 
 
 atexit.register(_let_runs_end)
+# For each socket from another site Streamlit compares that with this machine's address, and asks a service on the internet for it.
+net_util.get_external_ip = lambda: None
 take_turns()
 look_up()
 take_styles_along()

@@ -11,11 +11,11 @@ import { loadPlotly } from "./message.js";
 const TICK = 120; // milliseconds that a picture of a film is shown
 const SAME_ACT = 1000; // milliseconds in which the same knob, turned again by a held key, is one act
 
-loadPlotly("plotly.js").catch(() => {}); // the figure asks again, and says so
+loadPlotly().catch(() => {}); // the figure asks again, and says so
 
 const about = JSON.parse(document.getElementById("about").textContent);
 const part = (name) => document.querySelector(`#demo .${name}`);
-const host = { sending() {}, write() {}, askForRest() {} }; // there is no server
+const host = new Proxy({}, { get: () => () => {} }); // there is no server: whatever the figure tells it, nobody answers
 const shown = { act: 0, name: "", now: {}, view: null, last: { knobs: "", when: 0 }, timer: 0 };
 
 // #causal&step=scores is the state "causal" with another step.

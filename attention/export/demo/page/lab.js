@@ -22,7 +22,8 @@ export class Lab {
     const now = { ...first, ...asked, layer: first.layer };
     for (const { name, kind, options, low, high } of this.controls) {
       const value = Number(now[name]);
-      const may = kind === "choice" ? options.includes(now[name]) : now[name] !== "" && value >= low && value <= high;
+      const number = now[name] !== "" && value >= low && value <= high && (kind !== "whole" || Number.isInteger(value));
+      const may = kind === "choice" ? options.includes(now[name]) : number;
       if (!may || value === Number(first[name])) now[name] = first[name]; // 1 is 1.0
     }
     if (!state.heads.includes(Number(now.head))) now.head = first.head;
