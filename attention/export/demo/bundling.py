@@ -83,7 +83,7 @@ def _wrapped(name: str, text: str) -> str:
     exports = [f"{'default: ' if found[1] else ''}{found[2]}" for found in _EXPORT.finditer(text)]
     body = _EXPORT.sub("", _IMPORT.sub(imported, text))
     body = body.replace("import.meta.url", "document.baseURI")  # what lies beside a module lies beside the page
-    if left := re.search(r"^(?:import|export)\b.*|\bimport(?:\.|\().*", body, re.MULTILINE):
+    if left := re.search(r"^(?:import|export)\b.*|(?<!\{)\bimport(?:\.|\().*", body, re.MULTILINE):
         raise AttentionError(
             f"The bundler reads named and default imports and exports of declarations; {name}.js has {left[0]!r}."
         )
