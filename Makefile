@@ -6,6 +6,7 @@
 # make lock   writes the versions and hashes of everything, after a change of requirements*.txt
 # make audit  what is known against what is locked, and a list of it (sbom.json)
 # make plotly fetches Plotly's script for the page anew, for another version of the package
+# make demo   writes the demo without a server into site/; with LAB=https://… it links to a full Lab
 # make bench  how fast it is, against others, in half an hour; with ARGS=--quick in some minutes
 
 PYTHON ?= python3
@@ -25,7 +26,7 @@ PIP = python -m pip install --quiet --disable-pip-version-check --require-hashes
 MODELS = models
 GET_MODELS = $(BIN)/python .ci/get_models.py
 
-.PHONY: run dev models test check lint types format browser bench lock audit plotly clean
+.PHONY: run dev models test check lint types format browser demo bench lock audit plotly clean
 
 # Who runs the Lab here may open any model that is here, so only this machine reaches it; with ADDRESS=0.0.0.0 others do, and may not.
 ADDRESS ?= localhost
@@ -76,6 +77,12 @@ browser:
 	  case "$$wanted" in *nginx*) $$sudo systemctl disable --now nginx >/dev/null 2>&1 || true ;; esac; } || \
 	  { echo "The browser tests need $$wanted, which could not be installed with apt-get. Install it, or name it: make test CHROMIUM=/path/to/chromium NGINX=/path/to/nginx" >&2; exit 1; }
 
+# A folder of files that any web space serves, and a browser opens without one. Without a model it has two states less.
+SITE = site
+demo: $(VENV)/.run
+	@$(GET_MODELS) minilm $(MODELS) || true
+	$(BIN)/python -m attention.export.demo $(SITE) $(if $(LAB),--lab $(LAB)) --models $(MODELS)
+
 # Every part runs, also after one that has not reached its floors.
 bench: $(VENV)/.dev browser
 	@failed=0; for part in backend start fifty speed; do echo; echo "benchmarks.$$part"; \
@@ -105,7 +112,7 @@ plotly: $(VENV)/.run
 	tar -xzf $$folder/*.tgz -C $(VENDOR) --strip-components=1 package/plotly-cartesian.min.js package/LICENSE
 
 clean:
-	rm -rf $(VENV) sbom.json .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) sbom.json site .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/.venv:
 	@echo "Making a virtual environment in $(VENV) ..."

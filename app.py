@@ -9,12 +9,11 @@ from attention.numbers import norms, tables
 from attention.numbers.norms import NORMS
 from attention.pictures import factors, heatmap
 from attention.pictures.read_off import reading_json
+from attention.pictures.view import overview
 from pages.ui import predictions, show
 from pages.ui.knobs import inputs, second
 from pages.ui.server import application
 from pages.ui.start import first_lesson, start
-
-OVERVIEW = ("scores", "weights", "output")
 
 
 def weighed(layer: Layer, cell: Cell) -> bool:
@@ -32,14 +31,11 @@ def pick_cell(step: str, x: int, y: int) -> None:
 def maps() -> None:
     """The maps. What is turned or clicked here is painted before the rest of the page has run."""
     now = page.painted()
-    there = [step.name for step in now.layer.steps]
-    overview = [step for step in OVERVIEW if step in there] or there[-1:]
-    if overview[-1] != "output" and "head_output" in there:
-        overview.append("head_output")  # a source without W_O
+    at_once = overview(tuple(step.name for step in now.layer.steps))
     colors = inputs.now("colors")
-    if inputs.now("view") == "overview" and now.cell.step in overview:
+    if inputs.now("view") == "overview" and now.cell.step in at_once:
         figures = [
-            heatmap.heatmap_json(now.trace, step, now.cell.layer, now.cell.head, now.cell, colors) for step in overview
+            heatmap.heatmap_json(now.trace, step, now.cell.layer, now.cell.head, now.cell, colors) for step in at_once
         ]
     elif weighed(now.layer, now.cell):
         figures = [
@@ -48,7 +44,7 @@ def maps() -> None:
         ]
     else:
         figures = factors.factor_maps(now.trace, now.cell, colors)
-    around = now.around(steps=True, line=True, overview=tuple(overview), follow=True)
+    around = now.around(steps=True, line=True, overview=at_once, follow=True)
     show.figures(figures, "lab_maps", pick_cell, around, inputs.turn, rest=True)
 
 

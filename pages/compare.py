@@ -17,6 +17,7 @@ from attention.numbers.limit import limit
 from attention.pictures import compared
 from attention.pictures.contract import Own
 from attention.pictures.layout import Spec
+from attention.pictures.line import cell_line
 from attention.pictures.message import Around
 from attention.printed import shown
 from attention.sources import Changeable, Patchable, link
@@ -101,15 +102,15 @@ def around(now: Page, two: Both | None) -> Around:
         row = controls.row(layer, two.b.layers, cell, more=more, of=two.stand)
     else:
         row = controls.row(now.layer, now.trace.layers, now.cell, more=more)
-    line = controls.line(now.trace, now.cell, two.told() if two else None)
+    its_line = cell_line(now.trace, now.cell, two.told() if two else None)
     if two and two.told() is None:
-        line |= {"step": f"{now.cell.step} in A"}
+        its_line |= {"step": f"{now.cell.step} in A"}
     known = {key: text for key, text in controls.defaults(more).items() if key not in second.turned_alone()}
     return replace(
         now.around(steps=True),
         controls=controls.with_buttons(row, TURN.key),
         own=own(now, two),
-        line=line,
+        line=its_line,
         defaults=known,
     )
 

@@ -22,7 +22,8 @@ FLOORS = (
     {"formula"},  # what attention is
     {"numbers", "models", "training"},  # what one reads off a trace, real models, and tiny ones that learn
     {"sources", "pictures"},  # where a trace comes from, and what one sees of it
-    {"export", "lessons"},  # what one takes along, and what single pages teach
+    {"lessons"},  # what single pages teach
+    {"export"},  # what one takes along
     {"__init__"},
 )
 

@@ -50,7 +50,7 @@ def heatmap_json(
     matrix = trace.layer(layer).matrix(step, head)
     rows, columns = matrix.shape
     panel, hidden = Panel(head, 0, 0, rows, columns), hidden_cells(trace, found, layer, head)
-    row, column = _places(found, chosen)
+    row, column = place_of(found, chosen)
     more: dict[str, Any] = {"shapes": marks(rows, columns, row, column)}
     more["heat"] = numbers_in_cells(rows, columns)
     if found.kind == "probability" and rows <= CELL_TEXT_UP_TO:
@@ -112,7 +112,7 @@ def mask_map_json(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> S
     heading = "<b>mask</b>  may attend"
     layout = laid_out(its, ("query_pos", "key_pos"), [panel], heading, facts, meta, (rows, columns))
     layout["title"]["pad"]["b"] = 60  # level with its neighbours, which a colour bar lifts
-    row, column = _places(find_step("weights"), chosen)
+    row, column = place_of(find_step("weights"), chosen)
     layout["shapes"] = marks(rows, columns, row, column)
     return placed({"data": [heat], "layout": layout}, row, column)
 
@@ -140,7 +140,7 @@ def marks(rows: int, columns: int, row: int | None, *at: int | None) -> list[dic
     return [*across, *down, *(outline(column, row, 1, 1, 3) for column in there if row is not None)]
 
 
-def _places(step: Step, chosen: Cell | None) -> tuple[int | None, int | None]:
+def place_of(step: Step, chosen: Cell | None) -> tuple[int | None, int | None]:
     """The row and the column of a step's map that are the chosen cell's, or share its query or key."""
     if chosen is None:
         return None, None

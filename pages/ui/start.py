@@ -16,8 +16,10 @@ from streamlit.errors import StreamlitAPIException, StreamlitPageNotFoundError
 
 from attention import AttentionError, Cell, Layer, Source, Trace, find_step, progress
 from attention.formula.knobs import Knob
+from attention.pictures.line import cell_line
 from attention.pictures.live import live
 from attention.pictures.message import Around
+from attention.pictures.strip import step_strip
 from attention.sources import Turnable
 from pages.ui import changed, figure, show
 from pages.ui.knobs import controls, inputs, sidebar
@@ -78,8 +80,8 @@ class Page:
             live=live(layer, cell.head) if follow else None,
             controls=controls.row(layer, self.trace.layers, cell, only),
             own=controls.own(layer, alone if len(self.trace.layers) > 1 else "", changed.mark(cell)),
-            strip=controls.strip(layer, cell.step, inputs.now("view"), overview) if steps else None,
-            line=controls.line(self.trace, cell) if line else None,
+            strip=step_strip(layer, cell.step, inputs.now("view"), overview) if steps else None,
+            line=cell_line(self.trace, cell) if line else None,
             defaults=controls.defaults(),
             large=presented(),
         )

@@ -11,10 +11,11 @@ from attention.formula.knobs import Knob
 from attention.formula.ranges import Choice
 from attention.numbers import aggregates, tables
 from attention.numbers.readings import Reading
+from attention.pictures.line import cell_line
 from attention.pictures.message import Around
 from attention.pictures.read_off import reading_json
 from pages.ui import show
-from pages.ui.knobs import controls, inputs
+from pages.ui.knobs import inputs
 from pages.ui.knobs.widgets import Knobs
 from pages.ui.notes import plain
 from pages.ui.server import turns
@@ -58,7 +59,7 @@ def reading_map(page: Page, reading: Reading, key: str) -> None:
         inputs.choose(replace(cell, row=y, column=x))
 
     explanation = reading.explain(page.trace, cell)
-    around = Around(line=controls.line(page.trace, cell, explanation))
+    around = Around(line=cell_line(page.trace, cell, explanation))
     figure = reading_json(page.trace, reading, cell, inputs.now("colors"))
     picture, words = st.columns([3, 2], vertical_alignment="center")
     with picture:

@@ -60,7 +60,7 @@ async function draw(shown, picture, figure, send) {
 // What a person can do with a map.
 function listen(shown, picture, send) {
   const { element } = picture;
-  if (picture.meta.panels.length) keyboard(shown, picture, (cell) => send("cell", cell));
+  if (picture.meta.panels.length) keyboard(shown, picture, (cell) => send("cell", { ...cell, ...picture.own }));
   picture.tip = made("div", { className: "tip", hidden: true });
   element.append(picture.tip);
   element.on("plotly_click", ({ event }) => {
@@ -69,7 +69,7 @@ function listen(shown, picture, send) {
     const point = pointAt(element, event);
     if (panels.length > 1 && !panelAt(panels, point.x, point.y)) return; // between the heads
     const { x, y } = panels.length > 1 ? point : cellUnder(shown, picture, point); // Python knows the heads
-    send("cell", { x: Math.round(x), y: Math.round(y), step });
+    send("cell", { x: Math.round(x), y: Math.round(y), step, ...picture.own });
   });
   element.on("plotly_hover", ({ points: [point] }) => tell(shown, picture, point));
   element.on("plotly_unhover", () => { picture.tip.hidden = true; });

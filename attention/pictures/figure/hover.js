@@ -18,7 +18,7 @@ export function cellUnder(shown, picture, { x, y, z }) {
   const { blocks, at, panels } = picture.meta;
   const { view } = picture;
   if (view?.block > 1) {
-    return { ...shown.exact.cellAt(picture.live, view, x, y), block: `${view.block} × ${view.block}` };
+    return { ...picture.exactOf(shown).cellAt(picture.live, view, x, y), block: `${view.block} × ${view.block}` };
   }
   if (!at) return { x, y, z };
   if (blocks) {

@@ -8,8 +8,10 @@ const BY = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown
 const word = (name) => name.replace(/^\d+ (?=.)/, "");
 
 // The number at a cell of the map: as the page makes it, or as Plotly draws it.
-function numberAt(shown, { live, view, element }, row, column) {
-  const made = shown.exact?.knows(live) && view ? shown.exact.numberAt(live, row, column) : undefined;
+function numberAt(shown, picture, row, column) {
+  const { live, view, element } = picture;
+  const exact = picture.exactOf(shown);
+  const made = exact?.knows(live) && view ? exact.numberAt(live, row, column) : undefined;
   const [{ z, x0 = 0, dx = 1, y0 = 0, dy = 1 }] = element.data;
   return made ?? z[Math.round((row - y0) / dy)]?.[Math.round((column - x0) / dx)];
 }

@@ -25,6 +25,8 @@ export class Exact {
   /** Steps of the shown head, and weights of every head, as far as they were asked for since the last turn. */
   made = {};
   shares = new Map();
+  /** The same of other heads, see `of`. */
+  others = {};
 
   constructor(sent, before) {
     this.sent = sent;
@@ -49,9 +51,16 @@ export class Exact {
     this.turned = true;
     this.made = {};
     this.shares = new Map();
+    this.others = {};
   }
 
   get one() { return this.heads[this.head]; }
+
+  // The same of another head, for a map that shows one head whichever is chosen.
+  of(head) {
+    if (!(head in this.heads) || head === this.head) return this;
+    return (this.others[head] ??= Object.assign(Object.create(this), { head, made: {} }));
+  }
 
   get rows() { return this.one.rows; }
 

@@ -153,8 +153,9 @@ function planned(shown, picture) {
   picture.view = null;
   if (picture.live && shown.exact.knows(picture.live)) {
     const [rows, columns] = ["yaxis", "xaxis"].map((axis) => seenOf(shown, figure, axis));
-    picture.view = shown.exact.view(picture.live, rows, columns);
-    data = filled(picture, shown.exact);
+    const exact = picture.exactOf(shown);
+    picture.view = exact.view(picture.live, rows, columns);
+    data = filled(picture, exact);
     layout = noted(layout, picture.view);
   }
   layout = namedShort(headed(shown, picture.element, layout), picture.element);

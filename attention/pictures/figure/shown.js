@@ -31,6 +31,18 @@ export class Picture {
 
   /** The name of the step, where the page makes it by itself. */
   get live() { return this.figure?.data[0].live; }
+
+  /** The head that the map shows whichever is chosen, if it does, as a click on it says it. */
+  get own() {
+    const { of_head: head } = this.figure.data[0];
+    return head === undefined ? {} : { head };
+  }
+
+  /** What makes it: the page's arithmetic of the chosen head, or of its own. */
+  exactOf({ exact }) {
+    const { head } = this.own;
+    return head === undefined ? exact : exact?.of(head);
+  }
 }
 
 /** All maps of one component, and where the page stands with them. */

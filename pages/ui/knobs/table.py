@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from functools import cache
 
-from attention import STEPS
 from attention.formula.knobs import Knob
-from attention.formula.ranges import Choice, Range, Switch, Whole
-from attention.pictures import scales
+from attention.formula.ranges import Choice, Range, Switch
+from attention.pictures import scales, view
 from attention.sources import knobs
 from attention.sources.link import Limits, on_pages
 from attention.sources.second import SECOND
@@ -18,16 +17,7 @@ from pages.ui.server.limits import MAX_CHARACTERS, MAX_D_MODEL, MAX_HEADS, MAX_T
 
 LIMITS = Limits(MAX_TOKENS, MAX_CHARACTERS, MAX_D_MODEL, MAX_HEADS, MAX_TRACE_MB)
 
-VIEWS = ("overview", "factors", "norms")
-"""What the Lab shows: scores, weights and output; the chosen step beside what makes it; the weights beside what they bring."""
-
-# Each has a range of its own where there is a trace: there are so many layers, heads, steps, rows and columns.
-LAYER = Knob("layer", 0, Whole(0), "Layer", "From zero.", held=True, place=40)
-HEAD = Knob("head", 0, Whole(0), "Head", "From zero.", held=True, place=50)
-STEP = Knob("step", "weights", Choice(tuple(step.name for step in STEPS)), held=True)
-QUERY = Knob("q", 0, Whole(0), held=True)
-KEY = Knob("k", 0, Whole(0), held=True)
-VIEW = Knob("view", VIEWS[0], Choice(VIEWS), held=True)
+LAYER, HEAD, STEP, QUERY, KEY, VIEW = view.LAYER, view.HEAD, view.STEP, view.QUERY, view.KEY, view.VIEW
 COLORS = Knob(
     "colors", "fixed", Choice(scales.COLORS), "Colours",
     "Fixed: 0 to 1. Stretched: to the largest. Log: tells small ones apart.",

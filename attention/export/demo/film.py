@@ -1,0 +1,68 @@
+"""The film of a training as bytes: a message for each picture, and what it takes to write the line of a weight."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from attention.errors import AttentionError
+from attention.export.demo.packing import Pool, source_and_trace
+from attention.export.demo.states import State
+from attention.formula.cell import Cell
+from attention.formula.layer import Layer
+from attention.lessons import training
+from attention.numbers import tables
+from attention.pictures.layout import CHOSEN
+from attention.pictures.message import pack
+from attention.sources.trained import Trained
+from attention.sources.trained_trace import shown
+from attention.training.films import film_of
+
+
+def packed_film(state: State) -> bytes:
+    """The training of a state's model, picture by picture, up to the last.
+
+    Raises:
+        AttentionError: its link is wrong, or of no model that learns here.
+    """
+    source, trace = source_and_trace(state)
+    if not isinstance(source, Trained):
+        raise AttentionError(
+            f"A film shows a trained model; “{state.title}” has source {state.link.get('source')!r}: leave film out."
+        )
+    plan, example, pool = source.plan, source.example, Pool()
+    snapshots = film_of(plan).wait()
+    pictures = []
+    for at, snapshot in enumerate(snapshots):
+        maps = training.maps(plan, snapshot, example, moves=True)
+        layers = shown(plan, snapshot, example).layers
+        for figure, layer in zip(maps, layers, strict=True):
+            figure["layout"]["meta"]["step"] = _called(layer)
+        curves = training.curves({state.title: snapshots[: at + 1]}, plan.steps, snapshot.step)
+        answers = [one for one in training.answers(plan, snapshot, example) if one.right is not None]
+        pictures.append({
+            "step": snapshot.step,
+            "message": pool.header(pack([*maps, curves])),
+            "answers": [[one.said, bool(one.right)] for one in answers],
+            "numbers": {_called(layer): {name: pool.add(_gapped(layer, name)) for name in ("masked_scores", "weights")} for layer in layers},
+        })  # fmt: skip
+    sides = [{"axis": names[0], "tokens": []} for names in tables.names(trace.layers[0], Cell(0, "weights", 0, 0, 0))]
+    for side, tokens in zip(sides, (example.tokens, example.memory or example.tokens), strict=True):
+        side["tokens"] = [*tokens]
+    header = {
+        "film": pictures, "sides": sides, "link": dict(state.link), "outline": CHOSEN,
+        "about": " ".join(example.notes), "layers": [_called(layer) for layer in trace.layers],
+        "first": {"at": str(plan.steps), "step": _called(trace.layers[-1]), "q": str(state.q), "k": str(state.k)},
+    }  # fmt: skip
+    return pool.packed(header)
+
+
+def _called(layer: Layer) -> str:
+    """What the weights of a layer are called, so that a click tells them apart."""
+    return f"weights of {layer.name}"
+
+
+def _gapped(layer: Layer, name: str) -> Any:
+    matrix = layer.matrix(name, 0).numpy()
+    return np.where(np.isfinite(matrix), matrix, np.nan).astype(matrix.dtype)

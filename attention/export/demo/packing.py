@@ -1,0 +1,281 @@
+"""A state of the demo as bytes: a message of the figure for each view, the numbers of all steps, and the line of every cell."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from base64 import b64encode
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attention.errors import AttentionError
+from attention.export.demo.states import LIMITS, State
+from attention.formula.cell import Cell
+from attention.formula.config import BRING_THEIR_OWN
+from attention.formula.layer import Layer
+from attention.formula.ranges import Choice
+from attention.formula.steps import HEAD_AXES, Step, declared, find_step, is_step
+from attention.formula.trace import Trace
+from attention.numbers import tables
+from attention.numbers.explain import explain
+from attention.pictures.contract import Control
+from attention.pictures.controls import control
+from attention.pictures.factors import factor_maps
+from attention.pictures.heatmap import heatmap_json, place_of
+from attention.pictures.layout import CHOSEN, Spec
+from attention.pictures.live import live
+from attention.pictures.message import Around, pack
+from attention.pictures.pooling import MOST_CELLS
+from attention.pictures.strip import step_strip
+from attention.pictures.view import HEAD, VIEWS, overview
+from attention.sources import Source
+from attention.sources.knobs import CALLED, above
+from attention.sources.link import on_pages, source_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_EXPLAINED = ("scaled_scores", "masked_scores", "weights", "output")
+"""The steps whose lines the page writes by itself (page/explain.js), beside products; all others are packed."""
+_MASKS = ("none", "causal", "window", "causal window", "prefix")
+HEADS = "heads"
+"""The view that shows the weights of several heads side by side."""
+
+
+class Pool:
+    """The arrays of a state, each once, however many messages have it."""
+
+    def __init__(self) -> None:
+        self.raw = bytearray()
+        self._known: dict[tuple[str, tuple[int, ...], bytes], int] = {}
+
+    def add(self, array: NDArray[Any]) -> dict[str, Any]:
+        """Where an array lies, as a message says it."""
+        array = np.ascontiguousarray(array)
+        return self._placed(array.dtype.str.lstrip("<|"), array.shape, array.tobytes())
+
+    def header(self, message: bytes) -> Any:
+        """The header of a packed message, with its arrays in this pool."""
+        (size,) = struct.unpack_from("<I", message)
+
+        def placed(value: dict[str, Any]) -> Any:
+            if not isinstance(array := value.get("array"), dict):
+                return value
+            dtype, shape, start = array["dtype"], tuple(array["shape"]), 4 + size + array["at"]
+            raw = message[start : start + int(np.prod(shape)) * np.dtype(dtype).itemsize]
+            return self._placed(dtype, shape, raw)
+
+        return json.loads(message[4 : 4 + size], object_hook=placed)
+
+    def _placed(self, dtype: str, shape: tuple[int, ...], raw: bytes) -> dict[str, Any]:
+        key = (dtype, shape, raw)
+        if key not in self._known:
+            self._known[key] = len(self.raw)
+            self.raw += raw + b"\0" * (-len(raw) % 8)
+        return {"array": {"dtype": dtype, "at": self._known[key], "shape": list(shape)}}
+
+    def packed(self, header: Any) -> bytes:
+        """A header and the arrays: as `message.pack` lays them out."""
+        text = json.dumps(header, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
+        text += b" " * (-(4 + len(text)) % 8)
+        return struct.pack("<I", len(text)) + text + bytes(self.raw)
+
+
+def as_script(name: str, content: bytes) -> bytes:
+    """A state as a script that hands it to the page: compressed, as base64, since a page that is a file may fetch nothing."""
+    squeezed = zlib.compressobj(9, wbits=31)  # gzip without a time
+    text = b64encode(squeezed.compress(content) + squeezed.flush()).decode()
+    return f"attentionDemo({json.dumps(name)}, {json.dumps(text)});\n".encode()
+
+
+def source_and_trace(state: State) -> tuple[Source, Trace]:
+    """The source of a state and its trace.
+
+    Raises:
+        AttentionError: its link says something that cannot be had.
+    """
+    source, notes = source_of(state.link, LIMITS)
+    if notes:
+        raise AttentionError(f"The link of “{state.title}” must say what can be had; got: {' '.join(notes)}")
+    return source, source.trace()
+
+
+def packed(state: State) -> bytes:
+    """A state with all its views.
+
+    Raises:
+        AttentionError: its link is wrong, or it offers a knob that the page cannot follow.
+    """
+    return _Packing(state).packed()
+
+
+class _Packing:
+    def __init__(self, state: State) -> None:
+        self.state, self.pool = state, Pool()
+        _, self.trace = source_and_trace(state)
+        self.layer: Layer = self.trace.layers[state.layer]
+        self.heads = state.heads or tuple(range(self.layer.n_heads))
+        self.steps = tuple(step for step in self.layer.steps if step.name not in state.skip)
+        self.names = tuple(step.name for step in self.steps)
+        self.overview = overview(self.names)
+        self.live = {head: live(self.layer, head) for head in self.heads}
+        self.factors = {step.name: self._factors(step) for step in self.steps if self._multiplied(step)}
+        self.explained = tuple(name for name in self.names if name in (*_EXPLAINED, *self.factors))
+        self._check()
+
+    def _check(self) -> None:
+        sent = self.live[self.heads[0]]
+        follows = [name for name in (sent["made"] if sent else ()) if name in self.explained]
+        later = [name for name in self.names[self.names.index("scores") + 1 :] if name not in follows]
+        if self.state.knobs and later:
+            raise AttentionError(
+                f"The page must make every step after the scores of “{self.state.title}”, whose knobs can be turned; "
+                f"it cannot make {', '.join(later)}: skip these, or offer no knobs."
+            )
+
+    def packed(self) -> bytes:
+        state, layer = self.state, self.layer
+        views = {
+            f"factors {name} {head}": self._view(name, head, VIEWS[1]) for name in self.names for head in self.heads
+        }
+        if len(self.overview) > 1:
+            views |= {
+                f"overview {name} {head}": self._view(name, head, VIEWS[0])
+                for name in self.overview
+                for head in self.heads
+            }
+        if state.view == HEADS:
+            views |= {f"heads weights {head}": self._view("weights", head, HEADS) for head in self.heads}
+        needed = dict.fromkeys([*self.explained, *(name for names in self.factors.values() for name in names)])
+        numbers = {name: self._numbers(name) for name in needed}
+        if "output" in self.explained and layer.w_o is not None:
+            numbers["w_o"] = [self.pool.add(layer.w_o.flatten(0, 1).numpy())]
+        formula = {
+            "divisor": layer.divisor,
+            "temperature": layer.temperature,
+            "share": layer.formula.share if layer.formula else "",
+        }
+        before = (
+            [name for _, name in layer.factors(find_step("masked_scores")) if is_step(name)]
+            if "masked_scores" in self.names
+            else []
+        )
+        header = {
+            "views": views,
+            "steps": {step.name: self._about(step) for step in self.steps},
+            "lines": {step.name: self._lines(step) for step in self.steps if step.name not in self.explained},
+            "numbers": numbers, "factors": self.factors, "formula": formula,
+            "heads": list(self.heads), "d_k": layer.sizes.get("d_k", 0), "before": (before or [""])[0],
+            "whose": _whose(state), "link": dict(state.link), "about": self._about_trace(), "outline": CHOSEN,
+            "first": {
+                "view": state.view, "step": state.step, "layer": str(state.layer), "head": str(state.head),
+                "q": str(state.q), "k": str(state.k),
+            },
+        }  # fmt: skip
+        return self.pool.packed(header)
+
+    def _factors(self, step: Step) -> list[str]:
+        return [name for _, name in self.layer.factors(step)]
+
+    def _multiplied(self, step: Step) -> bool:
+        """Whether a step is a row times a column and nothing else, and the page gets both factors whole."""
+        layer, names = self.layer, self._factors(step)
+        biased = step.name in ("query", "key", "value") and layer.has(f"b_{step.name[0]}")
+        plain = step.how == "product" and step.per_head and len(names) == 2 and not biased
+        dot = step.name != "scores" or (layer.formula is not None and layer.formula.score == "dot")
+        return (
+            plain
+            and dot
+            and step.name not in layer.told
+            and max(max(layer.shape(name)[-2:]) for name in names) <= MOST_CELLS
+        )
+
+    def _about_trace(self) -> str:
+        words = ["Random weights: this shows the mechanism, not language."] if self.trace.random else []
+        return " ".join([*words, *([self.trace.about] if self.trace.about else []), *self.trace.notes])
+
+    def _about(self, step: Step) -> dict[str, Any]:
+        """What the page must know of a step to write the line of a cell: its size, and what its rows and columns are called."""
+        rows, columns = self.layer.shape(step.name)[-2:]
+        at = [tables.names(self.layer, Cell(0, step.name, 0, i, 0))[0] for i in range(rows)]
+        over = [tables.names(self.layer, Cell(0, step.name, 0, 0, i))[1] for i in range(columns)]
+        sides = [{"axis": names[0][0], "tokens": [token for _, token in names]} for names in (at, over)]
+        return {"rows": rows, "columns": columns, "per_head": step.per_head, "sides": sides}
+
+    def _numbers(self, name: str) -> list[dict[str, Any]]:
+        """The matrices of a step or parameter, of all packed heads; hidden scores as gaps, as maps have them."""
+        heads = self.heads if declared(name).axes[0] in HEAD_AXES else (0,)
+        matrices = [self.layer.matrix(name, head).numpy() for head in heads]
+        return [self.pool.add(np.where(np.isfinite(one), one, np.nan).astype(one.dtype)) for one in matrices]
+
+    def _lines(self, step: Step) -> list[Any]:
+        """By head: the number, the sign, the arithmetic and where it came from, of every cell, row by row."""
+        rows, columns = self.layer.shape(step.name)[-2:]
+        places = [(row, column) for row in range(rows) for column in range(columns)]
+        return [
+            [_line(self.trace, Cell(self.state.layer, step.name, head, *place)) for place in places]
+            for head in (self.heads if step.per_head else (0,))
+        ]
+
+    def _view(self, name: str, head: int, view: str) -> dict[str, Any]:
+        """A view as a message without its line, and how each of its figures marks the chosen cell."""
+        cell, layer = Cell(self.state.layer, name, head, 0, 0), self.layer
+        if view == VIEWS[1]:
+            figures = factor_maps(self.trace, cell)
+            sides = {"row": 0, "column": 1, "pair": 2, "": None}
+            marked = [(sides[factor.row], sides[factor.column]) for factor, _ in layer.factors(find_step(name))]
+            marked.append((0, 1))
+        else:
+            shown = (
+                [("weights", one) for one in self.heads] if view == HEADS else [(step, head) for step in self.overview]
+            )
+            figures = [heatmap_json(self.trace, step, cell.layer, one, cell) for step, one in shown]
+            marked = [place_of(find_step(step), Cell(0, name, 0, 0, 1)) for step, _ in shown]
+            if view == HEADS:
+                _name_heads(figures, self.heads)
+        for figure in figures:
+            figure["layout"]["shapes"] = []
+        strip = [
+            tab for tab in step_strip(layer, name, view, self.overview) if tab["name"] in ("overview", *self.names)
+        ]
+        around = Around(live=self.live[head], controls=self._controls(head, view), strip=strip)
+        return {"message": self.pool.header(pack(figures, around)), "marked": marked}
+
+    def _controls(self, head: int, view: str) -> list[Control]:
+        """The controls that work here: the knobs that the page follows, and the heads that are packed."""
+        state, layer = self.state, self.layer
+        known = {one.key: one for one in above(state.link.get("source", "typed text"))}
+        drawn = [(known[key], on_pages(known[key], LIMITS)) for key in state.knobs]
+        drawn = [(knob, Choice(_MASKS) if knob.key == "mask" else within) for knob, within in drawn]
+        values = {
+            knob.key: knob.read(state.link[knob.key], within, knob.default)[0]
+            if knob.key in state.link
+            else knob.default
+            for knob, within in drawn
+        }
+        if len(self.heads) > 1 and view != HEADS:
+            drawn.append((HEAD, Choice(self.heads)))
+            values["head"] = head
+        return [control(knob, within, values[knob.key], layer) for knob, within in drawn]
+
+
+def _name_heads(figures: list[Spec], heads: tuple[int, ...]) -> None:
+    """Tells maps of the same step in several heads apart."""
+    for figure, head in zip(figures, heads, strict=True):
+        figure["layout"]["title"]["text"] += f" of head {head}"
+        figure["layout"]["uirevision"] += f" {head}"
+        figure["data"][0]["of_head"] = head
+
+
+def _whose(state: State) -> str:
+    """What brings the formula along, in a word; empty where the knobs do."""
+    source = state.link.get("source", "typed text")
+    return CALLED.get(source, source) if source in BRING_THEIR_OWN else ""
+
+
+def _line(trace: Trace, cell: Cell) -> list[Any]:
+    found = explain(trace, cell.step, cell.layer, cell.head, cell.row, cell.column)
+    came_from = [[one.step, one.head, one.row, one.column] for one in found.came_from]
+    return [found.shown, found.sign, found.short, came_from]
