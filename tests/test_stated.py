@@ -54,9 +54,9 @@ from attention.numbers.arithmetic import Term
 from attention.numbers.compare import compare
 from attention.numbers.norms import NORMS
 from attention.numbers.working import Working
+from attention.pictures.line import cell_line
 from attention.pictures.live import FROM_SCORES, live
 from attention.printed import Arithmetic, number
-from pages.ui.knobs import controls
 
 CAT = "the cat sat on the mat"
 FACTORS = (3.0, 7.0)
@@ -482,7 +482,7 @@ def test_a_masked_score_that_is_three_scores_does_not_stay_as_it_is() -> None:
     assert told.words == "The masked_scores as the source recorded it; what made it is not known."
     assert told.result == told.value
     assert told.came_from == ()
-    line = controls.line(Trace(layer.tokens, (other,)), told.cell)
+    line = cell_line(Trace(layer.tokens, (other,)), told.cell)
     assert (line["shown"], line["short"], line["from"]) == (told.shown, "", []), "nor in the page's own line"
 
 

@@ -1,8 +1,0 @@
-// Fetches Plotly and the figure's own scripts while the server still works out the first picture.
-
-import { loadPlotly } from "./message.js";
-
-export default function render({ data: { plotly, figure } }) {
-  loadPlotly(plotly).catch(() => {}); // who draws will try again, and say so
-  import(new URL(figure, window.location.origin).href).catch(() => {});
-}
