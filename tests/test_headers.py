@@ -8,7 +8,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from http.client import HTTPConnection
 from urllib.error import HTTPError
+from urllib.parse import urljoin
 from urllib.request import Request, urlopen
 
 import pytest
@@ -41,6 +43,19 @@ def test_every_answer_has_them(server: str, method: str) -> None:
             "Content-Security-Policy": f"{HEADERS['Content-Security-Policy']} {FRAMED_BY} {HUB}",
             "of": path,
         }
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("path", ["/heads/", "/a%20b/heads/"])
+def test_a_slash_too_many_leads_to_the_page_behind_any_prefix(server: str, path: str) -> None:
+    asked = HTTPConnection(server.removeprefix("http://"), timeout=60)
+    asked.request("GET", f"{path}?text=a/b&seed=7")
+    answer = asked.getresponse()
+    asked.close()
+    assert answer.status == 301
+    for prefix in ("", "/~/+", "/school/lab"):
+        there = urljoin(f"{server}{prefix}{path}?text=a/b", answer.headers["Location"])
+        assert there == f"{server}{prefix}{path.rstrip('/')}?text=a/b&seed=7"
 
 
 @pytest.mark.browser
