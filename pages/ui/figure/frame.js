@@ -1,4 +1,5 @@
-// A page that stands in a frame: the page around it may follow our address, and then has the address that is worth copying.
+// Where the page lies, and what stands around it. The page around a frame may follow our address, and then has the address
+// that is worth copying.
 //
 // Streamlit Community Cloud shows an app in a frame of the same origin, below /~/+/, and writes the query of the app into
 // its own address when it gets Streamlit's message SET_QUERY_PARAM. A Hugging Face Space stands in a page of huggingface.co,
@@ -56,6 +57,9 @@ function follows(around) {
   const [query, ownQuery] = [around, location].map((one) => String(new URLSearchParams([...shared(one)].sort())));
   return page === ownPage && ownFolder.startsWith(folder) && query === ownQuery;
 }
+
+// All pages lie side by side, one level below the server. Streamlit would look for it below the page's own path first.
+window.__streamlit = { BACKEND_BASE_URL: new URL(".", location.href).href, ...window.__streamlit };
 
 const [, opens] = location.hash.match(/^#\/([a-z]+)$/) ?? [];
 if (opens && inHub()) location.replace(`./${opens}${location.search}`);
