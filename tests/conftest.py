@@ -61,11 +61,12 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("lab")
 
 ROOT = Path(__file__).parents[1]
-# Before it finds its base path, Streamlit's page asks for these below the page's own path.
-STREAMLITS_OWN_404 = ("/_stcore/health", "/_stcore/host-config")
+# What Streamlit's page asks for until its server, which a test has stopped, is there again.
+STREAMLITS_PROBES = ("/_stcore/health", "/_stcore/host-config")
 
 # Who may frame the tests' server. Streamlit's default would obey such a page, too.
 FRAMED_BY = "https://course.streamlit.app"
+HUB = "https://huggingface.co"
 
 
 class ByWhatTheyShare(LoadScopeScheduling):
@@ -176,7 +177,7 @@ def running_process(
 @contextmanager
 def running_server() -> Iterator[str]:
     """A Streamlit server of our app on a free port; its address."""
-    with running_process(LAB_FRAMED_BY=FRAMED_BY) as (address, _):
+    with running_process(LAB_FRAMED_BY=f"{FRAMED_BY} {HUB}") as (address, _):
         yield address
 
 
@@ -382,7 +383,8 @@ def open_page(browser: Browser, contexts: dict[str, Tabs]) -> Iterator[Callable[
         home = "/".join(address.split("/")[:3])
 
         def on_console(message: ConsoleMessage) -> None:
-            if message.type == "error" and not message.location.get("url", "").endswith(STREAMLITS_OWN_404):
+            gone = "ERR_" in message.text and message.location.get("url", "").endswith(STREAMLITS_PROBES)
+            if message.type == "error" and not gone:
                 complaints.append(f"console: {message.text} {message.location}")
 
         def on_page_error(error: Error) -> None:
@@ -417,6 +419,31 @@ def open_page(browser: Browser, contexts: dict[str, Tabs]) -> Iterator[Callable[
     assert not complaints
 
 
+@pytest.fixture
+def framed(browser: Browser, server: str) -> Iterator[Callable[..., Page]]:
+    """A page of another site with the Lab in a frame; the site answers to everything, and nothing leaves this machine.
+
+    The page has every message that it gets in `heard`. With `strict` the content policy holds, as in `visit`.
+    """
+    opened: list[BrowserContext] = []
+
+    def framed(site: str, address: str = "?source=matrices&embed=true", strict: bool = True) -> Page:
+        opened.append(context := watched(browser.new_context(bypass_csp=not strict)))
+        context.grant_permissions(["local-network-access"])
+        hear = "window.heard = []; onmessage = ({ data }) => heard.push(data);"
+        frame = f"<iframe src='{server}/{address}' width=1200 height=900>"
+        html = f"<link rel=icon href=data:,><script>{hear}</script>{frame}"
+        free = {f"access-control-allow-{what}": "*" for what in ("origin", "headers", "methods")}
+        context.route(f"{site}/**", lambda asked: asked.fulfill(body=html, content_type="text/html", headers=free))
+        page = context.new_page()
+        page.goto(site)
+        return page
+
+    yield framed
+    for context in opened:
+        context.close()
+
+
 # What keeps a page from being settled: nothing at the end.
 UNREST = """() => { const app = document.querySelector('[data-testid=stApp]'), all = [...document.querySelectorAll('.figures, .lesson')];
     return [window.script.state !== 'ended' && `the script is ${window.script.state}`,
@@ -429,13 +456,18 @@ UNREST = """() => { const app = document.querySelector('[data-testid=stApp]'), a
         window.seen !== (window.seen = location.href) && 'the address changes'].filter(Boolean).join(', '); }"""
 
 
-def settled(page: Page) -> None:
+def tab_of(page: Page | Frame) -> Page:
+    """The tab that a page, or a frame in it, is shown in."""
+    return page.page if isinstance(page, Frame) else page
+
+
+def settled(page: Page | Frame) -> None:
     """Waits until the script has ended, every figure is painted with its latest numbers, and nothing comes after it.
 
     What follows a run without a sign, as the address does, is there some frames later: frames and not milliseconds,
     so that a busy machine has more time for it.
     """
-    page.bring_to_front()  # a tab behind another draws a frame a second
+    tab_of(page).bring_to_front()  # a tab behind another draws a frame a second
     try:
         page.wait_for_function(
             f"""() => {{ window.calm = ({UNREST})() || window.calm > 8 ? 0 : (window.calm ?? 0) + 1;
@@ -464,21 +496,21 @@ def in_theme(page: Page, scheme: str) -> None:
         settled(page)
 
 
-def acted(page: Page, act: Callable[[], Any]) -> None:
+def acted(page: Page | Frame, act: Callable[[], Any]) -> None:
     """Does something that sends the page to the server, and waits for the answer to be painted."""
-    page.bring_to_front()  # as in `settled`: whatever is clicked must stand still for two frames
+    tab_of(page).bring_to_front()  # as in `settled`: whatever is clicked must stand still for two frames
     watch_runs(page)
     act()
     wait_for_run(page)
     settled(page)
 
 
-def watch_runs(page: Page) -> None:
+def watch_runs(page: Page | Frame) -> None:
     """From now on a run of the script is noticed."""
     page.evaluate("() => { window.before = window.script.runs; }")
 
 
-def wait_for_run(page: Page) -> None:
+def wait_for_run(page: Page | Frame) -> None:
     """Waits until the script has begun to run since `watch_runs`."""
     page.wait_for_function("window.script.runs !== window.before")
 
@@ -489,7 +521,7 @@ def received(sent: tuple[str, list[int]], kind: type[np.number[Any]]) -> np.ndar
     return np.frombuffer(b64decode(text), kind).reshape(shape).copy()
 
 
-def painted(page: Page, index: int) -> np.ndarray:
+def painted(page: Page | Frame, index: int) -> np.ndarray:
     """The numbers of a figure as Plotly holds them in the page, gaps as NaN."""
     sent = page.evaluate(
         """(i) => { const { z } = document.querySelectorAll('.js-plotly-plot')[i].data[0];
@@ -500,7 +532,7 @@ def painted(page: Page, index: int) -> np.ndarray:
     return received(sent, np.float32)
 
 
-def cell_of(page: Page | FrameLocator) -> str:
+def cell_of(page: Page | Frame | FrameLocator) -> str:
     """What the line under the maps says of the chosen cell: "weights · query 4 the → key 2 sat = 0.4508"."""
     said: str = page.locator(".answer").evaluate(
         """(answer) => { const side = (name) => { const one = answer.querySelector(`.side.${name}`);
@@ -510,7 +542,7 @@ def cell_of(page: Page | FrameLocator) -> str:
     return said
 
 
-def turned(page: Page, knob: str, value: str) -> None:
+def turned(page: Page | Frame, knob: str, value: str) -> None:
     """Turns a control above the maps, and waits until the page has followed."""
     control = page.locator(f".hand [name={knob}]")
     if control.evaluate("(one) => one.tagName") == "SELECT":
@@ -519,10 +551,10 @@ def turned(page: Page, knob: str, value: str) -> None:
     if control.is_hidden():  # d_model, of which some are offered, and any can be typed
         page.locator(f".hand [data-name={knob}] select").select_option("other …")
     control.fill(value)
-    acted(page, lambda: page.keyboard.press("Enter"))
+    acted(page, lambda: control.press("Enter"))
 
 
-def click_cell(page: Page, index: int, row: int, column: int) -> None:
+def click_cell(page: Page | Frame, index: int, row: int, column: int) -> None:
     """Clicks the middle of a cell of a figure, as the person sees it now."""
     place = page.evaluate(
         """([i, row, column]) => { const plot = document.querySelectorAll('.js-plotly-plot')[i];
@@ -532,4 +564,4 @@ def click_cell(page: Page, index: int, row: int, column: int) -> None:
             return [box.x + xaxis._offset + xaxis.l2p(column), box.y + yaxis._offset + yaxis.l2p(row)].map(Math.round); }""",
         [index, row, column],
     )
-    page.mouse.click(*place)
+    tab_of(page).mouse.click(*place)

@@ -115,10 +115,7 @@ class Visitor:
 
     def heard(self, message: ConsoleMessage) -> None:
         lost = self.killed and any(word in message.text for word in LOST)
-        own = message.location.get("url", "").endswith(
-            ("/_stcore/health", "/_stcore/host-config")
-        )  # Streamlit's own 404
-        if message.type == "error" and not lost and not own:
+        if message.type == "error" and not lost:
             self.complaints.append(f"{message.text} {message.location}")
 
     @property

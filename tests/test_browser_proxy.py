@@ -10,18 +10,19 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
-from conftest import cell_of, click_cell, painted, settled
+from conftest import cell_of, click_cell, free_port, painted, settled
 from playwright.sync_api import expect
 from replicas import Replicas, Visitor
 from test_browser import CAUSAL, LINK
 
+from benchmarks.proxy import running_proxy
 from pages.ui.server import served
 
 pytestmark = pytest.mark.browser
@@ -135,6 +136,37 @@ def test_every_page_works_under_the_policy_and_large_scripts_are_compressed_and_
     assert page.evaluate("fetch('https://example.org/').then(() => 'fetched', () => 'refused')") == "refused"
     assert any("Content Security Policy" in complaint for complaint in visitor.complaints)
     visitor.complaints.clear()
+
+
+class OfOneVersion(BaseHTTPRequestHandler):
+    """A replica that has the scripts of one version only."""
+
+    version: str
+
+    def do_GET(self) -> None:
+        known = self.path.endswith("/health") or f"/{self.version}/" in self.path
+        self.send_response(200 if known else 404)
+        self.end_headers()
+        self.wfile.write(b"ok" if known else b"no")
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name in http.server
+        pass
+
+
+def test_scripts_are_found_on_whatever_replica_has_their_version(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        servers = []
+        for version in ("old", "new", "new"):
+            handler = type("", (OfOneVersion,), {"version": version})
+            replica = stack.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), handler))
+            threading.Thread(target=replica.serve_forever, daemon=True).start()
+            stack.callback(replica.shutdown)
+            servers.append(f"127.0.0.1:{replica.server_port}")
+        home, _ = stack.enter_context(running_proxy(tmp_path, free_port(), servers))
+        for version in ("old", "new") * 6:  # without a cookie each request may come to another replica
+            assert urlopen(f"{home}/app/static/{version}/figure.js", timeout=60).read() == b"ok"
+        with pytest.raises(HTTPError, match="404"):
+            urlopen(f"{home}/app/static/none/figure.js", timeout=60)
 
 
 class Quiet(SimpleHTTPRequestHandler):

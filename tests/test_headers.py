@@ -7,18 +7,18 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from http.client import HTTPConnection
 from urllib.error import HTTPError
+from urllib.parse import urljoin
 from urllib.request import Request, urlopen
 
 import pytest
-from conftest import FRAMED_BY, PATIENCE, ROOT, script_address, watched
-from playwright.sync_api import Browser, Page, expect
+from conftest import FRAMED_BY, HUB, PATIENCE, ROOT, script_address
+from playwright.sync_api import Page, expect
 
 from pages.ui.server.headers import HEADERS
 from pages.ui.server.served import LASTING
-
-HOST = "window.heard = []; onmessage = ({data}) => heard.push(data.type);"
 
 
 def headers(address: str, method: str = "GET") -> dict[str, str]:
@@ -40,9 +40,22 @@ def test_every_answer_has_them(server: str, method: str) -> None:
         sent = {name.lower(): value for name, value in headers(server + path, method).items()}
         assert {name: sent[name.lower()] for name in HEADERS} | {"of": path} == {
             **HEADERS,
-            "Content-Security-Policy": f"{HEADERS['Content-Security-Policy']} {FRAMED_BY}",
+            "Content-Security-Policy": f"{HEADERS['Content-Security-Policy']} {FRAMED_BY} {HUB}",
             "of": path,
         }
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("path", ["/heads/", "/a%20b/heads/"])
+def test_a_slash_too_many_leads_to_the_page_behind_any_prefix(server: str, path: str) -> None:
+    asked = HTTPConnection(server.removeprefix("http://"), timeout=60)
+    asked.request("GET", f"{path}?text=a/b&seed=7")
+    answer = asked.getresponse()
+    asked.close()
+    assert answer.status == 301
+    for prefix in ("", "/~/+", "/school/lab"):
+        there = urljoin(f"{server}{prefix}{path}?text=a/b", answer.headers["Location"])
+        assert there == f"{server}{prefix}{path.rstrip('/')}?text=a/b&seed=7"
 
 
 @pytest.mark.browser
@@ -82,24 +95,6 @@ def test_a_server_that_misreads_a_limit_does_not_start(name: str, value: str, se
     assert len(run.stderr.splitlines()) == 1
 
 
-@pytest.fixture
-def framed(browser: Browser, server: str) -> Iterator[Callable[[str], Page]]:
-    """A page of another site with the Lab in a frame; the site answers to everything, and nothing leaves this machine."""
-    context = watched(browser.new_context())
-    context.grant_permissions(["local-network-access"])
-
-    def framed(site: str) -> Page:
-        html = f"<link rel=icon href=data:,><script>{HOST}</script><iframe src='{server}/?source=matrices&embed=true' width=1200 height=900>"
-        free = {f"access-control-allow-{what}": "*" for what in ("origin", "headers", "methods")}
-        context.route(f"{site}/**", lambda asked: asked.fulfill(body=html, content_type="text/html", headers=free))
-        page = context.new_page()
-        page.goto(site)
-        return page
-
-    yield framed
-    context.close()
-
-
 @pytest.mark.browser
 def test_a_page_that_frames_the_lab_cannot_command_it(server: str, framed: Callable[[str], Page]) -> None:
     page = framed(FRAMED_BY)
@@ -123,7 +118,7 @@ def test_a_page_that_frames_the_lab_cannot_command_it(server: str, framed: Calla
     paper = lab.locator("[data-testid=stApp]").evaluate("(app) => getComputedStyle(app).backgroundColor")
     assert paper == "rgb(255, 255, 255)"
     expect(lab.get_by_label("Paste X", exact=True)).to_be_enabled()
-    assert "GUEST_READY" not in page.evaluate("heard")  # it has not begun to listen
+    assert "GUEST_READY" not in page.evaluate("heard.map(({ type }) => type)")  # it has not begun to listen
 
 
 @pytest.mark.browser

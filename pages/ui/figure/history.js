@@ -5,6 +5,8 @@
 // of its own it makes none: Back would leave the page. Here: one act of a person, one entry.
 // And on the way back to another page it drops the knobs; that page is loaded afresh from its address.
 
+import { announce } from "./frame.js";
+
 const SENDING = 100; // milliseconds after which what was turned has left for the server
 const PATIENCE = 2000; // milliseconds after which Back does not wait any more for the answer to what it undoes
 const PACE = 20;
@@ -36,6 +38,7 @@ history.pushState = function push(state, title, url) {
   const known = pathname === location.pathname && sorted(once) === sorted(new URLSearchParams(location.search));
   const write = acted && !known ? pushState : replaceState;
   write.call(history, state, title, pathname + query);
+  announce();
   if (known) return;
   acted = false;
   path = location.pathname;
@@ -44,7 +47,10 @@ history.pushState = function push(state, title, url) {
 history.replaceState = history.pushState; // what a person sets in a widget of Streamlit's
 
 // The address of what goes on: no new act, whatever the person does.
-export function replace(url, state = history.state) { replaceState.call(history, state, "", url); }
+export function replace(url, state = history.state) {
+  replaceState.call(history, state, "", url);
+  announce();
+}
 
 // Streamlit has been told of a step back, perhaps before what is undone has left, and put together with another run it
 // counts for nothing. So it is said again when all is quiet, with the address that an answer may have changed meanwhile.

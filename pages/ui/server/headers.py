@@ -50,6 +50,12 @@ INSIDE = ("/_stcore/metrics", "/_stcore/script-health-check")
 """What only those ask who run the Lab: numbers of the process, and a run of the page."""
 
 
+def _beside(path: str, location: str) -> str:
+    """The address to which Streamlit sends a page whose path ends with slashes, as seen from there: a proxy may have taken a prefix off the path."""
+    page, mark, query = location.partition("?")
+    return "../" * (len(path) - len(path.rstrip("/"))) + page.rpartition("/")[2] + mark + query
+
+
 class _WithHeaders:
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -57,7 +63,10 @@ class _WithHeaders:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_more(message: Message) -> None:
             if message["type"] in ("http.response.start", "websocket.accept"):
-                MutableHeaders(scope=message).update(HEADERS | REPLICA)
+                sent = MutableHeaders(scope=message)
+                sent.update(HEADERS | REPLICA)
+                if sent.get("Location", "").startswith("/") and scope["path"].endswith("/"):
+                    sent["Location"] = _beside(scope["path"], sent["Location"])
             await send(message)
 
         # Every proxy says for whom it asks; probes and operators come without one.

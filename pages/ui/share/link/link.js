@@ -4,6 +4,7 @@
 
 import { firstPicture } from "./first.js";
 import { keepFocus } from "./focus.js";
+import { shared, sharedAddress } from "./frame.js";
 import { made } from "./made.js";
 import { menu } from "./menu.js";
 
@@ -11,15 +12,14 @@ const SAFE_LENGTH = 2000; // characters that every mail program and chat keeps w
 const NO_COPY = "The browser does not let this page copy. Copy the address bar.";
 const READ = 4000; // milliseconds after which a sentence that warns of nothing has been read
 
-// The page's own address; a parameter that stands there twice counts once.
+// The address that opens this page; a parameter that stands there twice counts once.
 function address({ lock = false, embed = false, present } = {}) {
-  const { origin, pathname, searchParams } = new URL(location.href);
-  const query = new URLSearchParams(Object.fromEntries(searchParams));
-  for (const name of ["embed", "embed_options", "lock", "present"]) query.delete(name);
+  const query = new URLSearchParams(Object.fromEntries(shared(location)));
+  for (const name of ["lock", "present"]) query.delete(name);
   if (lock) query.set("lock", "1");
   if (embed) query.set("embed", "true");
   if (present !== undefined) query.set("present", present);
-  return `${origin}${pathname}${query.size ? `?${query}` : ""}`;
+  return sharedAddress() + (query.size ? `?${query}` : "");
 }
 
 const escaped = (text) => text.replaceAll("&", "&amp;").replaceAll('"', "&quot;").replaceAll("<", "&lt;");
@@ -28,7 +28,7 @@ const TEXTS = {
   link: () => address(),
   lock: () => address({ lock: true }),
   present: ({ open }) => address({ present: open }),
-  ask: ({ ask }) => new URL(`lessons?${ask}`, location.href).href,
+  ask: ({ ask }) => new URL(`lessons?${ask}`, sharedAddress()).href,
   iframe: () => {
     const source = escaped(address({ embed: true }));
     return `<iframe src="${source}" width="100%" height="900" style="border:0" title="Attention Lab"></iframe>`;
