@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 import pytest
-from conftest import acted, cell_of, click_cell, painted, script_address, settled, turned
+from conftest import acted, cell_of, click_cell, painted, settled, turned
 from playwright.sync_api import Page, expect
 from test_browser import CAUSAL, LINK, TEXT, Open, is_typeset, query
 

@@ -24,21 +24,11 @@ from pages.ui.knobs import acts, controls, inputs, sidebar
 from pages.ui.knobs.session import session
 from pages.ui.knobs.table import TURN
 from pages.ui.knobs.widgets import locked, presented, standing
+from pages.ui.menu import MENU
 from pages.ui.notes import Notes, plain
 from pages.ui.server import paused, process
 from pages.ui.server.traces import trace_of, work_out
 from pages.ui.share import bar, link, state_file
-
-MENU = {
-    "app.py": "Lab",
-    "pages/lessons.py": "Lessons",
-    "pages/heads.py": "Heads",
-    "pages/compare.py": "Compare",
-    "pages/masks.py": "Masks",
-    "pages/softmax.py": "Softmax",
-    "pages/training.py": "Training",
-    "pages/reference.py": "Reference",
-}
 
 
 @dataclass(frozen=True)
@@ -129,8 +119,8 @@ def start(title: str, intro: str, maps: bool = True, own: bool = False, more: Se
     st.set_page_config(page_title=f"{title} · Attention Lab", page_icon="🔬", layout="wide")
     embedded = bool(st.context.is_embedded)
     show.styles(sidebar=not (embedded or locked()))
-    paused.ask_first(title)
     acts.take()
+    paused.ask_first(title)
     _open_page(title)
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="page_head"):
         st.title("Attention Lab" if title == "Lab" else title, anchor=False)

@@ -141,7 +141,7 @@ function askForTheRest(shown, host) {
  * @typedef {object} Host
  * @property {(act: object, defaults: ?Object<string, string>, turned: object) => void} act something was turned or clicked:
  *   `act` has the `key` of the component and a `knob` or a `cell`; `turned` are the knobs that it turns, as far as the page knows
- * @property {(number: ?number) => boolean} isLate whether there was an act since the one that a message answers
+ * @property {(number: number) => boolean} isLate whether there was an act since the one that a message answers
  * @property {() => void} askForRest asks for what stands around the figure, which is painted
  */
 
@@ -154,7 +154,7 @@ export default function render(message, host) {
   const sent = unpack(data);
   // While this script is fetched, Streamlit lets several pictures wait for it, and brings an older one last now and then.
   if (sent.session === shown.session && (sent.act < shown.act || sent.number < shown.number)) return;
-  if (shown.figures && host.isLate(sent.number)) return; // its answer is on its way
+  if (shown.figures && sent.number !== null && host.isLate(sent.number)) return; // its answer is on its way
   Object.assign(shown, { act: sent.act, number: sent.number, session: sent.session });
   for (const name of ["strip", "hand", "answer"]) part(name).classList.toggle("large", sent.large);
   shown.figures = sent.figures;

@@ -8,6 +8,7 @@ from typing import Any
 from pages.ui.knobs import inputs
 from pages.ui.knobs.acts import ADDRESS
 from pages.ui.knobs.session import session
+from pages.ui.menu import NAMES
 from pages.ui.server import served
 
 
@@ -34,7 +35,8 @@ def answer(title: str, fragment: str = "", failed: bool = False, unread: bool = 
         "serial": ours.answers,
         "number": ours.number,
         "serverActs": ours.server_acts,
-        "page": title,
+        "page": NAMES[title],
+        "pages": tuple(filter(None, NAMES.values())),
         "state": state,
         "restored": bool(ours.replaced) and not fragment,
         "fragment": bool(fragment),

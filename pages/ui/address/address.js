@@ -10,9 +10,13 @@ const PATIENCE = 1000; // milliseconds after which acts that nobody has answered
 
 const { pushState, replaceState } = history;
 
-// Where every change of the address is known.
+// Who frames the page may want to know its address. Here every change of it is known, and so is every answer, since
+// Streamlit tells them its own idea of it meanwhile.
+function announce() {}
+
 function write(method, path, query, number) {
   method.call(history, { number }, "", path + (query && `?${query}`));
+  announce();
 }
 
 const entries = new Entries(location.pathname, location.search.slice(1), {
@@ -74,7 +78,7 @@ export function act(act, defaults, turned, through) {
 }
 
 /** Whether a picture answers an older act than the last. */
-export const isLate = (number) => number !== null && number < entries.number;
+export const isLate = (number) => number < entries.number;
 
 /** Asks for a run of the whole page. */
 export const runAgain = () => ask?.();
@@ -86,4 +90,5 @@ export default function render({ data, setStateValue, setTriggerValue }) {
     ask = () => setTriggerValue("again", Date.now());
   }
   if (entries.answer(data) === "acts") sendActs(send);
+  announce();
 }

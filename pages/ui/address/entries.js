@@ -43,8 +43,6 @@ export class Entries {
   constructor(path, query, browser) {
     /** The current entry: its path, its query, the number of the act that made it, and whether the server has answered it. */
     Object.assign(this, { path, query, entry: 0, answered: false, browser });
-    this.pages = new Map(); // the title of the page at each path
-    this.page = null; // the title of the page that has answered last
     this.last = { names: "", at: -Infinity, query: null }; // the last act that wrote the address
   }
 
@@ -94,7 +92,7 @@ export class Entries {
   }
 
   /** The server has answered. Returns what is to be sent in return: "acts", or nothing. */
-  answer({ session, serial, number, serverActs, page, state, restored }) {
+  answer({ session, serial, number, serverActs, page, pages, state, restored }) {
     if (session !== this.session) {
       const first = this.session === null;
       Object.assign(this, { session, serial: 0, serverActs });
@@ -107,9 +105,7 @@ export class Entries {
     if (serial <= this.serial) return null;
     this.serial = serial;
     this.acts = this.acts.filter((act) => act.number > number);
-    if (number < this.number || this.isOfPageBefore(page)) return null;
-    this.pages.set(this.path, page);
-    this.page = page;
+    if (number < this.number || page !== this.pageOf(pages)) return null; // an older act, or a page that has been left
     const query = queryOf(state, this.query);
     if (!same(query, this.query)) {
       const isAct = this.answered && (number > this.entry || serverActs > this.serverActs);
@@ -119,9 +115,10 @@ export class Entries {
     return restored ? "acts" : null;
   }
 
-  /** Whether an answer is of a page that has been left. */
-  isOfPageBefore(page) {
-    return this.pages.has(this.path) ? this.pages.get(this.path) !== page : !this.answered && this.page === page;
+  /** Which of the `pages` is shown; the first has an empty name. */
+  pageOf(pages) {
+    const name = this.path.split("/").at(-1);
+    return pages.includes(name) ? name : "";
   }
 
   write(how, query, byPage) {

@@ -37,7 +37,7 @@ from pages.ui.knobs.table import (
     of,
     offered,
 )
-from pages.ui.knobs.texts import LONGEST_IN_LINK
+from pages.ui.knobs.texts import LONGEST_IN_LINK, too_long
 from pages.ui.knobs.widgets import Knobs, here, locked, standing
 from pages.ui.notes import Notes
 
@@ -74,11 +74,16 @@ def of_pages() -> dict[str, str]:
 def address() -> dict[str, str]:
     """What the address says of the page that is shown: the state, its own knobs, and what else stood there before."""
     ours = session()
-    waits = {key for key in KNOBS if key in ours.asked_for}  # of another source, say
-    shared = {key: text for key, text in state().items() if key in ours.read or key in waits}
-    now = {**shared, **{key: text for key, text in of_pages().items() if key in ours.read}}
+    there = st.session_state.to_dict()
+    now = {key: in_url(there[key]) for key in ours.read if key in there}
+    now = {
+        key: text for key, text in now.items() if text != ours.defaults[key] and not (key in SYMBOLS and too_long(key))
+    }
+    waits = {
+        key: text for key, text in state().items() if key not in now and key in ours.asked_for
+    }  # of another source, say
     other = {key: text for key, text in ours.address.items() if key not in KNOBS and key not in ours.defaults}
-    found = {**other, **now}
+    found = {**other, **waits, **now}
     first = {key: found[key] for key in ours.address if key in found}  # what stood there keeps its place
     return first | found
 

@@ -62,6 +62,7 @@ def read(name: str, optional: bool) -> Matrix | Stack:
     """
     ours = session()
     ours.read.add(name)
+    ours.defaults[name] = str(KNOBS[name].default)
     if name in ours.asked_for:
         ours.taken[name] = ours.asked_for[name]
         keep(name, ours.taken[name])
