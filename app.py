@@ -70,3 +70,4 @@ else:
         lambda: tables.csv(page.trace, cell.step, cell.layer, cell.head),
         f"{cell.step}-L{cell.layer}-H{cell.head}.csv",
     )
+    page.end()

@@ -233,3 +233,4 @@ rest()
 if not locked() and second.is_turned():
     with st.expander("Knobs of B") if st.context.is_embedded else st.sidebar:
         second.sidebar(show.problem)
+page.end()

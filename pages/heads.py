@@ -16,7 +16,7 @@ from attention.pictures.mosaic import MOSAIC_CELLS, SCREEN_CELLS
 from pages.ui import head_numbers, show
 from pages.ui.knobs import inputs
 from pages.ui.knobs.session import session
-from pages.ui.knobs.widgets import Knobs, locked
+from pages.ui.knobs.widgets import Knobs
 from pages.ui.matters import matters
 from pages.ui.server import turns
 from pages.ui.server.limits import METRIC_SECONDS
@@ -68,14 +68,14 @@ try:
         figure = mosaic(SCREEN_CELLS)
 except AttentionError as error:
     show.problem(str(error))
+    page.end()
     st.stop()
 show.figures(
     [figure], "heads_map", open_on_map, page.around(steps=True), inputs.turn, files=lambda: [mosaic(MOSAIC_CELLS)]
 )
 if session().head_opened:
     session().head_opened = False
-    # Streamlit refuses bound keys here; their widgets write themselves into the address on the next page. A locked page has none.
-    st.switch_page("app.py", query_params={**inputs.state(), **inputs.modes()} if locked() else {})
+    st.switch_page("app.py", query_params={})
 
 found = matters(page, knobs, open_head)
 with st.expander("What each head does, in numbers", many, key="heads_numbers", on_change="rerun") as unfolded:
@@ -92,3 +92,4 @@ show.long_table(
     len(heads) * rows * columns,
     f"{step}-L{page.cell.layer}-heads.csv",
 )
+page.end()

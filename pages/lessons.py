@@ -15,9 +15,10 @@ from attention.lessons.lesson import Lesson
 from attention.sources.link import source_of
 from pages.ui import show
 from pages.ui.knobs import inputs
+from pages.ui.knobs.acts import acted
 from pages.ui.knobs.session import session
 from pages.ui.knobs.table import LIMITS
-from pages.ui.knobs.widgets import Knobs, locked, went_back
+from pages.ui.knobs.widgets import Knobs, locked
 from pages.ui.lesson import lesson as draw
 from pages.ui.notes import plain
 from pages.ui.server.traces import seen_of
@@ -32,12 +33,14 @@ OPEN = Knob(OPENED, next(iter(PATH)), Choice((*PATH, *session().lessons)), held=
 
 def go(name: str) -> None:
     if name in path:
+        acted()
         st.session_state[OPENED] = name
 
 
 def back_to_the_path() -> None:
+    acted()
     st.session_state[OPENED] = OPEN.default
-    st.query_params.pop(asked.KEY, None)
+    session().address.pop(asked.KEY, None)
 
 
 def answer(sent: object) -> None:
@@ -50,16 +53,14 @@ def answer(sent: object) -> None:
 def in_link() -> dict[str, Lesson]:
     """The question that the link asks, if it asks one."""
     try:
-        return asked.unpacked(sent) if (sent := st.query_params.get(asked.KEY)) else {}
+        return asked.unpacked(sent) if (sent := session().address.get(asked.KEY)) else {}
     except AttentionError as error:
         show.problem(str(error))
         return {}
 
 
-if went_back():
-    st.session_state.pop(OPENED, None)
-if files.is_own(missing := st.query_params.get(OPENED, "")) and missing not in session().lessons:
-    del st.query_params[OPENED]
+if files.is_own(missing := session().asked_for.get(OPENED, "")) and missing not in session().lessons:
+    del session().asked_for[OPENED]
     page.notes.keep("The link shows a lesson of a file that is not here: open that file (Open a state or lessons).")
 if path := in_link():
     lesson = path.get(st.session_state.get(OPENED, ""), next(iter(path.values())))
@@ -67,10 +68,6 @@ else:
     name = Knobs(page.notes).value(OPEN)
     path = session().lessons if name in session().lessons else PATH
     lesson = path[name]
-    if name != OPEN.default:
-        st.query_params[OPENED] = name
-    elif OPENED in st.query_params:
-        del st.query_params[OPENED]
 
 from attention.lessons import asking
 from pages.ui import film
@@ -108,7 +105,7 @@ there = {"step": cell.step, "q": cell.row, "k": cell.column} if cell else {}
 state = lesson.link_turned | there if done else lesson.link
 skips = done or lesson.name == list(path)[-1]  # who skips the last one goes on in the Lab
 lab = f"./?{urlencode({**state, **inputs.modes()})}" if skips else ""
-watch = film.address(lesson.link) if done and not locked() else ""
+watch = film.link(lesson.link) if done and not locked() else ""
 draw(message, lesson.name, [(one.name, one.title) for one in path.values()], lab, watch, answer, go)
 if cell:
     try:
@@ -119,3 +116,4 @@ if path is not PATH and not locked():
     if path is session().lessons:
         st.caption(plain(f"These are the lessons of {session().lessons_file}, which stays in this browser tab."))
     st.button(f"To the path of {len(PATH)} lessons", key="lessons_path", type="tertiary", on_click=back_to_the_path)
+page.end()

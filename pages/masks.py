@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import streamlit as st
 
-from attention import Cell
+from attention import AttentionError, Cell
 from attention.pictures import heatmap
 from attention.pictures.layout import Spec
 from pages.ui import show
@@ -36,7 +37,10 @@ def visible() -> Any:
 
 def toggle(step: str, x: int, y: int) -> None:
     if step == "mask" and clickable:
-        inputs.choose_mask(masks.toggled(visible(), y, x))
+        with suppress(AttentionError):
+            now = page.now()  # another cell may have been clicked since the page was drawn
+            seen = masks.visible_cells(now.trace, now.cell.layer, now.cell.head)
+            inputs.choose_mask(masks.toggled(seen, y, x))
     elif step != "mask":
         inputs.choose(Cell(cell.layer, step, cell.head, y, x))
 
@@ -109,3 +113,4 @@ if masks.has_rows(page.layer):
     averages()
 else:
     st.caption("This source has recorded no input and no values, so there are no rows to average.")
+page.end()

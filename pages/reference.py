@@ -12,7 +12,6 @@ from attention.formula.knobs import Knob
 from attention.formula.ranges import Text
 from attention.numbers import glossary
 from pages.ui import show
-from pages.ui.knobs import inputs
 from pages.ui.knobs.widgets import Knobs
 from pages.ui.start import start
 
@@ -47,8 +46,7 @@ with st.container(key="reference_steps"):
             show.card(entry, glossary.shape(entry, page.layer) if there else " · ".join(entry.axes))
             with suppress(StreamlitPageNotFoundError):  # a page that is run by itself, as AppTest does, has no others
                 if there and entry in steps:
-                    link = {**inputs.state(), "step": entry.name}
-                    st.page_link("app.py", label="See it in the Lab →", query_params=link)
+                    st.page_link("app.py", label="See it in the Lab →", query_params={"step": entry.name})
             if not there:
                 st.caption("Not in this trace: its source, or its knobs, do not make it.")
 
@@ -57,3 +55,4 @@ show.lines(glossary.axes(page.layer))
 st.markdown("## Parameters")
 show.lines(glossary.parameters(page.layer))
 show.twin(glossary.frame(page.layer), "reference_steps_table", "All steps and parameters as a table")
+page.end()

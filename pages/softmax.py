@@ -78,3 +78,4 @@ if row:
     overflow = softmax.overflow(row, factor)
     (st.warning if overflow.failed else st.success)(overflow.words)
     st.dataframe(overflow.frame(), hide_index=True)
+page.end()

@@ -16,6 +16,8 @@ from attention.training import TASKS, Plan
 from attention.training.plan import SEEDS
 from attention.training.tasks import LONGEST_OWN
 from pages.ui import film, show
+from pages.ui.knobs import inputs
+from pages.ui.knobs.acts import acted
 from pages.ui.knobs.session import session
 from pages.ui.knobs.widgets import Knobs, locked
 from pages.ui.start import start
@@ -30,7 +32,7 @@ SEED = Knob(
 )
 
 intro = "A tiny model learns in front of you, in a second or a few. Its attention begins as noise."
-page = start("Training", intro, maps=False, own=True)
+page = start(film.TITLE, intro, maps=False, own=True)
 knobs = Knobs(page.notes)
 
 
@@ -46,7 +48,8 @@ def turned() -> dict[str, int]:
 
 
 def compare(name: str) -> None:
-    film.into_address(beside, "" if control == name else name)
+    acted()
+    st.session_state[beside.key] = "" if control == name else name
 
 
 def open_in_lab() -> None:
@@ -55,8 +58,8 @@ def open_in_lab() -> None:
     at = None if player.watched.step == plan.steps else player.watched.step
     wanted: dict[str, Any] = {"source": "trained", "task": task.name, "seed": seed, "at": at, "own": typed}
     wanted |= {"control": "", "steps": None, "length": None, "back": None, "layer": len(plan.design.names) - 1}
-    ours.asked_for.update({key: in_url(value) for key, value in (wanted | dict(plan.turned)).items()})
-    ours.next_page, ours.address_old = "Lab", True
+    inputs.ask({key: in_url(value) for key, value in (wanted | dict(plan.turned)).items()})
+    ours.next_page = "Lab"
 
 
 with st.container(horizontal=True, vertical_alignment="bottom", key="train_knobs"):
@@ -75,6 +78,7 @@ try:
 except AttentionError as error:
     st.markdown(task.sentence)
     show.problem(str(error))
+    page.end()
     st.stop()
 
 plans = {task.title: plan} | ({control: replace(plan, control=control)} if control else {})
@@ -103,3 +107,4 @@ with st.expander(f"Does it always? {MANY} seeds", key="train_seeds", on_change="
             st.caption("One after the other, each a second or a few. Closing this stops them.")
         else:
             st.fragment(film.seeds, run_every=film.LOOK if running else None)(plan, example)
+page.end()

@@ -126,6 +126,14 @@ def around(app: AppTest) -> dict[str, Any]:
     return {**message, **by_name}
 
 
+def address(app: AppTest) -> dict[str, str]:
+    """What the page is told to write into its address, by key."""
+    answers = [one.proto.json for one in app.get("bidi_component") if one.proto.component_name == "attention_address"]
+    last: dict[str, Any] = max(map(json.loads, answers), key=lambda answer: answer["serial"])
+    state: dict[str, str] = last["state"]
+    return state
+
+
 def turn(app: AppTest, **knobs: Any) -> AppTest:
     """Turns knobs as the component does, which AppTest cannot click."""
     app.session_state["session"].turned = knobs

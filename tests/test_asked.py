@@ -15,7 +15,7 @@ from urllib.parse import parse_qs
 
 import pytest
 import torch
-from conftest import ROOT
+from conftest import ROOT, address
 from streamlit.testing.v1 import AppTest
 from test_pages import opened, said
 from test_path import sent
@@ -399,7 +399,7 @@ def test_a_file_of_lessons_is_a_path_of_its_own() -> None:
     assert app.markdown[0].value == "## 1. Who takes?"
     data = json.loads(sent(app))
     assert [title for _, title in data["path"]] == ["Who takes?", PATH["mix"].title]
-    assert app.query_params["lessons_open"] == data["name"]
+    assert address(app)["lessons_open"] == data["name"]
     assert any("“mine.md”" in one.value.replace("\\", "") for one in app.caption)
     app.session_state["lessons_open"] = data["path"][1][0]
     assert app.run().markdown[0].value.startswith("## 2. ")

@@ -7,7 +7,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 import pytest
-from conftest import around, turn
+from conftest import address, around, turn
 from streamlit.testing.v1 import AppTest
 from test_file import QKV, REFUSED, WEIGHTS, npz, several
 from test_pages import PAGES, drawn, opened, said
@@ -37,7 +37,7 @@ def uploaded(app: AppTest, name: str, content: bytes) -> AppTest:
 def test_a_file_opens_on_every_page(page: str) -> None:
     name, content = FILES["an export of several kinds"]
     app = uploaded(opened(page, source="file"), name, content)
-    assert app.query_params["file"] == f"{name}:{File.of(name, content).digest}"
+    assert address(app)["file"] == f"{name}:{File.of(name, content).digest}"
     for number in range(3):
         turn(app, layer=number, head=0)
         assert not app.exception
@@ -78,7 +78,7 @@ def test_a_link_asks_for_its_file_by_name_and_says_where_another_came() -> None:
     assert not drawn(app)
     uploaded(app, name, content)
     assert not app.error
-    assert app.query_params["layer"] == "1"
+    assert address(app)["layer"] == "1"
     other = uploaded(opened("app.py", **link_), name, npz(**{**QKV, "value": QKV["value"] + 1}))
     assert "the one that was uploaded has other bytes, and is shown" in said(other)
     assert drawn(other)
@@ -88,12 +88,12 @@ def test_a_link_asks_for_its_file_by_name_and_says_where_another_came() -> None:
 
 def test_a_file_that_cannot_be_shown_is_a_sentence_and_the_one_before_it_stays() -> None:
     app = uploaded(opened("app.py", source="file"), *FILES["queries and keys"])
-    before, address = drawn(app), app.query_params["file"]
+    before, shown = drawn(app), address(app)["file"]
     for case in ("a header of 100 GB", "10^12 numbers", "a pickle alone", "no JSON"):
         name, content, why = REFUSED[case]
         uploaded(app, name, content)
         assert why.split(";")[0][:30] in said(app).replace("\\", "")
-        assert app.query_params["file"] == address
+        assert address(app)["file"] == shown
         np.testing.assert_array_equal(drawn(app)[1]["data"][0]["z"], before[1]["data"][0]["z"])
     wrong = uploaded(opened("app.py", source="file"), *REFUSED["NaN"][:2])
     assert "got nan at head 0, query 1 x1, key 0 k0" in said(wrong).replace("\\", "")

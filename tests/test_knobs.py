@@ -148,7 +148,8 @@ answers = {
 }
 app.session_state["session"].turned = {"edge": 2.0}
 app.run()
-answers["address"] = {key: app.query_params.get(key) for key in ("edge", "relations", "ceiling")}
+(told,) = [json.loads(one.proto.json)["state"] for one in app.get("bidi_component") if one.proto.component_name == "attention_address"]
+answers["address"] = {key: told.get(key) for key in ("edge", "relations", "ceiling")}
 try:
     AttentionConfig(ceiling=0)
 except ConfigError as error:
@@ -189,6 +190,6 @@ def test_a_new_knob_is_one_declaration(tmp_path: Path) -> None:
         "presented": ["edge"],
         "pure": [30, 1.5, 4, "orthogonal"],
         "saved": True,
-        "address": {"edge": "2.0", "relations": "4", "ceiling": "30"},
+        "address": {"edge": "2.0", "relations": "4", "ceiling": "30.0"},
         "error": "ceiling is a number from 1 to 100; got 0: choose one.",
     }  # fmt: skip

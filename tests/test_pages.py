@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT, around, turn, unpack
+from conftest import ROOT, address, around, turn, unpack
 from streamlit.testing.v1 import AppTest
 
 from attention import STEPS, AttentionConfig, TypedText, find_step
@@ -79,7 +79,7 @@ def test_a_page_with_numbers_of_its_own_makes_no_trace_of_somebodys_source(page,
     app = opened(page, text=theirs, q="2", k="1", step="scores")
     assert not app.exception
     assert (theirs in made) == (page == "app.py")
-    assert {"q", "k", "step"} <= set(app.query_params)
+    assert {"q", "k", "step"} <= set(address(app))
     app.session_state["sharing"] = True
     app.run()
     assert not app.exception
@@ -574,7 +574,7 @@ def test_a_page_without_maps_has_the_controls_that_it_has_a_use_for(page: str, n
     app = opened(page)
     assert list(around(app)["controls"]) == names
     turn(app, d_model=32)
-    assert app.query_params["d_model"] == "32"
+    assert address(app)["d_model"] == "32"
     for source in ("notebook", "matrices"):  # whose shapes are their own; Softmax draws its default text then
         assert not any(b'"controls":[{' in one.proto.bytes for one in opened(page, source=source).get("bidi_component"))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from conftest import free_port, running_process, settled, wait_for_run, watch_runs, watched
+from conftest import address, free_port, running_process, settled, wait_for_run, watch_runs, watched
 from playwright.sync_api import Browser, expect
 from test_pages import PAGES, drawn, opened, said
 
@@ -27,12 +27,12 @@ def test_it_can_be_tried_again_or_left() -> None:
     app = opened("app.py", **LINK, lock="1", paused="1")
     app.button(key="paused_again").click().run()
     assert drawn(app)
-    assert app.query_params.get("paused") is None
-    assert app.query_params["heads"] == "8"
+    assert address(app).get("paused") is None
+    assert address(app)["heads"] == "8"
     app = opened("app.py", **LINK, lock="1", paused="1")
     app.button(key="paused_default").click().run()
     assert drawn(app)
-    assert dict(app.query_params) == {"lock": "1"}
+    assert dict(address(app)) == {"lock": "1"}
 
 
 @pytest.mark.browser

@@ -5,6 +5,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from conftest import address
 from test_pages import PAGES, drawn, opened, said
 
 from attention import AttentionConfig, FileError, TypedText
@@ -87,7 +88,7 @@ def test_a_state_file_holds_a_matrix_that_no_link_holds() -> None:
     link = {"source": "matrices", "given": "Q, K and V", "query": LONG, "key": LONG, "value": "1,2"}
     _, fresh = save_and_open("app.py", "app.py", **link)
     assert drawn(fresh)[0]["data"][0]["z"].shape == (1, 1)
-    assert fresh.query_params["uploaded"] == "query:1x60,key:1x60"
+    assert address(fresh)["uploaded"] == "query:1x60,key:1x60"
 
 
 def test_the_numbers_of_a_page_are_in_the_state_file() -> None:
@@ -171,7 +172,7 @@ def test_a_link_to_a_matrix_that_was_uploaded_asks_for_it_again() -> None:
     app.file_uploader(key="matrices_file_w_q").upload("w.csv", b"2,0,2\n2,0,0\n2,1,2\n", "text/csv").run()
     assert not app.error
     assert drawn(app)[0]["data"][0]["z"].shape == (2, 2)
-    assert "uploaded" not in app.query_params
+    assert "uploaded" not in address(app)
 
 
 @pytest.mark.parametrize("text", ["x:1", "x", ":", "unknown:2x2", "x:<b>9</b>" * 100])

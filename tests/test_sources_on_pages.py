@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import around
+from conftest import address, around
 from streamlit.testing.v1 import AppTest
 from test_pages import PAGES, drawn, opened, said
 
@@ -126,7 +126,7 @@ def test_a_batch_asks_which_matrix_and_the_answer_stands_in_the_link() -> None:
     assert not app.error
     assert choice(app, "query") is None
     assert app.text_area(key="query").value == "0.3367,0.1288;0.2345,0.2303"
-    assert app.query_params["query"] == "0.3367,0.1288;0.2345,0.2303"
+    assert address(app)["query"] == "0.3367,0.1288;0.2345,0.2303"
     assert any("4 digits after the point, as torch prints them" in caption.value for caption in app.caption)
     rows = ((0.3367, 0.1288), (0.2345, 0.2303))
     expected = Matrices(query=rows, key=((1.0, 0.0), (0.0, 1.0)), value=((1.0, 2.0), (3.0, 4.0))).trace().layers[0]
@@ -139,7 +139,7 @@ def test_one_paste_of_named_matrices_fills_their_fields() -> None:
     text = "Q = [[1, 0], [0, 1]]\nK = [[1, 1], [0, 2]]\nV = np.array([[1, 2], [3, 4]])"
     app.text_area(key="w_v").set_value(text).run()
     assert not app.exception
-    link = {key: app.query_params[key] for key in ("given", "query", "key", "value")}
+    link = {key: address(app)[key] for key in ("given", "query", "key", "value")}
     assert link == {"given": "Q, K and V", "query": "1,0;0,1", "key": "1,1;0,2", "value": "1,2;3,4"}
     assert any("Q, K and V were read from one text." in caption.value for caption in app.caption)
     again = opened("app.py", source="matrices", **link)
@@ -152,7 +152,7 @@ def test_the_names_of_a_pasted_table_become_those_of_the_tokens() -> None:
     app = opened("app.py", source="matrices", given="X alone")
     app.text_area(key="x").set_value("token,a,b\nthe,1,2\nbig cat,3,4").run()
     assert not app.exception
-    assert (app.text_input(key="labels").value, app.query_params["labels"]) == ("the big_cat", "the big_cat")
+    assert (app.text_input(key="labels").value, address(app)["labels"]) == ("the big_cat", "the big_cat")
     assert drawn(app)[0]["layout"]["xaxis"]["ticktext"] == ["the", "big_cat"]
     app.text_input(key="labels").set_value("mine too").run()
     app.text_area(key="x").set_value("token,a,b\nthe,1,2\nbig cat,3,5").run()
@@ -236,7 +236,7 @@ def test_a_notebook_is_continued_with_all_its_heads_and_as_it_was_turned() -> No
     app = opened("app.py", source="notebook", notebook="multi-head", head="2", sequence="1", temperature="0.5")
     app.button(key="continue").click().run()
     assert not app.exception
-    assert (app.query_params["temperature"], around(app)["controls"]["head"]["value"]) == ("0.5", "2")
+    assert (address(app)["temperature"], around(app)["controls"]["head"]["value"]) == ("0.5", "2")
     expected = Notebook("multi-head", 1, WhatIf(temperature=0.5)).trace().layers[0]
     for name in ("weights", "output"):
         np.testing.assert_allclose(step(app, name), expected.matrix(name, 2).numpy(), atol=1e-6)
@@ -251,7 +251,7 @@ def test_whether_pasted_matrices_are_heads_is_asked() -> None:
         app.text_area(key=name).set_value("[[[1, 2], [3, 4]], [[5, 6], [7, 8]]]").run()
         assert "“Are these 2 matrices, 2 × 2 × 2, the heads, or a batch" in said(app)
         app.selectbox(key=f"matrices_choice_{name}").set_value("2 heads").run()
-        assert app.query_params[name] == "2 heads: 1,2;3,4 / 5,6;7,8"
+        assert address(app)[name] == "2 heads: 1,2;3,4 / 5,6;7,8"
     assert not app.exception
     assert [one.key for one in app.selectbox if str(one.key).startswith("matrices_head")] == [
         "matrices_head_query",
@@ -259,7 +259,7 @@ def test_whether_pasted_matrices_are_heads_is_asked() -> None:
         "matrices_head_value",
     ]
     assert around(app)["controls"]["head"]["options"] == ["0", "1"]
-    again = opened("app.py", **{key: app.query_params[key] for key in app.query_params})
+    again = opened("app.py", **{key: address(app)[key] for key in address(app)})
     np.testing.assert_array_equal(step(again, "weights"), step(app, "weights"))
     refused = opened("app.py", source="matrices", given="X alone", x="33 heads:" + "/".join(["1"] * 33))
     assert "at most 32 heads here; got a stack of 33" in said(refused)

@@ -1,7 +1,7 @@
 """The page Training, and a tiny model as the source of the other pages."""
 
 import pytest
-from conftest import turn
+from conftest import address, turn
 from test_pages import drawn, opened, said
 
 from attention import Intervention, Trained
@@ -36,10 +36,10 @@ def test_it_is_trained_played_stopped_and_scrubbed():
     now = app.select_slider(key="train_scrub").value
     assert 0 < now < 100
     assert steps(app) == {f"step {now}"}
-    assert app.query_params["train_at"] == str(now)
+    assert address(app)["train_at"] == str(now)
     app = app.select_slider(key="train_scrub").set_value(100).run()
     assert steps(app) == {"step 100"}
-    assert app.query_params["train_at"] == "100"
+    assert address(app)["train_at"] == "100"
     assert any("13 of 13 right" in one.value for one in app.markdown)
     shown = next(one for one in drawn(app) if one["layout"]["meta"]["step"] == "weights")
     assert shown["data"][0]["z"].shape == (16, 16)
@@ -50,7 +50,7 @@ def test_it_is_trained_played_stopped_and_scrubbed():
     assert len([one for one in drawn(app) if one["layout"]["meta"]["step"] == "weights"]) == 2
     app = app.selectbox(key="train_task").set_value("reverse").run()  # another model, which nobody has trained
     assert steps(app) == {"step 0"}
-    assert "train_at" not in app.query_params
+    assert "train_at" not in address(app)
 
 
 def test_a_film_that_ends_while_the_page_around_it_is_drawn_can_be_played_again(monkeypatch):
@@ -110,7 +110,7 @@ def test_task_seed_and_step_are_turned_in_the_lab():
     app = opened("app.py", source="trained", task="copy", steps="50")
     assert app.number_input(key="steps").placeholder == "100"
     app = turn(app, seed=3)
-    assert app.query_params["seed"] == "3"
+    assert address(app)["seed"] == "3"
     assert (weights(app) == Trained("copy", 3, 50).trace().layers[0].weights[0].numpy()).all()
     assert app.number_input(key="at").step == Plan("copy", steps=50).every == 2
     app = app.number_input(key="at").set_value(20).run()

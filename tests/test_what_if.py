@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from conftest import around, turn
+from conftest import address, around, turn
 from test_code import check
 from test_pages import drawn, opened
 
@@ -139,25 +139,25 @@ def test_the_hand_turns_a_notebook_on_a_page_and_leads_back() -> None:
     assert (control["value"], control["names"], control["options"][0]) == ("own", {"own": "own (causal)"}, "own")
     assert around(app)["defaults"]["mask"] == "own"
     turn(app, temperature=0.2, mask="none")
-    assert (app.query_params["temperature"], app.query_params["mask"]) == ("0.2", "none")
+    assert (address(app)["temperature"], address(app)["mask"]) == ("0.2", "none")
     expected = Notebook("averaging-self-attention", 0, WhatIf(temperature=0.2, mask="none")).trace().layers[0]
     assert drawn(app)[1]["data"][0]["z"] == pytest.approx(expected.weights[0].numpy(), rel=1e-5)
     own = around(app)["own"]
     assert own["said"] == "What if: temperature 0.2 and no mask instead of the notebook's own."
     turn(app, **own["back"])
-    assert not {"temperature", "mask"} & set(app.query_params)
+    assert not {"temperature", "mask"} & set(address(app))
     assert around(app)["own"]["back"] == {}
 
 
 def test_another_kind_of_source_begins_at_its_own_and_the_knobs_wait() -> None:
     app = opened("app.py", mask="causal", temperature="2.0")
     app.selectbox(key="source").set_value("notebook").run()
-    assert {"mask", "temperature"}.isdisjoint(app.query_params), "a notebook begins as it was published"
+    assert {"mask", "temperature"}.isdisjoint(address(app)), "a notebook begins as it was published"
     turn(app, temperature=0.2)
     app.selectbox(key="source").set_value("matrices").run()
-    assert (app.query_params["mask"], app.query_params["temperature"]) == ("causal", "2.0")
+    assert (address(app)["mask"], address(app)["temperature"]) == ("causal", "2.0")
     app.selectbox(key="source").set_value("notebook").run()
-    assert (app.query_params["temperature"], "mask" in app.query_params) == ("0.2", False)
+    assert (address(app)["temperature"], "mask" in address(app)) == ("0.2", False)
 
 
 def test_masks_begins_at_the_own_mask_and_a_click_makes_a_custom_one_of_it() -> None:
@@ -165,13 +165,13 @@ def test_masks_begins_at_the_own_mask_and_a_click_makes_a_custom_one_of_it() -> 
     message = around(app)
     assert message["controls"]["mask"]["buttons"] == ["own", "none", "causal", "window", "prefix"]
     assert message["controls"]["mask"]["value"] == "own"
-    assert "mask" not in app.query_params
+    assert "mask" not in address(app)
     cells = toggled(masks.causal(8, 8), 0, 7)
     turn(app, mask="custom", cells=cells)
     visible = masks.causal(8, 8)
     visible[0, 7] = True
     assert (drawn(app)[0]["data"][0]["z"] == visible.numpy()).all()
-    assert app.query_params["mask"] == "custom"
+    assert address(app)["mask"] == "custom"
 
 
 def test_a_locked_link_and_a_state_file_say_what_is_turned() -> None:
@@ -183,4 +183,4 @@ def test_a_locked_link_and_a_state_file_say_what_is_turned() -> None:
     content = state_file.write("Lab", {"source": "notebook", "notebook": "numpy", "temperature": "2.0"}).encode()
     app.file_uploader(key="open_state_0").upload("s.json", content).run()
     assert around(app)["own"]["said"] == "What if: temperature 2 instead of the notebook's own."
-    assert "mask" not in app.query_params
+    assert "mask" not in address(app)

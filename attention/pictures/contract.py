@@ -149,8 +149,10 @@ class Message(TypedDict):
         defaults: what each knob of the address is where the address does not name it.
         rest: whether the rest of the page waits until the maps are painted.
         large: whether it is projected.
-        act: how many turns and clicks there have been: each has an answer that differs from the last.
-        session: whose acts are counted; the page takes no picture of an earlier act of the same.
+        act: how many pictures of a film there have been: each differs from the last.
+        session: whose pictures are counted; the page takes no earlier picture of the same.
+        key: of the component, for what is turned and clicked in it.
+        number: of the last turn or click that this answers; None where nothing can be turned or clicked.
     """
 
     figures: list[dict[str, Any]]
@@ -165,3 +167,5 @@ class Message(TypedDict):
     large: bool
     act: int
     session: str
+    key: str
+    number: int | None

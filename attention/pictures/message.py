@@ -59,6 +59,8 @@ def pack(
     rest: bool = False,
     act: int = 0,
     session: str = "",
+    key: str = "",
+    number: int | None = None,
 ) -> bytes:
     """The figures as one message: length of the header, header (JSON), arrays as raw bytes.
 
@@ -69,8 +71,10 @@ def pack(
         around: what stands around them.
         windows: by ``layout.uirevision``, the cells that the page has zoomed to, see `attention.pictures.screen`.
         rest: after a turn or a click, ask for the rest of the page when the figures are painted.
-        act: how many turns and clicks there have been.
+        act: how many pictures of a film there have been.
         session: whose they are.
+        key: of the component, for what is turned and clicked in it.
+        number: of the last turn or click that this answers; None where nothing can be turned or clicked.
     """
     around = around or Around()
     live = around.live
@@ -134,6 +138,8 @@ def pack(
         "large": around.large,
         "act": act,
         "session": session,
+        "key": key,
+        "number": number,
     }
     text = json.dumps(message, default=placed, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     header = text.encode(errors="replace")

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 import streamlit as st
 
 from attention import AttentionError
 from attention.formula.knobs import Knob
-from attention.formula.ranges import Whole, in_url
+from attention.formula.ranges import Whole
 from attention.lessons import training
 from attention.sources.knobs import TASK
 from attention.training import Plan
 from attention.training.films import film_of, untrained
 from attention.training.plan import MOST_STEPS
-from pages.ui import show
+from pages.ui import address, show
+from pages.ui.knobs.acts import acted
 from pages.ui.knobs.session import Watched, session
 from pages.ui.knobs.widgets import Knobs, locked
 from pages.ui.notes import plain
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from attention.training.tasks.task import Example
 
 TICK = 0.08  # seconds; a picture is shown as long as this at least
+TITLE = "Training"
 LOOK = 0.5  # seconds between two looks at many seeds
 AT = Knob("train_at", None, Whole(0, MOST_STEPS, optional=True), held=True)
 _FILM = "training_film"
@@ -37,7 +39,7 @@ _SCRUB = "train_scrub"
 _MOVES = "train_moves"
 
 
-def address(state: Mapping[str, str]) -> str:
+def link(state: Mapping[str, str]) -> str:
     """Where the model of a state, as a link has it, is watched while it learns; empty where it is none that learns here."""
     if state.get("source") != "trained":
         return ""
@@ -46,23 +48,17 @@ def address(state: Mapping[str, str]) -> str:
     return f"./training?{urlencode({'train_task': task, 'train_seed': state.get('seed', '0')} | turned)}"
 
 
-def into_address(knob: Knob, value: Any) -> None:
-    """Sets a knob that has no widget, in the session and in the address."""
-    st.session_state[knob.key] = value
-    if value == knob.default:
-        st.query_params.pop(knob.key, None)
-    elif st.query_params.get(knob.key) != in_url(value):
-        st.query_params[knob.key] = in_url(value)
-
-
 def watched(plan: Plan, knobs: Knobs) -> Watched:
     """What this tab watches: what it did before, or what the link asks for, or a model that nobody has trained yet."""
     before = session().watched
     if before is not None and before.plan != plan:  # what was trained before is another model
-        into_address(AT, None)
+        st.session_state[AT.key] = None
+    by_address = AT.key in session().asked_for
     asked = knobs.value(AT, Whole(0, plan.steps, optional=True))
     if before is None or before.plan != plan:
         before = session().watched = Watched(plan, asked, opening=asked is not None)
+    elif by_address and asked != before.step:  # by Back, say
+        before.step, before.playing, before.opening = asked, False, asked is not None
     return before
 
 
@@ -105,12 +101,15 @@ class Player:
         st.fragment(self._picture, run_every=TICK if self.moved else None)()
 
     def _play(self) -> None:
+        acted()
         self.watched.step, self.watched.playing, self.watched.opening = 0, True, False
 
     def _stop(self) -> None:
+        acted()
         self.watched.playing = self.watched.opening = False
 
     def _scrub(self) -> None:
+        acted()
         self.watched.step = st.session_state[_SCRUB]
 
     def _picture(self) -> None:
@@ -148,7 +147,7 @@ class Player:
         for name, film in seen.items():
             self._said(name if len(seen) > 1 else "It answers", self.plans[name], film[-1])
         # What was sent before Streamlit sends as a hash, which a browser may have forgotten after so many runs: no two are equal.
-        session().acts[_FILM] += 1
+        session().pictures[_FILM] += 1
         show.figures(drawn, _FILM)
 
     def _films(self) -> dict[str, Sequence[Snapshot]]:
@@ -178,7 +177,8 @@ class Player:
         scrub = None if fixed else self._scrub
         st.select_slider("Step", options, key=key, on_change=scrub, disabled=fixed, label_visibility="collapsed")
         if not fixed:
-            into_address(AT, at)
+            st.session_state[AT.key] = at
+            address.answer(TITLE, _FILM)
 
     def _said(self, name: str, plan: Plan, snapshot: Snapshot) -> None:
         """What a model answers, wrong ones marked."""

@@ -60,22 +60,6 @@ def figures(
     """
     ours = session()
 
-    def acted() -> None:
-        # An answer that equals the last would not reach the page, which waits for one.
-        ours.acts[key] += 1
-
-    def clicked() -> None:
-        acted()
-        cell = st.session_state[key].cell
-        if cell and on_click:
-            on_click(str(cell["step"]), int(cell["x"]), int(cell["y"]))
-
-    def let_go() -> None:
-        acted()
-        knob = st.session_state[key].knob
-        if knob and on_turn:
-            on_turn(dict(knob))
-
     def zoomed() -> None:
         cut = st.session_state[key].cut
         asked = cut.get("windows") if isinstance(cut, dict) else None
@@ -84,14 +68,16 @@ def figures(
                 windows[str(name)[:80]] = window
         ours.windows[key] = windows
 
+    number = None
+    if on_click or on_turn:
+        ours.handlers[key], number = (on_click, on_turn), ours.number
     revisions = (str(one["layout"]["uirevision"]) for one in drawn)
     windows = {name: ours.windows.get(key, {}).get(name) for name in revisions}
-    message = pack(drawn, around, windows, rest, ours.acts[key], ours.name)
+    message = pack(drawn, around, windows, rest, ours.pictures[key], ours.name, key, number)
     figure.component()(
         key=key,
         data=message,
-        on_cell_change=clicked,
-        on_knob_change=let_go,
+        on_acts_change=lambda: None,  # see `pages.ui.knobs.acts`
         on_cut_change=zoomed,
         height=_room(drawn, around),
     )

@@ -21,28 +21,16 @@ from attention.pictures.live import live
 from attention.pictures.message import Around
 from attention.pictures.strip import step_strip
 from attention.sources import Turnable
-from pages.ui import changed, figure, show
-from pages.ui.knobs import controls, inputs, sidebar
+from pages.ui import address, changed, figure, show
+from pages.ui.knobs import acts, controls, inputs, sidebar
 from pages.ui.knobs.session import session
 from pages.ui.knobs.table import TURN
-from pages.ui.knobs.widgets import locked, peek, presented
+from pages.ui.knobs.widgets import locked, presented, standing
+from pages.ui.menu import MENU
 from pages.ui.notes import Notes, plain
 from pages.ui.server import paused, process
 from pages.ui.server.traces import trace_of, work_out
 from pages.ui.share import bar, link, state_file
-
-MENU = {
-    "app.py": "Lab",
-    "pages/lessons.py": "Lessons",
-    "pages/heads.py": "Heads",
-    "pages/compare.py": "Compare",
-    "pages/masks.py": "Masks",
-    "pages/softmax.py": "Softmax",
-    "pages/training.py": "Training",
-    "pages/reference.py": "Reference",
-}
-
-LONGEST_IN_A_LINK = 500  # characters of one knob
 
 
 @dataclass(frozen=True)
@@ -54,6 +42,12 @@ class Page:
     notes: Notes
     seen: Callable[[], Trace | None]
     about: DeltaGenerator
+    title: str
+
+    def end(self) -> None:
+        """What every page ends with: it is told its state. When all of its knobs have been read."""
+        with self.about:
+            address.answer(self.title)
 
     @property
     def trace(self) -> Trace:
@@ -102,6 +96,8 @@ class Page:
 
     def painted(self) -> Page:
         """The same for a fragment of maps: where the sidebar must change another knob first, the whole page runs again."""
+        if acts.take():
+            st.rerun(scope="app")
         try:
             return self.now()
         except AttentionError:  # a d_model that the heads do not divide
@@ -125,6 +121,7 @@ def start(title: str, intro: str, maps: bool = True, own: bool = False, more: Se
     st.set_page_config(page_title=f"{title} · Attention Lab", page_icon="🔬", layout="wide")
     embedded = bool(st.context.is_embedded)
     show.styles(sidebar=not (embedded or locked()))
+    acts.take()
     paused.ask_first(title)
     _open_page(title)
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="page_head"):
@@ -154,6 +151,8 @@ def start(title: str, intro: str, maps: bool = True, own: bool = False, more: Se
         _draw_menu(menu, embedded)
         with tools:
             link.watch(title)
+        with about:
+            address.answer(title, failed=True)
         st.stop()
     cell = inputs.asked_cell(notes) if trace is None else _cell_of(trace, title, notes, about)
     inputs.read_view(notes, more)
@@ -166,7 +165,7 @@ def start(title: str, intro: str, maps: bool = True, own: bool = False, more: Se
             link.buttons("open", key="copy_link", page=title)
         else:
             bar.bar(title, source, None if own else cell, asks=maps and not _second(more))
-    return Page(source, cell, notes, _nothing if trace is None else ref(trace), about)
+    return Page(source, cell, notes, _nothing if trace is None else ref(trace), about, title)
 
 
 def _nothing() -> None:
@@ -208,7 +207,7 @@ def _about(trace: Trace, place: DeltaGenerator) -> None:
 
 def _second(more: Sequence[Knob]) -> bool:
     """Whether the second of two states is turned, whose knobs the page draws."""
-    return TURN in more and (peek(TURN.key) or TURN.default) == "B"
+    return TURN in more and (standing(TURN.key) or TURN.default) == "B"
 
 
 def first_lesson() -> None:
@@ -219,15 +218,13 @@ def first_lesson() -> None:
 
 
 def _draw_menu(place: DeltaGenerator, embedded: bool) -> None:
-    """The links to all pages. After the knobs, so that they carry what these say now."""
+    """The links to all pages; the session has the state, and menu.js puts it into a link that is about to be used."""
     if embedded or locked():
         return
-    # A long text would travel in each of them with every run; link.js puts it in when a link is about to be used.
-    state = {key: text for key, text in inputs.state().items() if len(text) <= LONGEST_IN_A_LINK}
     # A page that is run by itself, as AppTest does, has no other pages to link to.
     with place, suppress(StreamlitPageNotFoundError):
         for path, name in MENU.items():
-            st.page_link(path, label=name, query_params=state, width="content")
+            st.page_link(path, label=name, width="content")
 
 
 def _worked_out(source: Source | None, notes: Notes, place: DeltaGenerator) -> Trace | None:

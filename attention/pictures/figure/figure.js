@@ -139,8 +139,9 @@ function askForTheRest(shown, host) {
 /**
  * What the figure is drawn in.
  * @typedef {object} Host
- * @property {() => void} sending something that was turned or clicked leaves for the server
- * @property {(defaults: ?Object<string, string>, turned: object) => void} write puts what was turned into the address
+ * @property {(act: object, defaults: ?Object<string, string>, turned: object) => void} act something was turned or clicked:
+ *   `act` has the `key` of the component and a `knob` or a `cell`; `turned` are the knobs that it turns, as far as the page knows
+ * @property {(number: number) => boolean} isLate whether there was an act since the one that a message answers
  * @property {() => void} askForRest asks for what stands around the figure, which is painted
  */
 
@@ -152,8 +153,9 @@ export default function render(message, host) {
   const shown = (root.shown ??= new Shown(root));
   const sent = unpack(data);
   // While this script is fetched, Streamlit lets several pictures wait for it, and brings an older one last now and then.
-  if (sent.session === shown.session && sent.act < shown.act) return;
-  Object.assign(shown, { act: sent.act, session: sent.session });
+  if (sent.session === shown.session && (sent.act < shown.act || sent.number < shown.number)) return;
+  if (shown.figures && sent.number !== null && host.isLate(sent.number)) return; // its answer is on its way
+  Object.assign(shown, { act: sent.act, number: sent.number, session: sent.session });
   for (const name of ["strip", "hand", "answer"]) part(name).classList.toggle("large", sent.large);
   shown.figures = sent.figures;
   shown.exact = sent.live ? new Exact(sent.live, shown.exact) : null;
@@ -163,13 +165,15 @@ export default function render(message, host) {
   keepZooms(shown);
 
   const send = (name, value) => {
-    setTriggerValue(name, { ...value, at: Date.now() }); // `at`: the same twice is two acts
-    if (name === "cut") return; // only this map is cut anew; what else is owed stays owed
+    if (name === "cut") { // only this map is cut anew; what else is owed stays owed
+      setTriggerValue(name, { ...value, at: Date.now() }); // `at`: the same twice is two acts
+      return;
+    }
     shown.wait();
     shown.owes = sent.rest;
-    host.sending();
-    if (name === "knob") host.write(sent.defaults, value);
-    else if (sent.line?.steps.includes(value.step)) host.write(sent.defaults, { step: value.step, q: value.y, k: value.x });
+    const { step, x: k, y: q } = value;
+    const turned = name === "knob" ? value : sent.line?.steps.includes(step) ? { step, q, k } : {};
+    host.act({ key: sent.key, [name]: value }, sent.defaults, turned);
   };
   const turn = (knob) => send("knob", knob);
   controls(part("hand"), sent.controls, {
@@ -182,14 +186,6 @@ export default function render(message, host) {
   own(part("own"), sent.own, turn);
   strip(part("strip"), sent.strip, turn);
   line(part("answer"), sent.line, turn);
-
-  // What was turned last is undone; the rest of the page needs not follow it any more. Where Python has not answered
-  // yet, what it says then is what it said before, and Streamlit does not bring that here once more.
-  shown.goBack = () => {
-    shown.wait();
-    shown.owes = false;
-    render(message, host);
-  };
 
   loadPlotly().then(async () => {
     for (const [i, figure] of sent.figures.entries()) {

@@ -15,8 +15,10 @@
  * @property {?Object<string, string>} defaults what each knob of the address is where the address does not name it
  * @property {boolean} rest whether Python draws the maps first, and is asked for the rest when they are painted
  * @property {boolean} large whether it is projected
- * @property {number} act how many turns and clicks there have been: each has an answer that differs from the last
- * @property {string} session whose acts are counted
+ * @property {number} act how many pictures of a film there have been: each differs from the last
+ * @property {string} session whose pictures are counted
+ * @property {string} key of the component, for what is turned and clicked in it
+ * @property {?number} number of the last turn or click that this answers; null where nothing can be turned or clicked
  */
 
 /**

@@ -55,8 +55,9 @@ export class Shown {
   figures = null;
   /** The figures that are on the screen: the same, as soon as all of them are painted. */
   painted = null;
-  /** The act whose picture Python sent last, and of which session it is. */
+  /** Which picture of a film Python sent last, the number of the act that it answers, and of which session they are. */
   act = 0;
+  number = null;
   session = "";
   /** What makes matrices in the page; null where Python makes them all. @type {import("./live.js").Exact} */
   exact = null;
@@ -75,12 +76,8 @@ export class Shown {
   owes = false;
   restTimer = 0;
   asked = 0;
-  /** Shows again what Python sent last, when Back has undone what was turned since. */
-  goBack = null;
-
   constructor(root) {
     this.root = root;
-    window.addEventListener("goback", () => this.goBack?.());
   }
 
   /** The rest of the page needs not follow any more, or not yet. */

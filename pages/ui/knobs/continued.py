@@ -8,9 +8,10 @@ from attention import Notebook
 from attention.sources.given import carried
 from attention.sources.knobs import DIVISOR, GIVEN, GIVEN_HEADS, MORE, VALID
 from attention.sources.reading.text import write
+from pages.ui.knobs.acts import acted
 from pages.ui.knobs.matrices import EDITOR
 from pages.ui.knobs.session import session
-from pages.ui.knobs.texts import into_address, keep, too_long
+from pages.ui.knobs.texts import keep
 from pages.ui.notes import say_later
 from pages.ui.server.traces import trace_of
 
@@ -41,6 +42,6 @@ def _continue(source: Notebook) -> None:
     st.session_state.update(knobs)
     session().source = "matrices"  # its knobs are these, and none that was laid by
     st.session_state[EDITOR] = False
-    into_address({**knobs, **{name: text for name, text in texts.items() if not too_long(name)}})
+    acted()
     for sentence in found.lost:
         say_later(sentence)

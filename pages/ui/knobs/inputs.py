@@ -1,4 +1,4 @@
-"""What the knobs of a page stand at: carried from page to page, written into the address, turned by a hand.
+"""What the knobs of a page stand at: carried from page to page, said in the address, turned by a hand.
 
 It is one long file because all of it writes the same few places: the widgets' values, what a hand has turned, the address.
 """
@@ -6,12 +6,10 @@ It is one long file because all of it writes the same few places: the widgets' v
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import streamlit as st
-from streamlit.errors import StreamlitAPIException
 
 from attention import AttentionConfig, Cell, Layer, Trace, WhatIf
 from attention.formula import what_if
@@ -21,7 +19,8 @@ from attention.formula.ranges import Choice, Real, Whole, in_url
 from attention.sources import second
 from attention.sources.cutting import SYMBOLS
 from attention.sources.divisors import Divisors
-from pages.ui.knobs.session import Session, session
+from pages.ui.knobs.acts import acted
+from pages.ui.knobs.session import Replaced, Session, session
 from pages.ui.knobs.table import (
     COLORS,
     HEAD,
@@ -38,8 +37,8 @@ from pages.ui.knobs.table import (
     of,
     offered,
 )
-from pages.ui.knobs.texts import LONGEST_IN_LINK
-from pages.ui.knobs.widgets import Knobs, here, locked, peek, standing, went_back, write
+from pages.ui.knobs.texts import LONGEST_IN_LINK, too_long
+from pages.ui.knobs.widgets import Knobs, here, locked, standing
 from pages.ui.notes import Notes
 
 
@@ -48,10 +47,10 @@ def state(whole: bool = False) -> dict[str, str]:
 
     With `whole` also the matrices that are too long for a URL.
     """
-    # Copied at once: a look into either costs as much as drawing a line of text.
-    ours, there, asked = session(), st.session_state.to_dict(), st.query_params.to_dict()
+    # Copied at once: a look into it costs as much as drawing a line of text.
+    ours, there = session(), st.session_state.to_dict()
     read = (key for key in KNOBS if key not in HELD or key in ours.read)
-    values = {key: in_url(there[key] if key in there else asked.get(key)) for key in read}
+    values = {key: ours.asked_for[key] if key in ours.asked_for else in_url(there.get(key)) for key in read}
     values |= {name: text for name, text in ours.large.items() if text}
     if not whole:
         values |= {name: "" for name in SYMBOLS if len(values[name]) > LONGEST_IN_LINK}
@@ -61,7 +60,8 @@ def state(whole: bool = False) -> dict[str, str]:
 
 def modes() -> dict[str, str]:
     """What the address says of how the state is shown, beside the state itself."""
-    return {key: st.query_params[key] for key in ("lock", "present") if key in st.query_params}
+    address = session().address
+    return {key: address[key] for key in ("lock", "present") if key in address}
 
 
 def of_pages() -> dict[str, str]:
@@ -71,44 +71,77 @@ def of_pages() -> dict[str, str]:
     return {key: text for key, text in now.items() if text != drawn[key]}
 
 
-def _say_asked(asked: dict[str, str]) -> None:
-    """Writes what is asked for into the address: a widget that was never drawn before it is told its value does not do it."""
-    known = of(asked.get("source", ""))
-    for key, text in asked.items():
-        if key in known and key not in (*HELD, *SYMBOLS) and text not in ("", in_url(known[key].default)):
-            with suppress(StreamlitAPIException):  # one that was drawn writes it by itself
-                st.query_params[key] = text
+def address() -> dict[str, str]:
+    """What the address says of the page that is shown: the state, its own knobs, and what else stood there before."""
+    ours = session()
+    there = st.session_state.to_dict()
+    now = {key: in_url(there[key]) for key in ours.read if key in there}
+    now = {
+        key: text for key, text in now.items() if text != ours.defaults[key] and not (key in SYMBOLS and too_long(key))
+    }
+    waits = {
+        key: text for key, text in state().items() if key not in now and key in ours.asked_for
+    }  # of another source, say
+    other = {key: text for key, text in ours.address.items() if key not in KNOBS and key not in ours.defaults}
+    found = {**other, **waits, **now}
+    first = {key: found[key] for key in ours.address if key in found}  # what stood there keeps its place
+    return first | found
+
+
+def finish(failed: bool) -> dict[str, str]:
+    """Ends a run of the whole page, and gives its address. Where it `failed`, what it has not read stays as it was."""
+    ours = session()
+    if failed:
+        unread = {
+            key: text for key, text in ours.address.items() if key not in ours.read and key not in st.session_state
+        }
+        ours.asked_for = {**unread, **ours.asked_for}
+    ours.taken, ours.restoring = {}, False
+    found = address()
+    if failed:
+        found = {**{key: text for key, text in ours.address.items() if key not in ours.read}, **found}
+    return found
 
 
 def carry_over(title: str) -> None:
-    """Gives a page the knobs of the page before it, and of the hand. Called before any knob is read.
-
-    Streamlit 1.67 carries only what a person has touched: a link that is opened and left at once for
-    another page would lose its knobs.
-    """
+    """Gives a page the knobs of the page before it, and of the hand. Called before any knob is read."""
     ours = session()
     another = ours.page not in ("", title)
+    # What a run has taken that was stopped is asked for again.
+    ours.asked_for, ours.taken = {**ours.taken, **ours.asked_for}, {}
+    _undo_late_values(ours)
     if another:
-        _say_asked(ours.asked_for)
         ours.first = None
         st.session_state.update(ours.kept)
-        ours.named.clear()  # an address that says nothing of them is no Back
-    if went_back():
-        for key in HELD:
-            st.session_state.pop(key, None)  # the address has what is so now
-    else:
-        st.session_state.update(ours.turned)
+        ours.address = modes()
+        _follow_link(title)
+    st.session_state.update(ours.turned)
     ours.turned = {}
     _carry_to_source(first=not ours.page)
-    if another:
-        for key in HELD:
-            if key in st.query_params and (title == "Compare" or key not in OF_COMPARE):
-                st.session_state.pop(key, None)  # the link to this page says it
-        # A page about masks opens with one; an address and a state file mean what they say.
-        as_said = went_back() or ours.asked_for or locked()
-        if title == "Masks" and not as_said and standing("mask") in ("", "none") and first_mask():
-            st.session_state["mask"] = first_mask()
+    # A page about masks opens with one; an address and a state file mean what they say.
+    as_asked = ours.restoring or "mask" in ours.asked_for or locked()
+    if another and title == "Masks" and not as_asked and standing("mask") in ("", "none") and first_mask():
+        st.session_state["mask"] = first_mask()
     ours.read.clear()
+
+
+def _undo_late_values(ours: Session) -> None:
+    """Sets widgets again that Back has set, and that a message from before the page knew it says otherwise of."""
+    for key, one in [*ours.replaced.items()]:
+        if not one.set or key in ours.asked_for or key not in st.session_state:
+            continue
+        now = st.session_state[key]
+        if now != one.value and now in one.before:
+            st.session_state[key] = one.value
+        elif now != one.value:
+            del ours.replaced[key]  # a person has turned it since
+
+
+def _follow_link(title: str) -> None:
+    """Takes over what the link says that has led to this page from another; its other knobs stay what they are."""
+    link = {key: text for key, text in st.query_params.to_dict().items() if title == "Compare" or key not in OF_COMPARE}
+    ask(link)
+    session().address |= {key: text for key, text in link.items() if key not in KNOBS}
 
 
 def _carry_to_source(first: bool) -> None:
@@ -117,9 +150,9 @@ def _carry_to_source(first: bool) -> None:
     Who comes back finds them as they were. On the `first` run the link says all, after Back the address.
     """
     ours = session()
-    chosen, before = peek("source"), ours.source
+    chosen, before = standing("source"), ours.source
     ours.source = chosen
-    if first or went_back() or (chosen in BRING_THEIR_OWN) == (before in BRING_THEIR_OWN):
+    if first or ours.restoring or (chosen in BRING_THEIR_OWN) == (before in BRING_THEIR_OWN):
         return
     keys = [one.key for one in what_if.KNOBS]
     ours.laid_by[before in BRING_THEIR_OWN] = {key: st.session_state[key] for key in keys if key in st.session_state}
@@ -129,55 +162,30 @@ def _carry_to_source(first: bool) -> None:
 
 def first_mask() -> str:
     """The mask that a page about masks opens with where there is none; empty where the source has its own."""
-    return "causal" if of(peek("source"))["mask"].default == "none" else ""
+    return "causal" if of(standing("source"))["mask"].default == "none" else ""
 
 
 def keep(title: str) -> None:
-    """Remembers the knobs for `carry_over`, and writes the held ones into the address. Called when all have been read.
-
-    Carried knobs of widgets do not stand in the address yet, so there is one more run, which writes it.
-    """
+    """Remembers the knobs for `carry_over`. Called when all that pages share have been read."""
     ours = session()
     there = st.session_state.to_dict()
-    drawn = {key: there[key] for key in KNOBS if key in there and key not in HELD}
-    another = ours.page not in ("", title)
-    ours.kept |= drawn
+    ours.kept |= {key: there[key] for key in KNOBS if key in there and key not in HELD}
+    if ours.page != title:
+        ours.handlers = {}
     ours.page = title
-    _remember(ours)
-    lost = another and any(key in drawn and key not in st.query_params for key in state())
-    if lost or ours.address_old:
-        ours.address_old, ours.address_lost = False, True
-        st.rerun()
-    write_address()
-    # After Back the answer to what was turned before it may still be on its way, with an address that is no more.
-    if ours.address_lost or went_back():
-        ours.address_lost = False
-        st.query_params.update({})  # changes none, and sends all of them to the browser
-
-
-def _remember(ours: Session) -> None:
-    """Keeps what was so before the last knob was turned, for who asks what that has changed."""
+    # What was so before the last knob was turned, for who asks what that has changed.
     found = second.compared(state(whole=True))
     if not ours.states or found != ours.states[-1]:
         ours.states = [*ours.states[-1:], found]
 
 
-def write_address() -> None:
-    """Makes the address say what the held knobs stand at that this run has read."""
-    ours = session()
-    for key in HELD:
-        text = in_url(st.session_state[key]) if key in ours.read else ""
-        write(key, "" if text == ours.defaults.get(key) else text)
-
-
 def read_view(notes: Notes, more: Sequence[Knob] = ()) -> None:
     """Reads the knobs that say how a trace is shown, and those that only this page has."""
     # An old link or state file may have the switch that is one of the `colors` now.
-    asked = session().asked_for.pop("lab_stretch", st.query_params.get("lab_stretch"))
-    if "lab_stretch" in st.query_params:
-        del st.query_params["lab_stretch"]
-    if asked == "true" and COLORS.key not in st.query_params:
-        st.session_state.setdefault(COLORS.key, "stretched")
+    ours = session()
+    ours.address.pop("lab_stretch", None)
+    if ours.asked_for.pop("lab_stretch", None) == "true" and not standing(COLORS.key):
+        ours.asked_for[COLORS.key] = "stretched"
     for knob in (VIEW, COLORS, *more):
         Knobs(notes).value(knob)
 
@@ -229,16 +237,23 @@ def turn(turned: dict[str, Any]) -> None:
 
 
 def hold(values: dict[str, Any]) -> None:
-    """Sets held knobs. Only in a callback: the address takes them over when the page next runs as a whole."""
-    session().turned.update(values)
+    """Sets held knobs, in a callback or for an act of the page: they are read when the page next runs as a whole."""
+    acted()
+    ours = session()
+    ours.turned.update(values)
+    for key in values:
+        ours.asked_for.pop(key, None)
+        ours.taken.pop(key, None)
 
 
 def now(key: str) -> Any:
     """What a held knob stands at, by the last hand that turned it."""
-    turned = session().turned
-    if key in turned:
-        return turned[key]
-    return st.session_state[key] if key in st.session_state else here()[key].default
+    ours, known = session(), here()
+    if key in ours.turned:
+        return ours.turned[key]
+    if key in ours.asked_for:
+        return known[key].read(ours.asked_for[key], offered(known[key]), known[key].default)[0]
+    return st.session_state[key] if key in st.session_state else known[key].default
 
 
 def its_own() -> bool:
@@ -281,12 +296,37 @@ def cell_now(trace: Trace) -> Cell:
     return Cell(index, step, head, row, column)
 
 
+def ask(texts: dict[str, str]) -> None:
+    """Gives knobs what these `texts` say, in the next run that reads them."""
+    ours = session()
+    for key, text in texts.items():
+        ours.turned.pop(key, None)
+        if key in HELD or key not in ours.ranges or key not in st.session_state:
+            continue
+        if in_url(before := st.session_state[key]) != text:
+            ours.replaced.setdefault(key, Replaced()).before.append(before)
+    ours.asked_for.update(texts)
+
+
 def ask_for(texts: dict[str, str], page: str) -> None:
     """Opens a page with the knobs as `texts` say them; every other knob gets its default. Only in a callback."""
     ours = session()
     defaults = {key: in_url(one.default) for key, one in of(texts.get("source", "")).items()}
-    ours.asked_for.update({**ours.defaults, **defaults, **texts})
-    ours.next_page, ours.address_old, ours.first = page, True, None
+    ask({**ours.defaults, **defaults, **texts})
+    ours.turned, ours.address, ours.restoring = {}, modes(), True
+    ours.next_page, ours.first = page, None
+    acted()
+
+
+def restore(texts: dict[str, str]) -> None:
+    """Goes back to the state that an address says; what no address holds, an uploaded matrix say, stays."""
+    ours = session()
+    known = of(texts.get("source", ""))
+    defaults = {**ours.defaults, **{key: in_url(one.default) for key, one in known.items()}}
+    now = {**ours.address, **state(), **of_pages(), **ours.turned}
+    ask({key: defaults[key] for key in now if key in defaults and key not in texts} | texts)
+    ours.turned, ours.address, ours.restoring = {}, texts, True
+    ours.first = None
 
 
 def choose_mask(cells: str) -> None:

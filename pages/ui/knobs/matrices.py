@@ -18,6 +18,7 @@ from attention.sources.reading.matrix import Matrix, Stack, of_heads
 from attention.sources.reading.reading import rounding
 from attention.sources.reading.text import look, write
 from pages.ui.knobs import texts
+from pages.ui.knobs.acts import acted
 from pages.ui.knobs.session import session
 from pages.ui.knobs.table import KNOBS
 from pages.ui.knobs.widgets import Knobs
@@ -50,7 +51,7 @@ def matrices(knobs: Knobs, fields: Sequence[str]) -> dict[str, Matrix | Stack]:
                 st.button(
                     f"Fit the others to {SYMBOLS[fields[0]]}",
                     key="matrices_fit",
-                    on_click=texts.keep_all,
+                    on_click=texts.fit,
                     args=(fits,),
                     help="Makes their sizes fit. A number that has a place keeps it; a new place is 0.",
                 )
@@ -107,7 +108,7 @@ def _one(knobs: Knobs, name: str, matrix: Matrix | Stack, problem: AttentionErro
     with field:
         if session().large.get(name):
             st.caption(f"{symbol} was uploaded. It is too large for the link, so it stays in this browser tab.")
-            st.button("Remove it", key=f"matrices_remove_{name}", on_click=texts.keep, args=(name, ""))
+            st.button("Remove it", key=f"matrices_remove_{name}", on_click=texts.remove, args=(name,))
         else:
             _field(knobs, name)
         st.file_uploader(
@@ -135,6 +136,7 @@ def _grid(name: str, given: Matrix | Stack) -> None:
         now = tuple(map(tuple, edited.fillna(0.0).to_numpy().tolist()))
         changed = write((*of_heads(given)[:head], now, *of_heads(given)[head + 1 :]) if many else now)
     if changed != text:
+        acted()
         texts.keep(name, changed)
         st.rerun()
 

@@ -20,7 +20,7 @@ from pages.ui.knobs import files, inputs
 from pages.ui.knobs.controls import Stand
 from pages.ui.knobs.session import session
 from pages.ui.knobs.table import HEAD, KNOBS, LAYER, LIMITS, TURN, of, offered
-from pages.ui.knobs.widgets import here, locked, went_back, widget
+from pages.ui.knobs.widgets import here, locked, widget
 
 
 class Second(link.Link):
@@ -137,7 +137,7 @@ def turn(turned: dict[str, Any]) -> None:
         return
     before = first()
     inputs.turn(turned)
-    _follow(before)
+    inputs.hold({second.KEY: _followed(before, first())})
 
 
 def turn_second(turned: dict[str, Any]) -> None:
@@ -163,16 +163,14 @@ def look_at(layer: int, head: int) -> None:
 def follow() -> None:
     """After the sidebar has run: the second state stays as it was where the first alone was turned."""
     ours, found = session(), first()
-    if ours.first is not None and ours.first != found and not went_back():
-        _follow(ours.first)
-        st.session_state[second.KEY] = ours.turned.pop(second.KEY)
-        inputs.write_address()
+    if ours.first is not None and ours.first != found:
+        st.session_state[second.KEY] = _followed(ours.first, found)
     ours.first = found
 
 
-def _follow(before: dict[str, str]) -> None:
-    b, both = str(inputs.now(second.KEY)), inputs.now(TURN.key) == "both"
-    inputs.hold({second.KEY: second.turned(before, first(), b, both)})
+def _followed(before: dict[str, str], after: dict[str, str]) -> str:
+    """What the second state says when the first was turned from `before` to `after`."""
+    return second.turned(before, after, str(inputs.now(second.KEY)), inputs.now(TURN.key) == "both")
 
 
 def sidebar(notes: Callable[[str], None]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _KEY = "session"
+Handlers = tuple[Callable[[str, int, int], None] | None, Callable[[dict[str, Any]], None] | None]
+"""What is done when a cell is clicked (its step, x and y), and when a knob is turned."""
 
 
 @dataclass
@@ -37,6 +40,15 @@ class Watched:
 
 
 @dataclass
+class Replaced:
+    """A widget that was given a value: what it may still say that it shows, and what it was set to, once it was."""
+
+    before: list[Any] = field(default_factory=list)
+    value: Any = None
+    set: bool = False
+
+
+@dataclass
 class Session:
     """What is remembered of one browser tab.
 
@@ -46,13 +58,21 @@ class Session:
         laid_by: the knobs after the scores as they were left, of sources that bring their own formula (True) and of the others.
         kept: the knobs of the sidebar as they were last drawn, for the next page.
         turned: the held knobs that a hand has turned since the page last ran as a whole.
-        asked_for: what an opened state file asks for, by key, as in the URL; each knob takes its own out.
+        address: what the address says, by key: of the link that began the session, then of the last answer to the page.
+        asked_for: what a link, Back or an opened state file asks for, by key, as in the URL; each knob takes its own out.
+        taken: what knobs have taken out of it in a run that has not ended; one that is stopped leaves it to the next.
+        restoring: what is asked for is a whole state.
+        number: of the last act of the page that was taken, see `pages.ui.knobs.acts`.
+        server_acts: how many acts of a person were heard of that have no such number.
+        taking: such an act is being taken.
+        answers: how many answers the page was sent.
+        handlers: what a click on the figures of a component does, and a turn of its controls, by its key.
+        replaced: of widgets that Back has set: what they showed before, and what they were set to. Until the page has seen
+            the answer `replaced_in`, it goes on sending the former.
         defaults: what every knob that was drawn is by default, as in the URL.
-        read: the held knobs that this run has read; another source has others.
-        named: what the page has written into the address for the knobs that show names; None is their default.
+        read: the knobs that this run has read; another source has others.
+        ranges: what a widget was drawn with, by key; Streamlit makes one with another range another widget.
         wishes: the numbers of heads that were wished, by key, and those that were settled on.
-        address_old: the address does not say yet what an opened state file said.
-        address_lost: the last run ended because the address lacked a knob that it had carried over.
         waited: somebody has waited for a trace; later the last picture stands until the next.
         notes: what links got wrong, until it is dismissed.
         next_page: the title of the page that an opened state file names; empty where none waits.
@@ -70,7 +90,7 @@ class Session:
         first: the first of two compared states, as the page about them last had it; None before it had any.
         states: what could be compared, before the last knob was turned and now.
         name: what tells it from other sessions.
-        acts: how many turns and clicks each component of figures has told, by its key.
+        pictures: how many pictures each film has shown, by the key of its component.
         windows: the cells that a map was zoomed to, [top, bottom, left, right), by component and ``layout.uirevision``.
         watched: the film of a training that was watched last.
         seeds_run: of what many seeds are trained now; `seeds_shown` of what they were.
@@ -84,13 +104,21 @@ class Session:
     laid_by: dict[bool, dict[str, Any]] = field(default_factory=dict)
     kept: dict[str, Any] = field(default_factory=dict)
     turned: dict[str, Any] = field(default_factory=dict)
+    address: dict[str, str] = field(default_factory=dict)
     asked_for: dict[str, str] = field(default_factory=dict)
+    taken: dict[str, str] = field(default_factory=dict)
+    restoring: bool = False
+    number: int = 0
+    server_acts: int = 0
+    taking: bool = False
+    answers: int = 0
+    handlers: dict[str, Handlers] = field(default_factory=dict)
+    replaced: dict[str, Replaced] = field(default_factory=dict)
+    replaced_in: int = 0
     defaults: dict[str, str] = field(default_factory=dict)
     read: set[str] = field(default_factory=set)
-    named: dict[str, str | None] = field(default_factory=dict)
+    ranges: dict[str, object] = field(default_factory=dict)
     wishes: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
-    address_old: bool = False
-    address_lost: bool = False
     waited: bool = False
     notes: list[str] = field(default_factory=list)
     next_page: str = ""
@@ -109,7 +137,7 @@ class Session:
     first: dict[str, str] | None = None
     states: list[dict[str, str]] = field(default_factory=list)
     name: str = field(default_factory=lambda: secrets.token_hex(4))
-    acts: Counter[str] = field(default_factory=Counter)
+    pictures: Counter[str] = field(default_factory=Counter)
     windows: dict[str, dict[str, list[int] | None]] = field(default_factory=dict)
     grids: dict[str, tuple[pd.DataFrame, int]] = field(default_factory=dict)
     watched: Watched | None = None
@@ -121,9 +149,19 @@ class Session:
 
 
 def session() -> Session:
-    """What this session remembers."""
+    """What this session remembers. The address of its first run is a link; from then on the page says what it does."""
     try:
         found: Session = st.session_state[_KEY]
     except KeyError:
-        found = st.session_state[_KEY] = Session()
+        link = st.query_params.to_dict()
+        found = st.session_state[_KEY] = Session(address=link, asked_for=dict(link))
     return found
+
+
+def begin_anew(address: dict[str, str]) -> None:
+    """Forgets everything but the page itself, which is at this `address` now."""
+    before = session()
+    st.session_state.clear()
+    st.session_state[_KEY] = Session(
+        address=address, name=before.name, number=before.number, server_acts=before.server_acts, answers=before.answers
+    )

@@ -19,7 +19,7 @@ from pages.ui.knobs import continued, files
 from pages.ui.knobs.matrices import matrices
 from pages.ui.knobs.table import KNOBS, LIMITS
 from pages.ui.knobs.texts import forget_uploads
-from pages.ui.knobs.widgets import Knobs, peek
+from pages.ui.knobs.widgets import Knobs, standing
 from pages.ui.notes import Notes
 
 
@@ -50,7 +50,7 @@ class Sidebar:
 
     def standing(self, knob: Knob) -> str:
         """What the knob will be, as in a link."""
-        return peek(knob.key)
+        return standing(knob.key)
 
     def divisor(self, knob: Knob, within: Divisors, fixed: str) -> int | None:
         """A number of heads: what was wished where it divides what it must, otherwise the next smaller that does, and it is said."""
@@ -62,7 +62,7 @@ class Sidebar:
             wish = ours.wishes.get(key, (wish, now))[0]
         fits = within.nearest(wish)
         said = within.settled(wish) if wish is not None and wish != fits else ""
-        if said and not there and not peek(key) and not fixed:
+        if said and not there and not standing(key) and not fixed:
             self.knobs.notes.keep(said)
         elif there and now != fits and not waits:
             st.session_state[key] = fits
@@ -77,13 +77,10 @@ class Sidebar:
         if len(names) > 1:
             read = tuple(f"{i}: {name}" if name else str(i) for i, name in enumerate(names))
             return int(self.knob(SEQUENCE, Choice(tuple(range(len(names))), read)))
-        self.knobs.session.asked_for.pop(SEQUENCE.key, None)
-        asked = st.query_params.get(SEQUENCE.key)
+        asked = self.knobs.session.asked_for.pop(SEQUENCE.key, None)
         if SEQUENCE.key not in st.session_state:
             for note in link.only_one(asked):
                 self.knobs.notes.keep(note)
-        if asked is not None:
-            del st.query_params[SEQUENCE.key]
         st.session_state.pop(SEQUENCE.key, None)
         return 0
 
@@ -103,7 +100,9 @@ def _folds(chosen: str) -> dict[str, DeltaGenerator]:
     found = {
         fold: [one.key for one in folded if one.fold == fold] for fold in dict.fromkeys(one.fold for one in folded)
     }
-    return {fold: st.expander(fold, expanded=len(keys) == 1 and bool(peek(keys[0]))) for fold, keys in found.items()}
+    return {
+        fold: st.expander(fold, expanded=len(keys) == 1 and bool(standing(keys[0]))) for fold, keys in found.items()
+    }
 
 
 def source(notes: Notes, wide: DeltaGenerator) -> Source:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
-from typing import Any
 
 import streamlit as st
-from streamlit.errors import StreamlitAPIException
 
 from attention import AttentionError
-from attention.formula.ranges import in_url
 from attention.sources import link
 from attention.sources.cutting import SYMBOLS
 from attention.sources.knobs import GIVES, LABELS, LONGEST_MATRIX, UPLOADED
@@ -19,9 +15,9 @@ from attention.sources.reading.matrix import Matrix, Stack
 from attention.sources.reading.named import field_of, filled, given_by, named
 from attention.sources.reading.reading import Reading
 from attention.sources.reading.text import look, parse, write
-from pages.ui.knobs import widgets
+from pages.ui.knobs.acts import acted
 from pages.ui.knobs.session import session
-from pages.ui.knobs.table import KNOBS, of
+from pages.ui.knobs.table import KNOBS
 from pages.ui.server import uploads
 
 LONGEST_IN_LINK = 500  # characters of one matrix; five of them are a long link already
@@ -29,7 +25,8 @@ LONGEST_IN_LINK = 500  # characters of one matrix; five of them are a long link 
 
 def whole_text(name: str) -> str | None:
     """The whole text of a matrix, however long; None where it was never drawn here."""
-    text = session().large.get(name) or st.session_state.get(name, st.query_params.get(name))
+    ours = session()
+    text = ours.asked_for.get(name, ours.large.get(name) or st.session_state.get(name))
     return None if text is None else str(text)
 
 
@@ -46,12 +43,15 @@ def forget_uploads() -> None:
 
 def sizes_in_link() -> dict[str, str]:
     """The matrices that the link holds only the size of, by name."""
-    return link.sizes(st.query_params.get(UPLOADED, ""))
+    return link.sizes(session().address.get(UPLOADED, ""))
 
 
 def say_sizes(sizes: dict[str, str]) -> None:
     """Writes the sizes of the matrices that are too long for a link into the address."""
-    widgets.write(UPLOADED, ",".join(f"{name}:{size}" for name, size in sizes.items()))
+    address = session().address
+    address.pop(UPLOADED, None)
+    if sizes:
+        address[UPLOADED] = ",".join(f"{name}:{size}" for name, size in sizes.items())
 
 
 def read(name: str, optional: bool) -> Matrix | Stack:
@@ -60,8 +60,14 @@ def read(name: str, optional: bool) -> Matrix | Stack:
     Raises:
         MatrixError: it cannot be read, or the link holds only its size.
     """
-    if name in session().asked_for:
-        keep(name, session().asked_for.pop(name))
+    ours = session()
+    ours.read.add(name)
+    ours.defaults[name] = str(KNOBS[name].default)
+    if name in ours.asked_for:
+        ours.taken[name] = ours.asked_for[name]
+        keep(name, ours.taken[name])
+        if replaced := ours.replaced.get(name):
+            replaced.value, replaced.set = ours.taken[name], True
     text = whole_text(name)
     if text is None and name in sizes_in_link():
         raise link.too_long(name, sizes_in_link()[name])
@@ -71,11 +77,13 @@ def read(name: str, optional: bool) -> Matrix | Stack:
 
 def paste_again(name: str) -> None:
     """Takes what was pasted in the place of a matrix whose size alone came with the link."""
+    acted()
     keep(name, str(st.session_state[f"matrices_again_{name}"]))
 
 
 def paste(name: str) -> None:
     """Writes what was pasted the short way, if it can be read; otherwise it stays as it is, and its tab says why."""
+    acted()
     session().problems.pop(name, None)
     text = str(st.session_state[name])
     try:
@@ -86,6 +94,7 @@ def paste(name: str) -> None:
 
 def upload(name: str) -> None:
     """Takes the file that was chosen; what is wrong with it is kept for its tab."""
+    acted()
     file = st.session_state[f"matrices_file_{name}"]
     session().problems.pop(name, None)
     if file is None:
@@ -128,8 +137,6 @@ def _fill(name: str, reading: Reading) -> bool:
         keep(field, write(matrix))
         session().readings[field] = write(matrix), notes
     st.session_state[GIVES.key] = gives
-    texts = {field: write(matrix) for field, matrix in found.items() if not too_long(field)}
-    into_address({GIVES.key: gives, **texts})
     return True
 
 
@@ -141,20 +148,12 @@ def _labelled(name: str, matrix: Matrix | Stack, reading: Reading) -> tuple[str,
     if not many or not fits or len(str(st.session_state.get(LABELS.key, "")).split()) == many:
         return ()
     st.session_state[LABELS.key] = labels
-    into_address({LABELS.key: labels})
     return ("They are the names of the tokens now.",)
-
-
-def into_address(knobs: dict[str, Any]) -> None:
-    """Writes into the address what no widget writes there yet: one that was not drawn before. For callbacks."""
-    for key, value in knobs.items():
-        if value != of("matrices")[key].default:
-            with suppress(StreamlitAPIException):  # a widget that has been drawn does it by itself
-                st.query_params[key] = in_url(value)
 
 
 def answer(name: str) -> None:
     """Makes the picked answer to what a text leaves open the matrix."""
+    acted()
     text, pick = whole_text(name) or "", st.session_state[f"matrices_choice_{name}"]
     if pick is not None:
         _take(name, text, look(text, SYMBOLS[name]), pick)
@@ -166,14 +165,23 @@ def notes_of(name: str) -> tuple[str, ...]:
     return notes if text and text == whole_text(name) else ()
 
 
-def keep_all(matrices: Mapping[str, Matrix | Stack]) -> None:
-    """Makes each of these the matrix of its name."""
+def remove(name: str) -> None:
+    """Takes the matrix away. For callbacks."""
+    acted()
+    keep(name, "")
+
+
+def fit(matrices: Mapping[str, Matrix | Stack]) -> None:
+    """Makes each of these the matrix of its name. For callbacks."""
+    acted()
     for name, matrix in matrices.items():
         keep(name, write(matrix))
 
 
 def keep(name: str, text: str) -> None:
     """Makes `text` the matrix: in its field, or beside it where it is too long for one."""
-    session().large[name] = text if len(text) > LONGEST_MATRIX else ""
+    ours = session()
+    ours.asked_for.pop(name, None)
+    ours.large[name] = text if len(text) > LONGEST_MATRIX else ""
     if len(text) <= LONGEST_MATRIX:
         st.session_state[name] = text

@@ -1,4 +1,4 @@
-"""A widget for every knob, bound to the URL, and what is said when a link or a state file asks for what it cannot be."""
+"""A widget for every knob, and what is said when a link or a state file asks for what it cannot be."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import streamlit as st
-from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from attention.formula.knobs import Knob
 from attention.formula.ranges import Choice, Named, Range, Real, Switch, Text, Whole, in_url
+from pages.ui.knobs.acts import acted
 from pages.ui.knobs.session import Session, session
 from pages.ui.knobs.table import of, offered
 from pages.ui.notes import Notes
@@ -25,40 +25,22 @@ def left_open() -> tuple[str, ...] | None:
 
     ``lock=1`` leaves none, ``present=temperature.mask`` what a teacher wants to turn in front of a class.
     """
-    if st.query_params.get("lock") == "1":
+    address = session().address
+    if address.get("lock") == "1":
         return ()
-    present = st.query_params.get("present")
+    present = address.get("present")
     return None if present is None else tuple(present.split("."))
 
 
 def presented() -> bool:
     """Whether the page is shown to a class: ``present`` stands in the address, with the knobs that are `left_open`."""
-    return "present" in st.query_params
-
-
-def went_back() -> bool:
-    """Whether this run was caused by the browser's Back or Forward: then the address is right, and the session is not."""
-    context = get_script_run_ctx()
-    return context is not None and context.is_history_navigation
-
-
-def peek(key: str) -> str:
-    """What a knob will be, as in the URL, before its widget is drawn."""
-    asked = session().asked_for
-    return asked[key] if key in asked else standing(key)
+    return "present" in session().address
 
 
 def standing(key: str) -> str:
-    """What a knob stands at, as in the URL; before its widget was ever drawn, what the URL says."""
-    return in_url(st.session_state[key] if key in st.session_state else st.query_params.get(key))
-
-
-def write(key: str, text: str) -> None:
-    """Makes the address say what a knob stands at; a knob without a `text` leaves it."""
-    if text and st.query_params.get(key) != text:
-        st.query_params[key] = text
-    elif not text and key in st.query_params:
-        del st.query_params[key]
+    """What a knob stands at, as in the URL: what is asked for, or what its widget was left at."""
+    asked = session().asked_for
+    return asked[key] if key in asked else in_url(st.session_state.get(key, None))
 
 
 def here() -> dict[str, Knob]:
@@ -88,69 +70,34 @@ class Knobs:
             fixed: what it stands at where it does nothing; its widget cannot be turned then.
             more: for the widget.
         """
-        key, within = knob.key, within or offered(knob)
+        key, within, ours = knob.key, within or offered(knob), self.session
         default = within.nearest(knob.default)
-        if knob.held:
-            self.session.read.add(key)
-        if key in st.session_state and not within.takes(now := st.session_state[key]):
+        ours.read.add(key)
+        ours.defaults[key] = in_url(default)
+        if key in ours.asked_for:
+            self._take(knob, within, default)
+        elif key in st.session_state and not within.takes(now := st.session_state[key]):
             # Otherwise the address would keep what is no longer there.
             st.session_state[key] = default if isinstance(within, Choice) else within.nearest(now)
-        self.session.defaults[key] = in_url(default)
-        if isinstance(within, Choice) and within.names:
-            return self._named(knob, within, default)
-        if key in self.session.asked_for:
-            st.session_state[key] = self._read(knob, self.session.asked_for.pop(key), within, default)
-        asked = None if key in st.session_state else st.query_params.get(key)  # by a link, which is read once
         if self.locked or knob.held:
-            if asked is not None:
-                st.session_state[key] = self._read(knob, asked, within, default)
             return st.session_state.setdefault(key, default)
-        value = self._widget(knob, within, default, asked, fixed, **more)
-        if asked is not None:
-            self._read(knob, asked, within, default)
-        return value
+        drawn = (within, default, fixed)
+        if ours.ranges.get(key, drawn) != drawn and key in st.session_state:
+            st.session_state[key] = st.session_state[key]  # for Streamlit it is another widget, with a value of its own
+        ours.ranges[key] = drawn
+        return widget(knob, within, default, fixed, **{"key": key, "on_change": acted, **more})
 
-    def _widget(self, knob: Knob, within: Range, default: Any, asked: str | None, fixed: str, **more: Any) -> Any:
-        """The widget of a kind of range. Its value stands in the session, and in the address unless it is the default."""
-        key = knob.key
-        typed = isinstance(within, Whole) or (isinstance(within, Real) and (within.optional or not within.bounded))
-        if typed and asked is not None and knob.read(asked, within, default)[1]:
-            # Streamlit 1.67 makes an int of 5.5, and raises where it is infinite; so it leaves the address first.
-            self._read(knob, asked, within, default)
-            del st.query_params[key]
-            st.rerun()
-        stands = st.session_state.get(key, default)
-        if isinstance(within, Choice) and not within.scale and key not in st.query_params and stands != default:
-            # What stands at the default of other options is no part of an address; set again, it becomes one.
-            st.session_state[key] = stands
-        return widget(knob, within, default, fixed, **{"key": key, "bind": "query-params", **more})
-
-    def _named(self, knob: Knob, within: Choice, default: Any) -> Any:
-        """A select box that shows the names of its options; the options themselves stand in the URL.
-
-        Streamlit writes what is shown into the URL of a bound widget, so this one is not bound.
-        """
-        key, written = knob.key, self.session.named
-        there = st.query_params.get(key)
-        if key in self.session.asked_for:
-            st.session_state[key] = self._read(knob, self.session.asked_for.pop(key), within, default)
-        elif there is not None and (key not in st.session_state or there != written.get(key)):
-            st.session_state[key] = self._read(knob, there, within, default)  # a link, or Back
-        elif key not in st.session_state or (there is None and written.get(key) is not None):
-            st.session_state[key] = default
-        if self.locked:
-            return st.session_state[key]
-        names = dict(zip(within.options, within.names, strict=True))
-        value = st.selectbox(knob.label, within.options, key=key, format_func=names.__getitem__, help=knob.help)
-        written[key] = in_url(value) if value != default else None
-        write(key, written[key] or "")
-        return value
-
-    def _read(self, knob: Knob, text: str, within: Range, default: Any) -> Any:
+    def _take(self, knob: Knob, within: Range, default: Any) -> None:
+        """Sets a knob to what is asked for; what is wrong with that is noted."""
+        key, ours = knob.key, self.session
+        text = ours.asked_for[key]
         value, note = knob.read(text, within, default)
+        st.session_state[key] = value
+        ours.taken[key] = ours.asked_for.pop(key)
+        if replaced := ours.replaced.get(key):
+            replaced.value, replaced.set = value, True
         if note:
             self.notes.keep(note)
-        return value
 
 
 def widget(knob: Knob, within: Range, default: Any, fixed: str = "", **more: Any) -> Any:

@@ -25,7 +25,7 @@ _ROOM = """
   [data-testid=stSkipToContent] + :not([data-testid=stSidebar]) { margin-left: 300px; }
 }
 """
-HEAD = ("frame", "paused")
+HEAD = ("frame", "paused", "address")
 """Our scripts that run before Streamlit's own, as modules in this order (modules run in the order of the page)."""
 NO_SIDEBAR = "[data-testid=stSidebar], [data-testid=stExpandSidebarButton] { display: none; } .st-key-page_head.st-key-page_head { padding-left: 0; }"
 """What a locked or embedded page has instead."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import streamlit as st
 
+from pages.ui import address
 from pages.ui.knobs import inputs
+from pages.ui.knobs.session import begin_anew, session
 from pages.ui.share import link
 
 _KEY = "paused"  # in the address, written by link/paused.js
@@ -12,7 +14,7 @@ _KEY = "paused"  # in the address, written by link/paused.js
 
 def ask_first(title: str) -> None:
     """Where the address says that its state has cost two servers, says so and stops, before anything of it is read."""
-    if _KEY not in st.query_params:
+    if _KEY not in session().address:
         return
     with st.container(key="page_head"):
         st.title("Attention Lab" if title == "Lab" else title, anchor=False)
@@ -24,14 +26,13 @@ def ask_first(title: str) -> None:
         st.button("Try again", key="paused_again", on_click=_go_on)
         st.button("Open the default", key="paused_default", on_click=_begin_anew, type="primary")
     link.watch(title)
+    address.answer(title, unread=True)
     st.stop()
 
 
 def _go_on() -> None:
-    del st.query_params[_KEY]
+    del session().address[_KEY]
 
 
 def _begin_anew() -> None:
-    shown = inputs.modes()
-    st.session_state.clear()
-    st.query_params.from_dict(shown)
+    begin_anew(inputs.modes())

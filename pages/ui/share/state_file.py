@@ -12,6 +12,7 @@ from attention.lessons import asked
 from attention.lessons.files import several
 from attention.sources.archive import quoted
 from pages.ui.knobs import inputs
+from pages.ui.knobs.acts import acted
 from pages.ui.knobs.session import session
 from pages.ui.knobs.table import DEFAULTS
 from pages.ui.notes import plain
@@ -96,9 +97,10 @@ def _opened() -> None:
         content = uploads.content(file)
         if file.name.lower().endswith(".md"):
             ours.lessons, ours.lessons_file = several(content), quoted(file.name)
+            acted()
             ours.next_page, st.session_state[OPENED] = "Lessons", next(iter(ours.lessons))
             ours.state_files += 1
-            st.query_params.pop(asked.KEY, None)
+            ours.address.pop(asked.KEY, None)
             return
         page, state = read(content)
     except AttentionError as error:

@@ -63,7 +63,6 @@ def buttons(*kinds: str, missing: str = "", key: str, page: str = "", leave_open
             "ask": ask,
             "mask": inputs.first_mask(),
         },
-        on_again_change=lambda: None,
         height="content",
     )
 

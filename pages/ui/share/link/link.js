@@ -1,7 +1,8 @@
-// Buttons that copy the address, the watch over the connection, and whoever asks for a run of the whole page.
+// Buttons that copy the address, and the watch over the connection.
 //
 // The address bar always holds the whole state, so copying it is all there is to sharing.
 
+import { runAgain } from "./address.js";
 import { firstPicture } from "./first.js";
 import { keepFocus } from "./focus.js";
 import { shared, sharedAddress } from "./frame.js";
@@ -57,11 +58,13 @@ function said(kind, what, text, missing) {
   return [`Copied. ${limit}: the ${kind === "ask" ? "lesson as a file" : "state file (Share)"} holds the same.`, true];
 }
 
-let runAgain = null; // asks for a run of the whole page, as the latest of our components outside all fragments can
-
 // An idle page of a server that went away would stay as it was, without a word. When the connection is
 // back, perhaps to another server, the script runs again from the address and the widgets.
+let watched = false;
+
 function watchConnection(app) {
+  if (watched) return;
+  watched = true;
   let lost = false;
   new MutationObserver(() => {
     const connected = app.dataset.testConnectionState === "CONNECTED";
@@ -101,18 +104,14 @@ function copier(root, status, kind, label, what) {
   return button;
 }
 
-export default function render({ data, parentElement, setTriggerValue }) {
+export default function render({ data, parentElement }) {
   const root = parentElement.querySelector(".links");
   if (data.page) {
     const app = root.closest("[data-testid=stApp]");
     menu(app, data.page, () => new URL(address()).search, () => root.sent.mask);
     keepFocus(app);
     firstPicture(app);
-    if (!runAgain) {
-      watchConnection(app);
-      window.addEventListener("runagain", () => runAgain()); // a figure is painted that a fragment has made
-    }
-    runAgain = () => setTriggerValue("again", Date.now());
+    watchConnection(app);
   }
   root.sent = data;
   const wanted = JSON.stringify(data.buttons);

@@ -1,0 +1,20 @@
+"""The pages, in the order of the menu."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+MENU = {
+    "app.py": "Lab",
+    "pages/lessons.py": "Lessons",
+    "pages/heads.py": "Heads",
+    "pages/compare.py": "Compare",
+    "pages/masks.py": "Masks",
+    "pages/softmax.py": "Softmax",
+    "pages/training.py": "Training",
+    "pages/reference.py": "Reference",
+}
+"""The title of each page by its script; the first is what the server opens."""
+
+NAMES = {title: "" if path == "app.py" else Path(path).stem for path, title in MENU.items()}
+"""What stands at the end of each page's address, by its title."""

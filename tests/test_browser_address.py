@@ -1,0 +1,198 @@
+"""One writer of the address: whatever a person does, and however late the answers come, Back undoes it.
+
+With LAB_ADDRESS_SEQUENCES=200 (and LAB_ADDRESS_SEED=7) other random sequences are tried.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import pytest
+from conftest import click_cell, script_address, settled
+from delaying_proxy import Proxy, delaying
+from playwright.sync_api import Browser, Page, expect
+
+pytestmark = pytest.mark.browser
+Open = Callable[..., Page]
+SEQUENCES = int(os.environ.get("LAB_ADDRESS_SEQUENCES", "30"))
+SEED = int(os.environ.get("LAB_ADDRESS_SEED", "0"))
+LINK = urlencode({"text": "the cat sat on the mat", "mask": "causal"})
+
+# All that a person sees of a state: the address, the controls above the maps, those of the sidebar, and the painted numbers.
+SEEN = """() => {
+    const value = (one) => one.type === 'checkbox' ? one.checked : one.value, address = [...new URLSearchParams(location.search)].sort();
+    const controls = Object.fromEntries([...document.querySelectorAll('.hand [name]')].map((one) => [one.name, value(one)]));
+    const sidebar = [...document.querySelectorAll('[data-testid=stSidebar] :is(input, textarea)')]
+        .filter((one) => one.type !== 'file').map((one) => [one.ariaLabel ?? one.placeholder, value(one)]);
+    const round = (z) => z.map((row) => Array.from(row, (number) => Number.isFinite(number) ? Number(number.toPrecision(6)) : null));
+    const painted = [...document.querySelectorAll('.js-plotly-plot')].map(({ data }) => data[0].z && round(Array.from(data[0].z)));
+    const line = [...document.querySelectorAll('.answer :is(b, .number, .how)')].map((one) => one.innerText);
+    const fields = [...document.querySelectorAll('.answer input')].map((one) => one.value);
+    return { path: location.pathname, address, controls, sidebar, painted, line, fields, title: document.querySelector('h1').innerText }; }"""
+
+
+@pytest.fixture(scope="module")
+def empty_page(browser: Browser, server: str) -> Iterator[Page]:
+    page = browser.new_page()
+    page.goto(f"{server}/_stcore/health")
+    yield page
+    page.close()
+
+
+@pytest.mark.parametrize("prompt", [True, False], ids=["at once", "late, in another order, or never"])
+def test_a_thousand_sequences_of_acts_come_to_rest_and_back_gives_every_state(
+    empty_page: Page, server: str, prompt: bool
+) -> None:
+    model = (Path(__file__).parent / "address_model.js").read_text(encoding="utf-8")
+    wrong = empty_page.evaluate(
+        """async ([path, model, prompt]) => {
+            const { Entries } = await import(path), url = URL.createObjectURL(new Blob([model], { type: 'text/javascript' }));
+            const { check } = await import(url), found = [];
+            for (let seed = 0; seed < 1000; seed += 1) {
+                const wrong = check(Entries, seed, prompt);
+                if (wrong) found.push(`seed ${seed}: ${wrong}`);
+            }
+            return found; }""",
+        [script_address(server, "entries"), model, prompt],
+    )
+    assert wrong == []
+
+
+def seen(page: Page) -> dict[str, Any]:
+    found: dict[str, Any] = page.evaluate(SEEN)
+    return found
+
+
+class Person:
+    """Somebody who does one thing after the other, and waits for nothing."""
+
+    def __init__(self, page: Page, proxy: Proxy, dice: random.Random) -> None:
+        self.page, self.proxy, self.dice = page, proxy, dice
+
+    def knob(self) -> None:
+        name, values = self.dice.choice([("mask", ["none", "causal", "window"]), ("head", ["0", "1", "2"])])
+        control = self.page.locator(f".hand [name={name}]")
+        if control.count() and control.is_visible():
+            offered = control.locator("option").evaluate_all("(all) => all.map((one) => one.value)")
+            control.select_option(self.dice.choice([value for value in values if value in offered]))
+
+    def seed(self) -> None:
+        field = self.page.locator(".hand [name=seed]")
+        if field.count() and field.is_visible():
+            field.fill(str(self.dice.randrange(5)))
+            self.page.keyboard.press("Enter")
+
+    def held_key(self) -> None:
+        knob = self.page.locator(".hand [name=temperature]")
+        if knob.count() and knob.is_visible():
+            knob.focus()
+            for _ in range(4):
+                self.page.keyboard.down("ArrowRight")
+            self.page.keyboard.up("ArrowRight")
+
+    def click(self) -> None:
+        if self.page.locator(".strip").count() and self.page.locator(".js-plotly-plot .nsewdrag").count() > 1:
+            click_cell(self.page, 1, self.dice.randrange(4), self.dice.randrange(3))
+
+    def sidebar(self) -> None:
+        text = self.page.get_by_label("Text", exact=True)
+        if text.count() and text.is_visible():
+            text.fill(self.dice.choice(["one two three four five", "a b c d e f", "the cat sat on the mat"]))
+            text.press("Control+Enter")
+
+    def other_page(self) -> None:
+        name = self.dice.choice(["Lab", "Heads", "Masks"])
+        self.page.locator(".st-key-menu").get_by_role("link", name=name, exact=True).click()
+
+    def back(self) -> None:
+        self.page.evaluate("history.length > 2 && history.back()")
+
+    def forward(self) -> None:
+        self.page.evaluate("history.forward()")
+
+    def reload(self) -> None:
+        self.proxy.release()
+        self.page.reload()
+        settled(self.page)
+
+    def second_tab(self) -> None:
+        self.proxy.release()
+        other = self.page.context.new_page()
+        other.goto(self.page.url)
+        settled(other)
+        other.locator(".hand [name=seed]").fill("4")
+        other.keyboard.press("Enter")
+        settled(other)
+        other.close()
+        self.page.bring_to_front()
+
+    def act(self) -> str:
+        """Does one thing; its name."""
+        weights = {
+            self.knob: 4, self.seed: 3, self.held_key: 3, self.click: 4, self.sidebar: 3, self.back: 6, self.forward: 2,
+            self.other_page: 1, self.reload: 0.4, self.second_tab: 0.2,
+        }  # fmt: skip
+        done = self.dice.choices([*weights], [*weights.values()])[0]
+        done()
+        return done.__name__
+
+
+def test_thirty_random_sequences_with_late_answers_end_as_a_fresh_browser_paints_them(
+    open_page: Open, server: str
+) -> None:
+    fresh = open_page(f"{server}/?{LINK}", fresh=True)
+    with delaying(server) as proxy:
+        page = open_page(f"{proxy.address}/?{LINK}")
+        for number in range(SEED, SEED + SEQUENCES):
+            dice, done = random.Random(number), []
+            person = Person(page, proxy, dice)
+            for _ in range(dice.randint(2, 6)):
+                dice.choice([proxy.hold, proxy.release])()
+                done.append(person.act())
+                if dice.random() < 0.3:
+                    page.wait_for_timeout(dice.randrange(300))
+                page.wait_for_selector(".stMain h1", state="attached")
+            proxy.release()
+            settled(page)
+            page.wait_for_function("window.script.state === 'ended'")
+            settled(page)
+            here = seen(page)
+            fresh.goto(page.url.replace(proxy.address, server))
+            settled(fresh)
+            assert here == seen(fresh), f"sequence {number}: {', '.join(done)}"
+        page.goto("about:blank")
+
+
+def test_every_act_is_undone_by_one_step_back_also_when_all_answers_come_late(open_page: Open, server: str) -> None:
+    with delaying(server) as proxy:
+        page = open_page(f"{proxy.address}/?{LINK}")
+        states = [page.url]
+        first = seen(page)
+        proxy.hold()
+        for value in ("3", "4"):
+            page.locator(".hand [name=seed]").fill(value)
+            page.keyboard.press("Enter")
+            states.append(page.url)
+        page.locator(".hand [name=temperature]").focus()
+        page.keyboard.press("ArrowRight")
+        states.append(page.url)
+        assert len(set(states)) == 4
+        assert dict(parse_qsl(urlsplit(page.url).query))["seed"] == "4"
+        for _ in range(3):
+            page.go_back()
+        assert page.url == states[0]
+        proxy.release()
+        settled(page)
+        assert seen(page) == first
+        for url in states[1:]:
+            page.go_forward()
+            page.wait_for_url(url)
+        settled(page)
+        assert page.url == states[-1]
+        expect(page.locator(".hand [name=seed]")).to_have_value("4")
+        page.goto("about:blank")
