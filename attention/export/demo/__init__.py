@@ -15,7 +15,8 @@ from pathlib import Path
 from attention.errors import AttentionError, ModelError
 from attention.export.demo import bundling
 from attention.export.demo.film import packed_film
-from attention.export.demo.packing import as_script, packed
+from attention.export.demo.packing import packed
+from attention.export.demo.pool import as_script
 from attention.export.demo.states import STATES, State
 from attention.pictures.message import SCRIPTS
 

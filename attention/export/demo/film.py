@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from attention.errors import AttentionError
-from attention.export.demo.packing import Pool, source_and_trace
+from attention.export.demo.packing import source_and_trace
+from attention.export.demo.pool import Pool
 from attention.export.demo.states import State
 from attention.formula.cell import Cell
 from attention.formula.layer import Layer

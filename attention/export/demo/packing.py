@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import struct
-import zlib
-from base64 import b64encode
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from attention.errors import AttentionError
+from attention.export.demo.pool import Pool
 from attention.export.demo.states import LIMITS, State
 from attention.formula.cell import Cell
 from attention.formula.config import BRING_THEIR_OWN
@@ -34,60 +31,11 @@ from attention.sources import Source
 from attention.sources.knobs import CALLED, above
 from attention.sources.link import on_pages, source_of
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 _EXPLAINED = ("scaled_scores", "masked_scores", "weights", "output")
 """The steps whose lines the page writes by itself (page/explain.js), beside products; all others are packed."""
 _MASKS = ("none", "causal", "window", "causal window", "prefix")
 HEADS = "heads"
 """The view that shows the weights of several heads side by side."""
-
-
-class Pool:
-    """The arrays of a state, each once, however many messages have it."""
-
-    def __init__(self) -> None:
-        self.raw = bytearray()
-        self._known: dict[tuple[str, tuple[int, ...], bytes], int] = {}
-
-    def add(self, array: NDArray[Any]) -> dict[str, Any]:
-        """Where an array lies, as a message says it."""
-        array = np.ascontiguousarray(array)
-        return self._placed(array.dtype.str.lstrip("<|"), array.shape, array.tobytes())
-
-    def header(self, message: bytes) -> Any:
-        """The header of a packed message, with its arrays in this pool."""
-        (size,) = struct.unpack_from("<I", message)
-
-        def placed(value: dict[str, Any]) -> Any:
-            if not isinstance(array := value.get("array"), dict):
-                return value
-            dtype, shape, start = array["dtype"], tuple(array["shape"]), 4 + size + array["at"]
-            raw = message[start : start + int(np.prod(shape)) * np.dtype(dtype).itemsize]
-            return self._placed(dtype, shape, raw)
-
-        return json.loads(message[4 : 4 + size], object_hook=placed)
-
-    def _placed(self, dtype: str, shape: tuple[int, ...], raw: bytes) -> dict[str, Any]:
-        key = (dtype, shape, raw)
-        if key not in self._known:
-            self._known[key] = len(self.raw)
-            self.raw += raw + b"\0" * (-len(raw) % 8)
-        return {"array": {"dtype": dtype, "at": self._known[key], "shape": list(shape)}}
-
-    def packed(self, header: Any) -> bytes:
-        """A header and the arrays: as `message.pack` lays them out."""
-        text = json.dumps(header, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
-        text += b" " * (-(4 + len(text)) % 8)
-        return struct.pack("<I", len(text)) + text + bytes(self.raw)
-
-
-def as_script(name: str, content: bytes) -> bytes:
-    """A state as a script that hands it to the page: compressed, as base64, since a page that is a file may fetch nothing."""
-    squeezed = zlib.compressobj(9, wbits=31)  # gzip without a time
-    text = b64encode(squeezed.compress(content) + squeezed.flush()).decode()
-    return f"attentionDemo({json.dumps(name)}, {json.dumps(text)});\n".encode()
 
 
 def source_and_trace(state: State) -> tuple[Source, Trace]:

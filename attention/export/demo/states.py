@@ -48,7 +48,7 @@ class State:
 
 _MODEL = {"source": "model", "model": "all-MiniLM-L6-v2", "text": _TIRED}
 _INDUCTION = {"source": "trained", "task": "induction", "own": "an owl asked the moon why"}
-# What a bias of b_O is added to, the page does not make; and without the output the head's own part says little.
+# The page does not add b_O, so it cannot make the output of a model under another temperature.
 _NOT_IN_MODEL = ("head_output", "output")
 
 # fmt: off
