@@ -15,8 +15,7 @@ from attention.lessons.lesson import Lesson
 from attention.sources.link import source_of
 from pages.ui import show
 from pages.ui.knobs import inputs
-from pages.ui.knobs.acts import acted
-from pages.ui.knobs.session import session
+from pages.ui.knobs.session import acted, session
 from pages.ui.knobs.table import LIMITS
 from pages.ui.knobs.widgets import Knobs, locked
 from pages.ui.lesson import lesson as draw

@@ -17,8 +17,7 @@ from attention.training.plan import SEEDS
 from attention.training.tasks import LONGEST_OWN
 from pages.ui import film, show
 from pages.ui.knobs import inputs
-from pages.ui.knobs.acts import acted
-from pages.ui.knobs.session import session
+from pages.ui.knobs.session import acted, session
 from pages.ui.knobs.widgets import Knobs, locked
 from pages.ui.start import start
 

@@ -18,8 +18,7 @@ from attention.training import Plan
 from attention.training.films import film_of, untrained
 from attention.training.plan import MOST_STEPS
 from pages.ui import address, show
-from pages.ui.knobs.acts import acted
-from pages.ui.knobs.session import Watched, session
+from pages.ui.knobs.session import Watched, acted, session
 from pages.ui.knobs.widgets import Knobs, locked
 from pages.ui.notes import plain
 from pages.ui.server import turns

@@ -7,20 +7,12 @@ from typing import Any
 
 import streamlit as st
 
+from pages.ui.knobs import inputs
 from pages.ui.knobs.session import Session, session
 
 ADDRESS = "address"
 """The key of the component that brings acts of the whole page."""
 _MOST = 1000  # acts in a message, and keys of a state
-
-
-def acted() -> None:
-    """Counts an act that the page does not number: of a widget or a button. For callbacks.
-
-    Streamlit may stop a run, and a callback with it, whenever the session is read: that is all that happens here.
-    """
-    ours = session()
-    ours.server_acts += not ours.taking
 
 
 def take() -> bool:
@@ -69,8 +61,6 @@ def _sent(ours: Session, key: str) -> Iterator[dict[str, Any]]:
 def _apply(ours: Session, act: dict[str, Any]) -> bool:
     state, key = act.get("state"), act.get("key")
     if isinstance(state, dict):
-        from pages.ui.knobs import inputs
-
         texts = {name: text for name, text in list(state.items())[:_MOST] if isinstance(text, str)}
         inputs.restore(texts)
         return True

@@ -8,9 +8,8 @@ from attention import Notebook
 from attention.sources.given import carried
 from attention.sources.knobs import DIVISOR, GIVEN, GIVEN_HEADS, MORE, VALID
 from attention.sources.reading.text import write
-from pages.ui.knobs.acts import acted
 from pages.ui.knobs.matrices import EDITOR
-from pages.ui.knobs.session import session
+from pages.ui.knobs.session import acted, session
 from pages.ui.knobs.texts import keep
 from pages.ui.notes import say_later
 from pages.ui.server.traces import trace_of

@@ -19,8 +19,7 @@ from attention.formula.ranges import Choice, Real, Whole, in_url
 from attention.sources import second
 from attention.sources.cutting import SYMBOLS
 from attention.sources.divisors import Divisors
-from pages.ui.knobs.acts import acted
-from pages.ui.knobs.session import Replaced, Session, session
+from pages.ui.knobs.session import Replaced, Session, acted, session
 from pages.ui.knobs.table import (
     COLORS,
     HEAD,

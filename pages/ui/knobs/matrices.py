@@ -18,8 +18,7 @@ from attention.sources.reading.matrix import Matrix, Stack, of_heads
 from attention.sources.reading.reading import rounding
 from attention.sources.reading.text import look, write
 from pages.ui.knobs import texts
-from pages.ui.knobs.acts import acted
-from pages.ui.knobs.session import session
+from pages.ui.knobs.session import acted, session
 from pages.ui.knobs.table import KNOBS
 from pages.ui.knobs.widgets import Knobs
 

@@ -165,3 +165,12 @@ def begin_anew(address: dict[str, str]) -> None:
     st.session_state[_KEY] = Session(
         address=address, name=before.name, number=before.number, server_acts=before.server_acts, answers=before.answers
     )
+
+
+def acted() -> None:
+    """Counts an act that the page does not number: of a widget or a button. For callbacks.
+
+    Streamlit may stop a run, and a callback with it, whenever the session is read: that is all that happens here.
+    """
+    ours = session()
+    ours.server_acts += not ours.taking

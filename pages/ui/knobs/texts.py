@@ -15,8 +15,7 @@ from attention.sources.reading.matrix import Matrix, Stack
 from attention.sources.reading.named import field_of, filled, given_by, named
 from attention.sources.reading.reading import Reading
 from attention.sources.reading.text import look, parse, write
-from pages.ui.knobs.acts import acted
-from pages.ui.knobs.session import session
+from pages.ui.knobs.session import acted, session
 from pages.ui.knobs.table import KNOBS
 from pages.ui.server import uploads
 

@@ -9,8 +9,7 @@ import streamlit as st
 
 from attention.formula.knobs import Knob
 from attention.formula.ranges import Choice, Named, Range, Real, Switch, Text, Whole, in_url
-from pages.ui.knobs.acts import acted
-from pages.ui.knobs.session import Session, session
+from pages.ui.knobs.session import Session, acted, session
 from pages.ui.knobs.table import of, offered
 from pages.ui.notes import Notes
 

@@ -12,8 +12,7 @@ from attention.lessons import asked
 from attention.lessons.files import several
 from attention.sources.archive import quoted
 from pages.ui.knobs import inputs
-from pages.ui.knobs.acts import acted
-from pages.ui.knobs.session import session
+from pages.ui.knobs.session import acted, session
 from pages.ui.knobs.table import DEFAULTS
 from pages.ui.notes import plain
 from pages.ui.server import uploads
