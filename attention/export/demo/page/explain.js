@@ -5,7 +5,7 @@
 //   columns(step)                how many there are
 //   factors                      by step: the two that are multiplied
 //   d_k, divisor, temperature, share, heads, before (the step before masked_scores)
-// and gives {short, sign, from: [[step, head, row, column], …]}. tests/test_browser_demo.py compares every line with Python's.
+// and gives {short, sign, from: [[step, head, row, column], …]}. tests/test_demo.py compares every line with Python's.
 
 import { brief, factor, number, power, product, quotient, shown, sum, sums } from "./printed.js";
 

@@ -1,6 +1,6 @@
 // Numbers as attention/printed.py prints them: with as few digits as let the result come out right.
 //
-// tests/test_browser_demo.py compares every text with Python's.
+// tests/test_demo.py compares every text with Python's.
 
 const DIGITS = 4;
 const MOST_DIGITS = 9; // what tells all numbers of single precision apart
