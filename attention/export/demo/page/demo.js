@@ -15,8 +15,8 @@ loadPlotly().catch(() => {}); // the figure asks again, and says so
 
 const about = JSON.parse(document.getElementById("about").textContent);
 const part = (name) => document.querySelector(`#demo .${name}`);
-const host = new Proxy({}, { get: () => () => {} }); // there is no server: whatever the figure tells it, nobody answers
-const shown = { act: 0, name: "", now: {}, view: null, last: { knobs: "", when: 0 }, timer: 0 };
+const host = { act, isLate: () => false, askForRest() {} }; // there is no server: every act is answered at once
+const shown = { name: "", now: {}, view: null, last: { knobs: "", when: 0 }, timer: 0 };
 
 // #causal&step=scores is the state "causal" with another step.
 function asked() {
@@ -43,20 +43,17 @@ function go(changes) {
   return undefined;
 }
 
-function act(name, { at, ...value }) {
-  if (name === "cut") return; // a map that Python has cut stays as it is
+function act({ knob, cell }) {
   stop();
-  const knobs = Object.fromEntries(Object.entries(value).map(([key, one]) => [key, String(one)]));
-  if (name === "knob") go(knobs);
-  if (name === "cell") go(shown.view.clicked(shown.now, value));
+  if (knob) go(Object.fromEntries(Object.entries(knob).map(([name, value]) => [name, String(value)])));
+  if (cell) go(shown.view.clicked(shown.now, cell));
 }
 
 function draw(now) {
-  const { bytes, line, numbers } = shown.view.message(now);
+  const { bytes, numbers } = shown.view.message(now);
   shown.now = now;
-  shown.act += 1;
-  render({ data: bytes, parentElement: document.getElementById("demo"), setTriggerValue: act }, host);
-  Object.assign(shown, { line, numbers });
+  render({ data: bytes, parentElement: document.getElementById("demo"), setTriggerValue() {} }, host);
+  shown.numbers = numbers;
   const lab = document.querySelector("#lab");
   if (lab) lab.href = `${about.lab.replace(/\/$/, "")}/?${shown.view.link(now)}`;
   part("player").hidden = !(shown.view instanceof Film);

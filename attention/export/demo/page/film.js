@@ -48,7 +48,7 @@ export class Film {
       figure.layout.shapes = [...(shapes ?? []), ...figure.layout.shapes.slice(-1)];
     });
     header.line = this.line(now, cell, matrices);
-    return { bytes: asBytes(header, state.arrays), line: header.line, numbers: matrices };
+    return { bytes: asBytes(header, state.arrays), numbers: matrices };
   }
 
   line({ step }, cell, matrices) {

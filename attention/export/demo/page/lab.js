@@ -81,7 +81,7 @@ export class Lab {
     for (const control of header.controls) control.value = String(now[control.name]);
     header.own = this.own(now, numbers);
     header.line = this.line(cell, numbers);
-    return { bytes: asBytes(header, state.arrays), line: header.line, numbers };
+    return { bytes: asBytes(header, state.arrays), numbers };
   }
 
   // What is said of numbers that are a notebook's or a model's, and of those that are not any more.
