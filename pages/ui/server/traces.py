@@ -17,10 +17,10 @@ from hashlib import blake2b
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from attention import ConfigError, Layer, Source, Trace, Trained, TypedText
+from attention import ConfigError, Layer, Source, Trace, TypedText
 from attention.formula.kept import KEPT
 from attention.models.library import LIBRARY, Settings
-from attention.sources import Changeable, Turnable
+from attention.sources import Changeable, Preparable, Turnable
 from attention.sources.link import source_of
 from pages.ui.knobs.table import LIMITS
 from pages.ui.server import turns
@@ -63,10 +63,13 @@ def trace_of(source: Source) -> Trace:
         AttentionError: the source gives none.
     """
     key, needs = _key(source), source.needs if isinstance(source, Turnable) else 0
+    mine = turns.mine()
+    if isinstance(source, Preparable) and key not in mine and KEPT.get(_key(source.base)) is None:
+        with turns.aside():  # nobody else with something large waits for this
+            source.prepare()
     with ExitStack() as stack:
         if needs > _LARGE:
             stack.enter_context(turns.alone())
-        mine = turns.mine()
         if key not in mine:
             found = _trace_of(source, needs)
             while len(mine) > 1:  # of two states that are compared both
@@ -165,8 +168,7 @@ def _trace_of(source: Source, needs: int) -> Trace:
         KEPT.make_room(needs)
         return base.trace()
 
-    # A training waits for its turn by itself, and its trace is made at once: whoever looks at one waits for no other.
-    kind = "" if isinstance(source, Trained) else type(source).__name__
+    kind = "" if isinstance(source, Preparable) else type(source).__name__
     return _found(_key(base), make, kind).turned(source.config)
 
 
