@@ -22,9 +22,11 @@ from attention.formula.kept import KEPT
 from attention.models.library import LIBRARY, Settings
 from attention.sources import Changeable, Preparable, Turnable
 from attention.sources.link import source_of
+from attention.training.watching import watching
 from pages.ui.knobs.table import LIMITS
 from pages.ui.server import turns
 from pages.ui.server.limits import CACHE_MB, HUB, MAX_MODEL_MB, MAX_TRACE_MB, MODEL_PATHS, MODELS, MODELS_KEPT_MB
+from pages.ui.server.visitor import watcher
 
 if TYPE_CHECKING:
     from attention.lessons.answers import Seen
@@ -65,7 +67,7 @@ def trace_of(source: Source) -> Trace:
     key, needs = _key(source), source.needs if isinstance(source, Turnable) else 0
     mine = turns.mine()
     if isinstance(source, Preparable) and key not in mine and KEPT.get(_key(source.base)) is None:
-        with turns.aside():  # nobody else with something large waits for this
+        with turns.aside(), watching(watcher()):  # nobody else with something large waits for this
             source.prepare()
     with ExitStack() as stack:
         if needs > _LARGE:
@@ -185,5 +187,5 @@ def _found(key: bytes, make: Callable[[], Made], kind: str) -> Made:
         with _making(kind) if kind else nullcontext():
             return make()
 
-    with turns.aside():
+    with turns.aside(), watching(watcher()):
         return KEPT.once(key, alone)
