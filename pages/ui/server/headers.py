@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pages.ui.server import served
 from pages.ui.server.first_paint import INDEX
+from pages.ui.server.garbage import BinaryOnly
 from pages.ui.server.limits import FRAMED_BY
 
 # Streamlit's page has scripts of its own in it, which are allowed by their digests.
@@ -71,5 +72,5 @@ class _WithHeaders:
             await self.app(scope, receive, send_more)
 
 
-MIDDLEWARE = (Middleware(_WithHeaders),)
+MIDDLEWARE = (Middleware(_WithHeaders), Middleware(BinaryOnly))
 """What goes around Streamlit's own server."""

@@ -19,6 +19,7 @@ from streamlit.web.server import server_util
 
 from pages.ui.server.downloads import keep_downloads
 from pages.ui.server.first_paint import take_styles_along
+from pages.ui.server.garbage import bound_log
 from pages.ui.server.limits import HUB
 from pages.ui.server.own_key import look_up
 from pages.ui.server.turns import take_turns
@@ -86,4 +87,5 @@ take_styles_along()
 bound_uploads()
 keep_downloads()
 bound_unread()
+bound_log()
 keep_whole_runs()
