@@ -15,19 +15,20 @@ from streamlit.logger import get_logger
 
 PAUSE = 60.0  # seconds between two lines
 _TEXT = "A text came over a socket, which takes binary messages alone."
+_FAILED = "Error processing back message"  # one that could be read: the first in a minute keeps its traceback
 _UNSUPPORTED = 1003  # the code with which a socket is closed
 _UNREADABLE = frozenset(
     {
         _TEXT,
         "Error deserializing back message",
-        "Error processing back message",
+        _FAILED,
         'No handler for "%s"',
         "Client tried to disconnect websocket when not in development mode or e2e testing.",
         "Client tried to shut down runtime when not in development mode or e2e testing.",
         "Client WebSocket message size %s bytes exceeds the limit of %s bytes; closing connection.",
     }
 )
-"""What Streamlit 1.67 logs of messages that it cannot read, as its format strings; `tests/test_garbage.py` sends them."""
+"""What Streamlit 1.67 logs of messages that it cannot read, as its format strings; `benchmarks/garbage.py` sends them."""
 _LOGGERS = ("streamlit.web.server.starlette.starlette_websocket", "streamlit.runtime.app_session", __name__)
 
 
@@ -49,10 +50,12 @@ class OneLineAMinute(logging.Filter):
             if now < self._next:
                 return False
             count, self._count, self._next = self._count, 0, now + PAUSE
+        if record.msg != _FAILED:
+            record.exc_info = None
         record.msg = (
             f"{count} unreadable messages over sockets since the last such line; the last: {record.getMessage()}"
         )
-        record.args, record.exc_info, record.exc_text = (), None, None
+        record.args = ()
         return True
 
 
