@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import re
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -15,10 +14,9 @@ from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pages.ui.server import served
+from pages.ui.server import limits, served
 from pages.ui.server.first_paint import INDEX
 from pages.ui.server.garbage import BinaryOnly
-from pages.ui.server.limits import FRAMED_BY
 
 # Streamlit's page has scripts of its own in it, which are allowed by their digests.
 _INLINE = " ".join(
@@ -36,7 +34,7 @@ POLICY = {
     "object-src": "'none'",
     "base-uri": "'self'",
     "form-action": "'self'",
-    "frame-ancestors": f"'self' {FRAMED_BY}".strip(),
+    "frame-ancestors": f"'self' {limits.FRAMED_BY}".strip(),
 }
 HEADERS = {
     "Content-Security-Policy": "; ".join(f"{what} {whence}" for what, whence in POLICY.items()),
@@ -46,8 +44,8 @@ HEADERS = {
 }
 
 
-# What several servers behind a proxy call this one, so that a visitor can stay with it.
-REPLICA = {"Lab-Replica": os.environ["LAB_REPLICA"]} if "LAB_REPLICA" in os.environ else {}
+# So that a visitor can stay with this one of several servers.
+REPLICA = {"Lab-Replica": limits.REPLICA} if limits.REPLICA else {}
 LASTING = {"Cache-Control": "public, max-age=31536000, immutable"}
 """Of a script that is called after its content."""
 INSIDE = ("/_stcore/metrics", "/_stcore/script-health-check")
