@@ -15,7 +15,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from benchmarks import downloads, garbage, hostile_models, many_trainings, maxima, uploads, visits
+from benchmarks import downloads, ending, garbage, hostile_models, many_trainings, maxima, uploads, visits
 from benchmarks.attack import Attack, Cost, suffer
 from benchmarks.server import ROOT, Server
 
@@ -26,6 +26,7 @@ ATTACKS: tuple[Attack, ...] = (
     *visits.ATTACKS,
     *hostile_models.ATTACKS,
     *garbage.ATTACKS,
+    *ending.ATTACKS,
     *many_trainings.ATTACKS,
 )
 

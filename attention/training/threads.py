@@ -17,7 +17,7 @@ from attention.training.watching import current
 
 T = TypeVar("T")
 
-_LONGEST = 2.0  # seconds that a process which ends waits for the piece under way
+_LONGEST = 0.5  # seconds that a process which ends waits for the piece under way
 
 
 class Job(Protocol):
