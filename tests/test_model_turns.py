@@ -11,7 +11,7 @@ import pytest
 from test_turns import in_threads
 from tiny_models import TinyModels
 
-from attention import ConfigError, Model
+from attention import ConfigError, Model, progress
 from attention.formula.intervention import read
 from attention.formula.kept import KEPT
 from attention.models import silencing, work
@@ -138,6 +138,26 @@ def test_generated_text_is_the_same_whoever_runs_the_model_meanwhile(tiny: TinyM
             until_waiting(loaded.lock, number + 1)
     in_threads(*[thread.join for thread in threads])
     assert [found[text] for text in texts] == alone
+
+
+@pytest.mark.parametrize("do", ["", "0.1.zero"])
+def test_generation_ends_with_the_run_that_waits_for_it(tiny: TinyModels, do: str) -> None:
+    tiny("GPT-2")
+    loaded = LIBRARY.get("GPT-2")
+    passes, shares = watched(loaded, lambda _: None), list[float]()
+    source = Model("GPT-2", TEXT, generate=9, interventions=read(do))
+
+    def tell(_: str, share: float) -> None:
+        shares.append(share)
+        if len(shares) == 3:
+            raise KeyboardInterrupt  # as Streamlit raises where a page asks for the next run, or has been left
+
+    with pytest.raises(KeyboardInterrupt), progress.told(tell):
+        source.prepare()
+    assert len(passes) <= 3
+    assert shares == sorted(shares)
+    source.trace()  # nobody is left waiting, and nothing half is kept
+    assert source.trace().generated
 
 
 def test_two_models_run_side_by_side(tiny: TinyModels) -> None:

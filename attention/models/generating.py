@@ -16,6 +16,7 @@ from attention.formula.kept import KEPT
 from attention.models.fair_lock import FairLock
 from attention.models.loaded import Loaded
 from attention.models.running import hush
+from attention.progress import telling
 
 
 def continued(
@@ -50,7 +51,7 @@ def continued(
 
     def say() -> Tensor:
         hush()
-        processors: list[Any] = [_pausing(loaded.lock), draw] if draw else [_pausing(loaded.lock)]
+        processors: list[Any] = [_Between(loaded.lock, more), *([draw] if draw else [])]
         with torch.no_grad(), loaded.lock.hold():
             said: Tensor = loaded.model.generate(
                 **given, attention_mask=torch.ones_like(given["input_ids"]), max_new_tokens=more, do_sample=False,
@@ -61,7 +62,8 @@ def continued(
     def say_changed() -> Tensor:
         assert changed is not None
         there, ends = {**given}, loaded.model.generation_config.eos_token_id
-        for _ in range(more):
+        for count in range(more):
+            _tell(count, more)
             logits = changed[1](there)[None]
             token = (draw(logits, logits) if draw else logits).argmax(-1)
             there[name] = torch.cat([there[name], token[None]], dim=-1)
@@ -72,14 +74,23 @@ def continued(
     return {**given, name: KEPT.once(key, say_changed if changed else say)}
 
 
-def _pausing(lock: FairLock) -> Callable[[Tensor, Tensor], Tensor]:
-    """A logits processor that changes nothing: it lets others run the model between two tokens."""
+class _Between:
+    """A logits processor that changes nothing: between two tokens it lets others run the model, and tells how far it is."""
 
-    def pause(_: Tensor, scores: Tensor) -> Tensor:
-        lock.pause()
+    def __init__(self, lock: FairLock, more: int) -> None:
+        self.lock, self.more, self.count = lock, more, 0
+
+    def __call__(self, _: Tensor, scores: Tensor) -> Tensor:
+        self.count += 1
+        _tell(self.count, self.more)
+        self.lock.pause()
         return scores
 
-    return pause
+
+def _tell(count: int, more: int) -> None:
+    """Tells whoever waits; one who does not wait any more raises here, and the rest is not generated."""
+    if tell := telling():
+        tell("Generating tokens …", count / more)
 
 
 class _Drawn:
