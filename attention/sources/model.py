@@ -84,12 +84,14 @@ class Model:
             return self._trace(loaded, texts, changing, notes)
 
     def prepare(self) -> None:
-        """Loads the model and generates its tokens; others who use it have their turn between two of them.
+        """Loads the model and generates its tokens, and those of the unchanged model beside; others have their turn between two of them.
 
         Raises:
             AttentionError: as for `trace`.
         """
         self._texts(self._loaded(), [])
+        if self.interventions:
+            self.unchanged.prepare()
 
     def _trace(self, loaded: Loaded, texts: Texts, changing: Pass, notes: list[str]) -> Trace:
         from attention.formula import fitting
