@@ -15,7 +15,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from benchmarks import downloads, hostile_models, maxima, uploads, visits
+from benchmarks import downloads, ending, garbage, hostile_models, many_trainings, maxima, uploads, visits
 from benchmarks.attack import Attack, Cost, suffer
 from benchmarks.server import ROOT, Server
 
@@ -25,6 +25,9 @@ ATTACKS: tuple[Attack, ...] = (
     *downloads.ATTACKS,
     *visits.ATTACKS,
     *hostile_models.ATTACKS,
+    *garbage.ATTACKS,
+    *ending.ATTACKS,
+    *many_trainings.ATTACKS,
 )
 
 

@@ -93,10 +93,14 @@ class Run:
 
 
 class Session:
-    """A session of the server at `base`, used with `async with`; `query` is the address's part after the `?`."""
+    """A session of the server at `base`, used with `async with`; `query` is the address's part after the `?`.
 
-    def __init__(self, base: str, query: str = "", page: str = "", timeout: float = 60) -> None:
+    With `address` it comes as through a proxy, which says for whom it asks.
+    """
+
+    def __init__(self, base: str, query: str = "", page: str = "", timeout: float = 60, address: str = "") -> None:
         self.base, self.query, self.page, self.timeout = base, query, page, timeout
+        self.address = address
         self.last = Run()
         self.id = self._script = ""  # of the session and of its page, as the server calls them
         self._states: dict[str, WidgetState] = {}  # of every widget, as Streamlit's page sends them with each turn
@@ -108,7 +112,10 @@ class Session:
             self.base.replace("http", "ws", 1) + "/_stcore/stream",
             subprotocols=["streamlit", self.xsrf],  # type: ignore[list-item]  # a new type of str
             origin=self.base,  # type: ignore[arg-type]  # the same
-            additional_headers={"Cookie": "; ".join(map("=".join, kept.items()))},
+            additional_headers={
+                "Cookie": "; ".join(map("=".join, kept.items())),
+                **({"X-Forwarded-For": self.address} if self.address else {}),
+            },
             max_size=2**28,
             open_timeout=self.timeout,
             proxy=None,

@@ -17,6 +17,7 @@ from test_pages import PAGES, drawn, opened, said
 
 from attention import AttentionConfig, ConfigError, Matrices, Trace, TypedText
 from attention.formula.kept import KEPT
+from benchmarks.server import Server
 from pages.ui.knobs import sidebar
 from pages.ui.knobs.table import LIMITS
 from pages.ui.server import limits
@@ -66,6 +67,14 @@ def test_a_server_that_misreads_a_limit_does_not_start(text: str) -> None:
     run = starts(LAB_MAX_TOKENS=text)
     assert run.returncode
     assert "LAB_MAX_TOKENS is a whole number from 1 to 4,096" in run.stderr
+
+
+def test_server_names_unknown_variables_once_when_it_starts() -> None:
+    with Server(LAB_MAX_TOKEN="10", LAB_MODELSKEPT_MB="1", LAB_XYZZY="", LAB_PORT="1", LAB_REPLICA="a") as server:
+        said = server.errors()
+    known = "LAB_MAX_TOKEN (did you mean LAB_MAX_TOKENS?), LAB_MODELSKEPT_MB (did you mean LAB_MODELS_KEPT_MB?)"
+    assert said.count(f"Unknown variables of the environment do nothing: {known}, LAB_XYZZY\n") == 1
+    assert "Unknown" not in starts(LAB_MAX_TOKENS="10").stderr
 
 
 def test_a_cache_that_cannot_hold_two_traces_is_refused() -> None:

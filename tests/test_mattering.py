@@ -235,7 +235,7 @@ def test_it_is_counted_before_stopped_between_and_kept(tiny: TinyModels, monkeyp
     whole = found(source)
     assert [one.done for one in mattering.which(source)] == [8]
     assert found(source) is whole
-    monkeypatch.setattr(silencing, "MOST_WORK", 1)
+    monkeypatch.setattr(silencing, "MOST_SECONDS", 0)
     with pytest.raises(ConfigError, match="choose a shorter text, or a smaller model"):
         mattering.seconds(source)
 

@@ -113,6 +113,30 @@ def test_an_error_leaves_nobody_waiting() -> None:
     assert errors == ["no tokens"] * MANY
 
 
+def test_run_that_gives_a_large_trace_back_keeps_nobody_waiting() -> None:
+    waits, done = threading.Event(), threading.Event()
+
+    def long_work() -> None:
+        with turns.turn():
+            trace_of(Counted(large=True))
+            assert turns.mine()
+            turns.give_back()
+            assert not turns.mine()
+            with turns.aside():
+                waits.set()
+                assert done.wait(60)
+            trace_of(Counted(large=True))  # it may have one again
+
+    def another() -> None:
+        assert waits.wait(60)
+        with turns.turn():
+            trace_of(Counted(config=AttentionConfig(seed=7), large=True))
+        done.set()
+
+    in_threads(long_work, another)
+    turns.give_back()  # outside of a run it is nothing
+
+
 def test_what_is_large_belongs_to_one_run_until_that_ends_and_the_small_pass_by() -> None:
     large, most, lock = [0], [0], threading.Lock()
 

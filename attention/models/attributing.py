@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
@@ -57,7 +56,8 @@ def direct(
         return kept
 
     recorded = recording.recording(take, weights=changing.with_weights)
-    with watched.watching(), recorded, predicting.asked((at,)):
+    # The hooks are part of the model, which no other thread may run meanwhile.
+    with loaded.lock.hold(), watched.watching(), recorded, predicting.asked((at,)):
         found = running.run(loaded, dict(given))
     logits = predicting.logits_of(found)
     if watched.norm is None or watched.given is None or logits is None:
@@ -113,18 +113,18 @@ def _frozen(norm: Any, x: Tensor, y: Tensor) -> Linear | None:
 
 
 class _Watched:
-    """What goes into and out of the modules that matter here at one position, while the model runs in this thread."""
+    """What goes into and out of the modules that matter here at one position, while the model runs."""
 
     def __init__(self, loaded: Loaded, at: int) -> None:
         self.model = loaded.model
-        self.at, self.thread = at, get_ident()
+        self.at = at
         self.parents = parents(loaded.model)
         self.norm: tuple[Any, Tensor] | None = None
         self.given: Tensor | None = None
         self.inside: dict[int, tuple[Tensor, Tensor]] = {}
 
     def watching(self) -> ExitStack:
-        """A context in which everything is noted; other threads that run the model meanwhile are not."""
+        """A context in which everything is noted; no other thread may run the model meanwhile."""
         stack, head = ExitStack(), self.model.get_output_embeddings()
         for module in self.model.modules():
             if module is head:
@@ -135,13 +135,12 @@ class _Watched:
         return stack
 
     def _note_head(self, _: Any, args: tuple[Any, ...]) -> None:
-        if get_ident() == self.thread:
-            self.given = args[0].detach()
+        self.given = args[0].detach()
 
     def _note(self, module: Any, args: tuple[Any, ...], more: dict[str, Any], out: Any) -> None:
         x = args[0] if args else more.get("hidden_states")
         y = out[0] if isinstance(out, tuple) else out
-        if get_ident() != self.thread or not isinstance(x, Tensor) or not isinstance(y, Tensor):
+        if not isinstance(x, Tensor) or not isinstance(y, Tensor):
             return
         if _is_norm(module):
             self.norm = module, x.detach()  # the last one stays

@@ -1,4 +1,7 @@
-"""Text that a model says itself, token by token: the likeliest each time, or drawn by a seed of its own."""
+"""Text that a model says itself, token by token: the likeliest each time, or drawn by a seed of its own.
+
+Others who run the same model have their turn between two tokens.
+"""
 
 from __future__ import annotations
 
@@ -8,33 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attention.errors import ConfigError, ModelError
+from attention.errors import ModelError
 from attention.formula.kept import KEPT
+from attention.models.fair_lock import FairLock
 from attention.models.loaded import Loaded
 from attention.models.running import hush
-
-_MOST_WORK = 2**40  # numbers of the model times tokens that go through it: some twenty seconds of two cores
-_NUMBER = 4  # bytes
-
-
-def check(loaded: Loaded, length: int, more: int, anew: bool) -> None:
-    """Counts the work before it is done.
-
-    Args:
-        loaded: the model.
-        length: tokens that are there.
-        more: that it is to say.
-        anew: whether the whole text goes through it again for each of them, as in a model that is changed.
-
-    Raises:
-        ConfigError: it is too much.
-    """
-    tokens = (length + more) * (more if anew else 1)
-    if more and loaded.nbytes / _NUMBER * tokens > _MOST_WORK:
-        raise ConfigError(
-            f"Generating takes some seconds at most here; {more} tokens after {length:,}"
-            f"{', each with the changed model run anew,' if anew else ''} would take longer: choose fewer, or a shorter text."
-        )
+from attention.progress import telling
 
 
 def continued(
@@ -69,18 +51,19 @@ def continued(
 
     def say() -> Tensor:
         hush()
-        asked: dict[str, Any] = {"logits_processor": [draw]} if draw else {}
-        with torch.no_grad():
+        processors: list[Any] = [_Between(loaded.lock, more), *([draw] if draw else [])]
+        with torch.no_grad(), loaded.lock.hold():
             said: Tensor = loaded.model.generate(
                 **given, attention_mask=torch.ones_like(given["input_ids"]), max_new_tokens=more, do_sample=False,
-                num_beams=1, **asked,
+                num_beams=1, logits_processor=processors,
             )  # fmt: skip
         return said
 
     def say_changed() -> Tensor:
         assert changed is not None
         there, ends = {**given}, loaded.model.generation_config.eos_token_id
-        for _ in range(more):
+        for count in range(more):
+            _tell(count, more)
             logits = changed[1](there)[None]
             token = (draw(logits, logits) if draw else logits).argmax(-1)
             there[name] = torch.cat([there[name], token[None]], dim=-1)
@@ -89,6 +72,25 @@ def continued(
         return there[name]
 
     return {**given, name: KEPT.once(key, say_changed if changed else say)}
+
+
+class _Between:
+    """A logits processor that changes nothing: between two tokens it lets others run the model, and tells how far it is."""
+
+    def __init__(self, lock: FairLock, more: int) -> None:
+        self.lock, self.more, self.count = lock, more, 0
+
+    def __call__(self, _: Tensor, scores: Tensor) -> Tensor:
+        self.count += 1
+        _tell(self.count, self.more)
+        self.lock.pause()
+        return scores
+
+
+def _tell(count: int, more: int) -> None:
+    """Tells whoever waits; one who does not wait any more raises here, and the rest is not generated."""
+    if tell := telling():
+        tell("Generating tokens …", count / more)
 
 
 class _Drawn:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+from attention.models.fair_lock import FairLock
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,6 +48,7 @@ class Loaded:
         maps: how many query × key matrices its heads have together, where there are no sites.
         nbytes: of its weights.
         about: a line that belongs beside it, such as that it is a 4-bit version; empty: nothing.
+        lock: of one forward pass at a time; each model has its own.
     """
 
     name: str
@@ -57,6 +60,7 @@ class Loaded:
     nbytes: int
     maps: int = 0
     about: str = ""
+    lock: FairLock = field(default_factory=FairLock)
 
     @cached_property
     def order(self) -> tuple[int, ...]:

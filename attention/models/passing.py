@@ -52,6 +52,19 @@ def layers(
     return [made[index] for index in range(len(made))], found
 
 
+def changed(loaded: Loaded, given: dict[str, Tensor], changing: Pass, at: tuple[int, ...]) -> Any:
+    """What the changed model gives, asked at the positions `at`; no layer is recorded."""
+    calls = 0
+
+    def take(call: Call) -> Tensor | None:
+        nonlocal calls
+        calls += 1
+        return goes_on(changing, loaded.order[calls - 1], call, loaded.sites[calls - 1])
+
+    with recording.recording(take, weights=changing.with_weights), predicting.asked(at):
+        return running.run(loaded, given)
+
+
 def goes_on(changing: Pass, at: int, call: Call, site: Site) -> Tensor | None:
     """What goes on through W_O instead of the head output of the layer with index `at`, [head query_pos d_v]; None where nothing of it is changed."""
     if not changing.touches(at):

@@ -57,9 +57,9 @@ def weights(found: Any, given: dict[str, Tensor]) -> list[tuple[str, Tensor]]:
 
 
 def run(loaded: Loaded, given: dict[str, Tensor], **more: Any) -> Any:
-    """One forward pass; nothing is learned, nothing is kept for the next token."""
+    """One forward pass; nothing is learned, nothing is kept for the next token. Passes of one model run one after the other."""
     hush()
-    with torch.no_grad():
+    with torch.no_grad(), loaded.lock.hold():
         if hasattr(loaded.model.config, "use_cache"):
             more["use_cache"] = False
         try:

@@ -10,7 +10,7 @@ import torch
 
 from attention.errors import ConfigError
 from attention.formula.intervening import Pass
-from attention.models import predicting, recording, running
+from attention.models import predicting, recording, running, work
 from attention.models.passing import goes_on
 
 if TYPE_CHECKING:
@@ -26,9 +26,7 @@ Heads = tuple[tuple[int, int], ...]
 
 TOKENS = 512  # of all texts of a batch: a fraction of a second, so that others are not kept waiting
 BYTES = 2**26  # of its weights of attention in one layer
-MOST_WORK = 2**41  # numbers of the model times tokens that go through it
-A_SECOND = 2e10  # of these that one core does, where others use it too
-A_LAYER = 0.004  # seconds: of each text, a layer that is changed anyway
+MOST_SECONDS = 110.0  # that all runs take together
 _NUMBER = 4  # bytes
 
 
@@ -52,21 +50,20 @@ class Asked:
         return () if self.target is None or self.position is None else (self.position,)
 
 
-def work(loaded: Loaded, given: Mapping[str, Tensor], many: int, touched: int = 0) -> float:
+def seconds(loaded: Loaded, given: Mapping[str, Tensor], many: int, touched: int = 0) -> float:
     """How many seconds so many runs take, about, of a model of which so many layers are changed anyway.
 
     Raises:
         ConfigError: they are too many.
     """
-    head = predicting.vocabulary(loaded) * int(getattr(loaded.model.config, "hidden_size", 0) or 0)
-    numbers = max(1.0, loaded.nbytes / _NUMBER - head)  # the vocabulary is looked up, and asked at one position
-    todo = (numbers * sum(one.shape[-1] for one in given.values()) + A_LAYER * A_SECOND * touched) * many
-    if todo > MOST_WORK:
+    tokens = sum(one.shape[-1] for one in given.values())
+    needed = (work.numbers(loaded) * tokens / work.A_SECOND + work.A_LAYER * touched) * many
+    if needed > MOST_SECONDS:
         raise ConfigError(
-            f"Silencing {many:,} heads in turn takes some {todo / A_SECOND:,.0f} s here, and at most {MOST_WORK / A_SECOND:,.0f} s are "
+            f"Silencing {many:,} heads in turn takes some {needed:,.0f} s here, and at most {MOST_SECONDS:,.0f} s are "
             "spent: choose a shorter text, or a smaller model."
         )
-    return todo / A_SECOND
+    return needed
 
 
 def runs(

@@ -65,6 +65,15 @@ class Turnable(Source, Protocol):
 
 
 @runtime_checkable
+class Preparable(Turnable, Protocol):
+    """A source that waits for its turn by itself, so that many may ask for its traces at once."""
+
+    def prepare(self) -> None:
+        """Does what takes long and little memory before a trace is made, such as training or generating tokens."""
+        ...
+
+
+@runtime_checkable
 class Changeable(Source, Protocol):
     """A source whose heads can be changed inside it before all that follows is made, and that says something in the end."""
 

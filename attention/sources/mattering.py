@@ -146,7 +146,7 @@ def _work(model: Model, loaded: Loaded, given: dict[str, Tensor], many: int) -> 
     from attention.formula.fitting import touched
     from attention.models import silencing
 
-    return silencing.work(loaded, given, many, touched(loaded.order, model.interventions, model.frozen))
+    return silencing.seconds(loaded, given, many, touched(loaded.order, model.interventions, model.frozen))
 
 
 def _key(model: Model, loaded: Loaded, given: dict[str, Tensor]) -> tuple[object, ...]:

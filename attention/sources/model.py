@@ -44,15 +44,29 @@ class Model(ModelOptions):
             TextError: the text is empty.
             ConfigError: the steps would take more than `max_bytes`, or a text of its own too long.
         """
+        loaded, notes = self._loaded(), list[str]()
+        texts = self._texts(loaded, notes)
+        changing = self.changing(loaded, texts.given)
+        with loaded.lock.hold():  # one trace of a model at a time: several may not fit into memory
+            return self._trace(loaded, texts, changing, notes)
+
+    def prepare(self) -> None:
+        """Loads the model and generates its tokens, and those of the unchanged model beside; others have their turn between two of them.
+
+        Raises:
+            AttentionError: as for `trace`.
+        """
+        self._texts(self._loaded(), [])
+        if self.interventions:
+            self.unchanged.prepare()
+
+    def _trace(self, loaded: Loaded, texts: Texts, changing: Pass, notes: list[str]) -> Trace:
         from attention.formula import fitting
         from attention.models import passing, predicting
         from attention.models.pieces import readable
 
-        loaded, notes = self._loaded(), list[str]()
-        texts = self._texts(loaded, notes)
         given, said = texts.given, texts.said
         at = predicting.positions(loaded, given, self.predict, said if self.generate else 0)
-        changing = self.changing(loaded, given)
         if loaded.sites:
             layers, found = passing.layers(loaded, given, changing, at, said)
             if any(layer.formula is None for layer in layers):

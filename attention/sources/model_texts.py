@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from attention.formula.intervening import Pass
     from attention.models.loaded import Loaded
+    from attention.models.work import Changed
     from attention.sources.model_options import ModelOptions
 
 
@@ -78,13 +79,13 @@ def cost(model: ModelOptions, loaded: Loaded, given: dict[str, Tensor]) -> int:
     """The bytes of all that is recorded, and of what the largest layer takes while it is made.
 
     Raises:
-        ConfigError: they are more than `max_bytes`, or it would say more than can be waited for.
+        ConfigError: they are more than `max_bytes`, or changes and generated tokens would take too long.
     """
-    from attention.models import generating, intervening, predicting, recording
+    from attention.models import intervening, predicting, recording, work
     from attention.models.layers import MAPS, NUMBER
 
     more = _to_say(model, loaded, given)
-    generating.check(loaded, len(predicting.read_text(given)), more, anew=bool(model.interventions))
+    work.check(loaded, sum(ids.shape[-1] for ids in given.values()), more, _passes(model))
     longest = max(*(ids.shape[-1] for ids in given.values()), len(predicting.read_text(given)) + more)
     kept = sum(site.width for site in loaded.sites) * longest
     kept += intervening.numbers(loaded, model.interventions, model.frozen, longest)
@@ -103,6 +104,16 @@ def cost(model: ModelOptions, loaded: Loaded, given: dict[str, Tensor]) -> int:
             f"need {nbytes / 2**20:,.0f} MB: choose a shorter text, a smaller model, {ALLOW_MORE}."
         )
     return nbytes
+
+
+def _passes(model: ModelOptions) -> list[Changed]:
+    """What is changed in each of the passes that a text takes: its own, the unchanged one, and those of the other state."""
+    from attention.models.work import Changed
+
+    found = [Changed(model.interventions, model.frozen)] + [Changed()] * (model.frozen and bool(model.interventions))
+    if model.other is not None and any(one.take for one in model.interventions):
+        found += _passes(model.other)
+    return found
 
 
 def _to_say(model: ModelOptions, loaded: Loaded, given: dict[str, Tensor]) -> int:
@@ -142,8 +153,7 @@ def _grown(
 
     def changed(there: dict[str, Tensor]) -> Tensor:
         last = len(predicting.read_text(there)) - 1
-        _, found = passing.layers(loaded, there, changing(there), (last,))
-        logits = predicting.logits_of(found)
+        logits = predicting.logits_of(passing.changed(loaded, there, changing(there), (last,)))
         assert logits is not None
         return logits[-1]
 

@@ -100,6 +100,14 @@ class Trained:
         found = film_of(plan, at).wait()
         return next(one for one in found if one.step == at)
 
+    def prepare(self) -> None:
+        """Trains the model, unless that has been done.
+
+        Raises:
+            ConfigError: as for `snapshot`.
+        """
+        _ = self.snapshot
+
     def trace(self) -> Trace:
         """One layer for each layer of attention, in the order in which they run.
 

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from threading import Condition, Thread
-from typing import TYPE_CHECKING, NamedTuple
+from threading import Condition
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attention.errors import ConfigError
 from attention.formula.kept import KEPT
 from attention.progress import telling
+from attention.training.watching import Watcher, current
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
     from attention.training.learning import Snapshot
     from attention.training.plan import Plan
 
+_BEAT = 1.0  # seconds after which whoever waits says that they still do
 PATIENCE = 10.0  # seconds without anybody who looks, after which a training stops
-MOST_AT_ONCE = 40  # trainings under way, of everybody; they take turns
+MOST_AT_ONCE = 40  # trainings under way that somebody looks at; they take turns
+MOST_OF_A_GROUP = 30  # of these; a class has one address
+MOST_OF_ONE = 3  # of these: a model, a control beside it, and another seed
 
 
 class Wanted(NamedTuple):
@@ -27,14 +33,36 @@ class Wanted(NamedTuple):
     film: bool = True
 
 
+def _now(work: Callable[[], Any]) -> Any:
+    return work()
+
+
 class Film:
     """A training and the snapshots that there are by now; whoever looks keeps it going."""
 
     def __init__(self, wanted: Wanted) -> None:
+        from attention.training.learning import snapshots
+
         self.wanted, self.snapshots = wanted, list["Snapshot"]()
-        self.looked = time.monotonic()
+        self._watchers: dict[Hashable, tuple[Watcher, float]] = {}
         self._changed, self._ended = Condition(), False
-        self._failed: BaseException | None = None
+        self._failed: Exception | None = None
+        plan, also, film = wanted
+        self._training = snapshots(plan, 0 if film else plan.steps, (also,), run=_now)
+
+    @property
+    def watchers(self) -> list[Watcher]:
+        """Those who are present and have looked within `PATIENCE`."""
+        since = time.monotonic() - PATIENCE
+        return [one for one, looked in [*self._watchers.values()] if looked >= since and one.present()]
+
+    def looked(self, watcher: Watcher) -> float | None:
+        """When this watcher has looked last; None where they do not watch it."""
+        return self._watchers[watcher.key][1] if watcher.key in self._watchers else None
+
+    def leave(self, watcher: Watcher) -> None:
+        """This watcher does not look any more."""
+        self._watchers.pop(watcher.key, None)
 
     @property
     def nbytes(self) -> int:
@@ -51,15 +79,22 @@ class Film:
         """How much of it is done, from 0 to 1."""
         return self.snapshots[-1].step / self.wanted.plan.steps if self.snapshots else 0.0
 
+    def watch(self) -> None:
+        """The watcher of this thread looks now."""
+        if not self._ended:
+            self._watchers[current().key] = current(), time.monotonic()
+
     def look(self) -> tuple[Snapshot, ...]:
         """The snapshots that there are by now; waits for the first.
 
         Raises:
             ConfigError: it could not be finished.
         """
-        self.looked = time.monotonic()
+        self.watch()
         with self._changed:
-            self._changed.wait_for(lambda: self._ended or bool(self.snapshots))
+            while not (self._ended or self.snapshots):
+                self._changed.wait(_BEAT)
+                self.watch()
         if self._ended and not self.finished:
             if self._failed is not None:
                 raise self._failed
@@ -77,33 +112,57 @@ class Film:
         tell = telling()
         while not self._ended:
             with self._changed:
-                self._changed.wait(timeout=0 if self._ended else 1)
+                self._changed.wait(timeout=0 if self._ended else _BEAT)
             self.look()
             if tell is not None:
                 tell("Training the model …", self.share)
         return self.look()
 
-    def run(self) -> None:
-        """Trains, until it is finished or nobody looks."""
-        from attention.training.learning import snapshots
+    @property
+    def group(self) -> Hashable:
+        """The group of the first who looks; it shares the time with others."""
+        return next((one.group for one in self.watchers), None)
 
-        plan, also, film = self.wanted
+    def step(self) -> bool:
+        """Trains up to the next snapshot; whether there is more to train, which is not so where nobody looks any more."""
+        with _CHANGE:
+            left = not self.watchers
+            if left:
+                _RUNNING.pop(self.wanted, None)  # whoever comes from now on has it trained anew
+        if left:
+            at = self.snapshots[-1].step if self.snapshots else 0
+            self.fail(
+                ConfigError(f"A training goes on while somebody looks; this one stopped at step {at}: try again.")
+            )
+            return False
         try:
-            with closing(snapshots(plan, 0 if film else plan.steps, (also,))) as training:
-                for snapshot in training:
-                    with self._changed:
-                        self.snapshots.append(snapshot)
-                        self._changed.notify_all()
-                    if time.monotonic() - self.looked > PATIENCE:
-                        break
-        except BaseException as error:  # whoever waits is told
-            self._failed = error
+            snapshot = next(self._training, None)
+        except Exception as error:  # whoever waits is told
+            self.fail(error)
+            return False
+        if snapshot is not None:
+            with self._changed:
+                self.snapshots.append(snapshot)
+                self._changed.notify_all()
+        if snapshot is None or self.finished:
+            self._end()
+        return not self._ended
+
+    def fail(self, error: Exception) -> None:
+        """Ends it; whoever waits is told why."""
+        self._failed = error
+        self._end()
+
+    def _end(self) -> None:
+        self._training.close()
         with self._changed:
             with _CHANGE:
-                _RUNNING.pop(self.wanted, None)
+                if _RUNNING.get(self.wanted) is self:
+                    del _RUNNING[self.wanted]
                 if self.finished:
                     KEPT.once(self.wanted, lambda: self)
             self._ended = True
+            self._watchers.clear()
             self._changed.notify_all()
 
 
@@ -112,7 +171,9 @@ _RUNNING: dict[Wanted, Film] = {}
 
 
 def film_of(plan: Plan, also: int = 0, film: bool = True) -> Film:
-    """The training of a plan: the one that is kept or under way, or a new one.
+    """The training of a plan: the one that is kept or under way, or a new one, which the watcher of this thread looks at.
+
+    A person who begins one too many leaves that which they looked at longest ago.
 
     Args:
         plan: what is trained.
@@ -122,19 +183,38 @@ def film_of(plan: Plan, also: int = 0, film: bool = True) -> Film:
     Raises:
         ConfigError: too many are under way.
     """
-    wanted = Wanted(plan, also if film and also % plan.every and also != plan.steps else 0, film)
+    from attention.training.threads import WORKER
+
+    wanted, watcher = Wanted(plan, also if film and also % plan.every and also != plan.steps else 0, film), current()
     with _CHANGE:
         found: Film | None = KEPT.get(wanted) or _RUNNING.get(wanted)
-        if found is not None:
-            found.looked = time.monotonic()
-            return found
-        if len(_RUNNING) >= MOST_AT_ONCE:
-            raise ConfigError(
-                f"{MOST_AT_ONCE} models are being trained here, and no more at once: try again in a moment."
-            )
-        found = _RUNNING[wanted] = Film(wanted)
-    Thread(target=found.run, name=f"training {plan.name}", daemon=True).start()
-    return found
+        if found is None:
+            _make_room(watcher)
+            found = _RUNNING[wanted] = Film(wanted)
+            found.watch()
+            WORKER.add(found)
+        found.watch()
+        return found
+
+
+def _make_room(watcher: Watcher) -> None:
+    """Lets a watcher begin one more training.
+
+    Raises:
+        ConfigError: too many are under way.
+    """
+    if watcher.key is not None:
+        mine = [(looked, film) for film in _RUNNING.values() if (looked := film.looked(watcher)) is not None]
+        for _, film in sorted(mine, key=lambda one: one[0])[: max(0, len(mine) + 1 - MOST_OF_ONE)]:
+            film.leave(watcher)
+    groups = [{one.group for one in film.watchers} for film in _RUNNING.values()]
+    ours = sum(watcher.group in one for one in groups)
+    if watcher.group is not None and ours >= MOST_OF_A_GROUP:
+        raise ConfigError(
+            f"At most {MOST_OF_A_GROUP} models are trained at once for one address; {ours} are: try again in a moment."
+        )
+    if sum(map(bool, groups)) >= MOST_AT_ONCE:
+        raise ConfigError(f"{MOST_AT_ONCE} models are being trained here, and no more at once: try again in a moment.")
 
 
 def untrained(plan: Plan) -> Snapshot:

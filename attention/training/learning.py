@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -119,7 +119,11 @@ def score(weights: Tensor, gold: Tensor) -> float:
 
 
 def snapshots(
-    plan: Plan, every: int = 0, also: Collection[int] = (), seconds: float | None = None
+    plan: Plan,
+    every: int = 0,
+    also: Collection[int] = (),
+    seconds: float | None = None,
+    run: Callable[[Callable[[], Any]], Any] = in_turn,
 ) -> Generator[Snapshot]:
     """Trains a tiny model and gives a snapshot of it again and again: closed, it stops.
 
@@ -130,6 +134,7 @@ def snapshots(
         every: how many steps lie between two snapshots; 0: as the task says. The first and the last step always have one.
         also: more steps that have one.
         seconds: of the wall clock after which it stops, None: `SECONDS`; what a watcher takes between two snapshots, and waiting for other trainings, is left out.
+        run: does a piece of the work; usually in the thread for that.
     """
     design, every, spent = plan.design, every or plan.every, 0.0
     most = SECONDS if seconds is None else seconds
@@ -153,8 +158,8 @@ def snapshots(
                 break
         return None
 
-    row, steps, probes = in_turn(begin)
-    while snapshot := in_turn(go_on):
+    row, steps, probes = run(begin)
+    while snapshot := run(go_on):
         spent = snapshot.seconds
         yield snapshot
         if snapshot.step == plan.steps or spent > most:

@@ -17,11 +17,13 @@ from attention.sources.knobs import TASK
 from attention.training import Plan
 from attention.training.films import film_of, untrained
 from attention.training.plan import MOST_STEPS
+from attention.training.watching import watching
 from pages.ui import address, show
 from pages.ui.knobs.session import Watched, acted, session
 from pages.ui.knobs.widgets import Knobs, locked
 from pages.ui.notes import plain
 from pages.ui.server import turns
+from pages.ui.server.visitor import watcher
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -116,7 +118,7 @@ class Player:
         if self.moved != self.moves:
             st.rerun()
         try:
-            with turns.aside():
+            with turns.aside(), watching(watcher()):
                 films = self._films()
         except AttentionError as error:
             self._stop()
@@ -193,7 +195,7 @@ def seeds(plan: Plan, example: Example) -> None:
     plans = [replace(plan, seed=seed) for seed in range(training.SEEDS)]
     done: list[Snapshot] = []
     try:
-        with turns.aside():
+        with turns.aside(), watching(watcher()):
             for one in plans:
                 found = film_of(one, film=False)
                 last = found.look()[-1]

@@ -109,6 +109,7 @@ def _found(place: DeltaGenerator, steps: Iterator[Progress], said: str) -> Matte
             return None if progress is None else progress.found
         text = f"{said}: {progress.done} of {progress.total} heads, about {progress.seconds:.0f} s to go."
         if drawn is None:
+            turns.give_back()  # the trace, which this takes nothing from
             with place.container():
                 drawn = st.progress(0.0, text)
                 st.button("Stop", key=f"matters_stop_{said}", on_click=_stop)

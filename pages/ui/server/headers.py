@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import re
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -15,8 +14,9 @@ from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pages.ui.server import limits
 from pages.ui.server.first_paint import INDEX
-from pages.ui.server.limits import FRAMED_BY
+from pages.ui.server.garbage import BinaryOnly
 
 # Streamlit's page has scripts of its own in it, which are allowed by their digests.
 _INLINE = " ".join(
@@ -34,7 +34,7 @@ POLICY = {
     "object-src": "'none'",
     "base-uri": "'self'",
     "form-action": "'self'",
-    "frame-ancestors": f"'self' {FRAMED_BY}".strip(),
+    "frame-ancestors": f"'self' {limits.FRAMED_BY}".strip(),
 }
 HEADERS = {
     "Content-Security-Policy": "; ".join(f"{what} {whence}" for what, whence in POLICY.items()),
@@ -44,8 +44,8 @@ HEADERS = {
 }
 
 
-# What several servers behind a proxy call this one, so that a visitor can stay with it.
-REPLICA = {"Lab-Replica": os.environ["LAB_REPLICA"]} if "LAB_REPLICA" in os.environ else {}
+# So that a visitor can stay with this one of several servers.
+REPLICA = {"Lab-Replica": limits.REPLICA} if limits.REPLICA else {}
 INSIDE = ("/_stcore/metrics", "/_stcore/script-health-check")
 """What only those ask who run the Lab: numbers of the process, and a run of the page."""
 
@@ -76,5 +76,5 @@ class _WithHeaders:
             await self.app(scope, receive, send_more)
 
 
-MIDDLEWARE = (Middleware(_WithHeaders),)
+MIDDLEWARE = (Middleware(_WithHeaders), Middleware(BinaryOnly))
 """What goes around Streamlit's own server."""

@@ -4,9 +4,29 @@ from __future__ import annotations
 
 import os
 import re
+import sys
+from difflib import get_close_matches
 from pathlib import Path
 
 from pages.ui.server import memory
+
+_READ = {"LAB_PORT", "LAB_MEMORY"}  # the variables that are read here, and those of compose.yaml
+
+
+def _variable(name: str, default: str) -> str:
+    """What the environment variable LAB_`name` says."""
+    _READ.add(f"LAB_{name}")
+    return os.environ.get(f"LAB_{name}", default)
+
+
+def _warn_of_unknown() -> None:
+    """Prints a line that names the variables which look like ours and do nothing, each with the nearest that does something."""
+    unknown = []
+    for name in sorted(one for one in os.environ if one.startswith("LAB_") and one not in _READ):
+        near = get_close_matches(name, sorted(_READ), 1)
+        unknown.append(f"{name} (did you mean {near[0]}?)" if near else name)
+    if unknown:
+        print(f"Unknown variables of the environment do nothing: {', '.join(unknown)}", file=sys.stderr, flush=True)
 
 
 def _limit(name: str, default: int, low: int, high: int, other: str = "") -> int:
@@ -15,7 +35,7 @@ def _limit(name: str, default: int, low: int, high: int, other: str = "") -> int
     Raises:
         SystemExit: it is no whole number from `low` to `high`; the server does not start with a limit it misreads.
     """
-    text = os.environ.get(f"LAB_{name}", str(default))
+    text = _variable(name, str(default))
     number = int(text) if text.isascii() and text.strip().isdigit() else low - 1
     if not low <= number <= high:
         raise SystemExit(
@@ -56,7 +76,7 @@ def _origins(name: str) -> str:
     Raises:
         SystemExit: there is something else in it, which could be another rule of the policy.
     """
-    text = os.environ.get(f"LAB_{name}", "")
+    text = _variable(name, "")
     for one in text.split():
         if not re.fullmatch(r"\*|https?://(\*\.)?[a-z0-9-]+(\.[a-z0-9-]+)*(:(\d+|\*))?", one):
             raise SystemExit(
@@ -75,7 +95,7 @@ def _folder(name: str, default: Path) -> Path:
     Raises:
         SystemExit: there is no such folder.
     """
-    text = os.environ.get(f"LAB_{name}", "")
+    text = _variable(name, "")
     if text and not Path(text).is_dir():
         raise SystemExit(
             f"LAB_{name} is a folder that the server can read; got {text!r}: make it, or leave it out for {default}."
@@ -89,7 +109,7 @@ def _yes(name: str) -> bool:
     Raises:
         SystemExit: it says neither.
     """
-    text = os.environ.get(f"LAB_{name}", "no")
+    text = _variable(name, "no")
     if text not in ("yes", "no"):
         raise SystemExit(f"LAB_{name} is yes or no; got {text!r}: set one, or leave it out for no.")
     return text == "yes"
@@ -101,7 +121,7 @@ def _hub(name: str) -> bool | dict[str, str]:
     Raises:
         SystemExit: it is none of these, or has an id twice.
     """
-    text = os.environ.get(f"LAB_{name}", "no")
+    text = _variable(name, "no")
     if text in ("yes", "no"):
         return text == "yes"
     allowed: dict[str, str] = {}
@@ -129,6 +149,9 @@ if MODELS_KEPT_MB < MAX_MODEL_MB:
     raise SystemExit(
         f"LAB_MODELS_KEPT_MB is at least LAB_MAX_MODEL_MB; got {MODELS_KEPT_MB} and {MAX_MODEL_MB}: raise the one or lower the other."
     )
+
+REPLICA = _variable("REPLICA", "")  # what several servers behind a proxy call this one
+_warn_of_unknown()
 
 # What nobody needs to change. MB are of memory.
 STATE_FILE_MB = 8

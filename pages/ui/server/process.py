@@ -5,8 +5,10 @@ from __future__ import annotations
 import atexit
 import ctypes
 import gc
+import logging
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -19,6 +21,7 @@ from streamlit.web.server import server_util
 
 from pages.ui.server.downloads import keep_downloads
 from pages.ui.server.first_paint import take_styles_along
+from pages.ui.server.garbage import bound_log
 from pages.ui.server.limits import HUB
 from pages.ui.server.own_key import look_up
 from pages.ui.server.turns import take_turns
@@ -45,7 +48,8 @@ if allocator := getattr(ctypes.CDLL(None), "mallopt", None):
 _USUAL = gc.get_threshold()
 gc.set_threshold(200_000)  # every full collection during the imports takes 0.1 s, and finds nothing; see `imported`
 
-_PATIENCE = 5.0  # seconds; a run of ours takes less
+_PATIENCE = 0.5  # seconds; most runs of ours take less
+_THREADS = ("ScriptRunner.scriptThread", "training")
 
 
 @cache
@@ -69,19 +73,24 @@ async def serving(_: App) -> AsyncIterator[None]:
     yield
 
 
-def _let_runs_end() -> None:
-    """Waits for scripts in progress before Python goes.
+def _end_runs() -> None:
+    """Waits a moment for what is in progress before Python goes, and ends the process without that where it is not enough.
 
-    Streamlit runs them in daemon threads. One that comes back from torch or pyarrow while Python
-    finalizes makes the whole process abort, and SIGTERM would end with an error.
+    Streamlit runs scripts in daemon threads. One that comes back from torch or pyarrow while Python finalizes makes the whole
+    process abort, and SIGTERM would end with an error; one that waits for its turn would keep the process until it has had it.
     """
     until = time.monotonic() + _PATIENCE
-    for thread in threading.enumerate():
-        if thread.name == "ScriptRunner.scriptThread":
-            thread.join(max(0.0, until - time.monotonic()))
+    threads = [thread for thread in threading.enumerate() if thread.name in _THREADS]
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    if any(thread.is_alive() for thread in threads):
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
 
-atexit.register(_let_runs_end)
+atexit.register(_end_runs)
 # For each socket from another site Streamlit compares that with this machine's address, and asks a service on the internet for it.
 net_util.get_external_ip = lambda: None
 take_turns()
@@ -90,4 +99,5 @@ take_styles_along()
 bound_uploads()
 keep_downloads()
 bound_unread()
+bound_log()
 keep_whole_runs()

@@ -17,14 +17,16 @@ from hashlib import blake2b
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from attention import ConfigError, Layer, Source, Trace, Trained, TypedText
+from attention import ConfigError, Layer, Source, Trace, TypedText
 from attention.formula.kept import KEPT
 from attention.models.library import LIBRARY, Settings
-from attention.sources import Changeable, Turnable
+from attention.sources import Changeable, Preparable, Turnable
 from attention.sources.link import source_of
+from attention.training.watching import watching
 from pages.ui.knobs.table import LIMITS
 from pages.ui.server import turns
 from pages.ui.server.limits import CACHE_MB, HUB, MAX_MODEL_MB, MAX_TRACE_MB, MODEL_PATHS, MODELS, MODELS_KEPT_MB
+from pages.ui.server.visitor import watcher
 
 if TYPE_CHECKING:
     from attention.lessons.answers import Seen
@@ -63,10 +65,13 @@ def trace_of(source: Source) -> Trace:
         AttentionError: the source gives none.
     """
     key, needs = _key(source), source.needs if isinstance(source, Turnable) else 0
+    mine = turns.mine()
+    if isinstance(source, Preparable) and key not in mine and KEPT.get(_key(source.base)) is None:
+        with turns.aside(), watching(watcher()):  # nobody else with something large waits for this
+            source.prepare()
     with ExitStack() as stack:
         if needs > _LARGE:
             stack.enter_context(turns.alone())
-        mine = turns.mine()
         if key not in mine:
             found = _trace_of(source, needs)
             while len(mine) > 1:  # of two states that are compared both
@@ -166,8 +171,7 @@ def _trace_of(source: Source, needs: int) -> Trace:
         KEPT.make_room(needs)
         return base.trace()
 
-    # A training waits for its turn by itself, and its trace is made at once: whoever looks at one waits for no other.
-    kind = "" if isinstance(source, Trained) else type(source).__name__
+    kind = "" if isinstance(source, Preparable) else type(source).__name__
     return _found(_key(base), make, kind).turned(source.config)
 
 
@@ -184,5 +188,5 @@ def _found(key: bytes, make: Callable[[], Made], kind: str) -> Made:
         with _making(kind) if kind else nullcontext():
             return make()
 
-    with turns.aside():
+    with turns.aside(), watching(watcher()):
         return KEPT.once(key, alone)

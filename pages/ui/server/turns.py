@@ -95,6 +95,15 @@ def alone() -> Iterator[None]:
     yield
 
 
+def give_back() -> None:
+    """Lets others work on something large before this run ends; what it keeps is forgotten, and made or found again when it is needed."""
+    me: _Turn | None = getattr(_mine, "turn", None)
+    if me is not None:
+        me.kept.clear()
+        me.close()
+        me.alone = False
+
+
 def mine() -> dict[Hashable, Any]:
     """The place for what this run keeps until it ends; without a turn it keeps nothing."""
     me: _Turn | None = getattr(_mine, "turn", None)

@@ -1,0 +1,65 @@
+"""How long others wait who use models while somebody opens a long link: 20 generated tokens, 100 changes, each token run anew.
+
+usage: python -m benchmarks.waiting [--of FOLDER]
+
+Both models must be there (`make models ALL=1`). `--of` starts another checkout of the Lab, for the numbers before a change.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+from pathlib import Path
+from urllib.parse import urlencode
+
+from benchmarks.models import FOLDER, MINILM, SMOLLM
+from benchmarks.server import ROOT, Server
+from benchmarks.session import Run, Session
+
+TEXT = "The quiet harbor watched the copper moon. The quiet harbor watched the"
+CHANGES = ";".join(f"{i % 30}.{i // 30}.t0.5" for i in range(100))
+MOST_TIMES = 10  # longer than alone: a pass or two of the others come first
+
+
+async def visit(server: Server, model: str, text: str, **knobs: str) -> tuple[float, Run]:
+    """How long a visitor waits for the page of a text, and what it shows."""
+    began = time.monotonic()
+    query = urlencode({"source": "model", "model": model, "text": text} | knobs)
+    async with Session(server.base, query, timeout=600) as session:
+        run = await session.open()
+    return time.monotonic() - began, run
+
+
+async def measure(server: Server) -> dict[str, tuple[float, float]]:
+    """For each model the seconds that a visitor waits alone, and beside the long link."""
+    alone, found = {}, {}
+    for name in (MINILM, SMOLLM):
+        await visit(server, name, TEXT)  # loads it
+        alone[name], _ = await visit(server, name, f"{TEXT} first")
+    long = asyncio.create_task(visit(server, SMOLLM, TEXT, generate="20", do=CHANGES))
+    await asyncio.sleep(1)
+    others = await asyncio.gather(*[visit(server, name, f"{TEXT} second") for name in (MINILM, SMOLLM)])
+    for name, (seconds, _) in zip((MINILM, SMOLLM), others, strict=True):
+        found[name] = alone[name], seconds
+    seconds, run = await long
+    print(f"the long link itself: {seconds:.1f} s {' '.join(run.sentences)}")
+    return found
+
+
+def main() -> int:
+    """Prints the table; 1 if somebody waits too long."""
+    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ask.add_argument("--of", type=Path, default=ROOT)
+    asked = ask.parse_args()
+    with Server(of=asked.of.resolve(), LAB_MODELS=str(FOLDER)) as server:
+        found = asyncio.run(measure(server))
+    print("\n| another visitor of | alone | beside the long link |\n|---|---|---|")
+    for name, (alone, beside) in found.items():
+        print(f"| {name} | {alone:.1f} s | {beside:.1f} s |")
+    return int(any(beside > MOST_TIMES * alone for alone, beside in found.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""Messages over a socket that no page sends: one line a minute in the log, and the socket of a text is closed."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.routing import WebSocketRoute
+from starlette.testclient import TestClient
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from pages.ui.server import garbage
+
+
+def record(text: str, *args: object) -> logging.LogRecord:
+    error = (ValueError, ValueError("odd"), None)
+    return logging.LogRecord("streamlit", logging.WARNING, __file__, 1, text, args, error)
+
+
+def test_unreadable_messages_are_one_line_a_minute_with_their_count() -> None:
+    now = [0.0]
+    one_line = garbage.OneLineAMinute(lambda: now[0])
+    first = record("Error deserializing back message")
+    assert one_line.filter(first)
+    assert first.getMessage().startswith("1 unreadable messages")
+    assert first.exc_info is None
+    now[0] = garbage.PAUSE - 1
+    assert not any(one_line.filter(record('No handler for "%s"', "x")) for _ in range(100))
+    failed = record(garbage._FAILED)
+    assert not one_line.filter(failed)
+    other = record("Something else")
+    assert one_line.filter(other)
+    assert other.exc_info is not None
+    now[0] = garbage.PAUSE
+    later = record('No handler for "%s"', "y")
+    assert one_line.filter(later)
+    assert (
+        later.getMessage()
+        == '102 unreadable messages over sockets since the last such line; the last: No handler for "y"'
+    )
+
+
+def test_text_closes_the_socket_and_bytes_arrive() -> None:
+    came: list[bytes] = []
+
+    async def echo(websocket: WebSocket) -> None:
+        await websocket.accept()
+        try:
+            while True:
+                came.append(await websocket.receive_bytes())
+        except WebSocketDisconnect as end:
+            came.append(str(end.code).encode())
+
+    app = Starlette(routes=[WebSocketRoute("/", echo)], middleware=[Middleware(garbage.BinaryOnly)])
+    with TestClient(app).websocket_connect("/") as socket:
+        socket.send_bytes(b"one")
+        socket.send_text("two")
+        with pytest.raises(WebSocketDisconnect) as closed:
+            socket.receive_bytes()
+    assert closed.value.code == 1003
+    assert came == [b"one", b"1003"]
+
+
+def test_failure_of_a_readable_message_keeps_its_traceback_once_a_minute() -> None:
+    one_line, first = garbage.OneLineAMinute(lambda: 0.0), record(garbage._FAILED)
+    assert one_line.filter(first)
+    assert first.exc_info is not None
+    assert not one_line.filter(record(garbage._FAILED))

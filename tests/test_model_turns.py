@@ -1,0 +1,272 @@
+"""Many who use models at once: each model runs one pass at a time, in the order in which people come, and no link keeps it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from test_turns import in_threads
+from tiny_models import TinyModels
+
+from attention import ConfigError, Model, progress
+from attention.formula.intervention import read
+from attention.formula.kept import KEPT
+from attention.models import silencing, work
+from attention.models.fair_lock import FairLock
+from attention.models.library import LIBRARY, Settings
+from attention.models.loaded import Loaded
+from attention.sources import mattering
+from pages.ui.server import traces, turns
+
+TEXT = "the owl asked the moon"
+
+
+@pytest.fixture(autouse=True)
+def models(tiny: TinyModels) -> Iterator[None]:
+    LIBRARY.hold(Settings(tiny.folder))
+    KEPT.hold(2**28)
+    yield
+    LIBRARY.hold(Settings())
+
+
+def until_waiting(lock: FairLock, many: int) -> None:
+    while lock.waiting < many:
+        threading.Event().wait(0.001)
+
+
+def watched(loaded: Loaded, on_pass: Callable[[int], None]) -> list[str]:
+    """The names of the threads that run the model, a name for each pass; before each, `on_pass` is called with their number."""
+    passes: list[str] = []
+
+    def note(*_: Any) -> None:
+        passes.append(threading.current_thread().name)
+        on_pass(len(passes))
+
+    loaded.model.register_forward_pre_hook(note)
+    return passes
+
+
+def together(**works: Callable[[], Any]) -> None:
+    """Does this in threads with these names."""
+    failed: list[BaseException] = []
+
+    def run(work: Callable[[], Any]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=run, args=(work,), name=name, daemon=True) for name, work in works.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not failed
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def test_fair_lock_serves_threads_in_their_order() -> None:
+    lock, order = FairLock(), list[str]()
+
+    def enter(name: str) -> None:
+        with lock.hold(), lock.hold():  # a thread that holds it may enter again
+            order.append(name)
+
+    with lock.hold():
+        threads = []
+        for number in range(5):
+            threads.append(threading.Thread(target=enter, args=(str(number),)))
+            threads[-1].start()
+            until_waiting(lock, number + 1)
+        lock.pause()
+        order.append("first again")
+        lock.pause()  # nobody waits
+    in_threads(*[thread.join for thread in threads], lambda: enter("last"))
+    assert order == ["0", "1", "2", "3", "4", "first again", "last"]
+
+
+def test_fair_lock_is_free_after_an_error() -> None:
+    lock = FairLock()
+    with pytest.raises(KeyError), lock.hold():
+        raise KeyError
+    together(a=lambda: lock.hold().__enter__())
+
+
+@pytest.mark.parametrize("do", ["", "0.1.zero"])
+def test_pass_of_another_comes_between_two_generated_tokens(tiny: TinyModels, do: str) -> None:
+    tiny("GPT-2")
+    loaded, came = LIBRARY.get("GPT-2"), threading.Event()
+
+    def on_pass(number: int) -> None:
+        if number == 1:  # of the generation, which goes on when the other has come
+            came.set()
+            until_waiting(loaded.lock, 1)
+
+    passes = watched(loaded, on_pass)
+    alone = Model("GPT-2", "a quiet harbor")
+
+    def generate() -> None:
+        Model("GPT-2", TEXT, generate=4, interventions=read(do)).prepare()
+
+    def look() -> None:
+        assert came.wait(60)
+        alone.trace()
+
+    together(generates=generate, looks=look)
+    assert passes[:3] == ["generates", "looks", "generates"]
+    assert passes.count("generates") > 2
+
+
+def test_generated_text_is_the_same_whoever_runs_the_model_meanwhile(tiny: TinyModels) -> None:
+    tiny("Llama")
+    loaded = LIBRARY.get("Llama")
+
+    def ids(text: str) -> list[int]:
+        return Model("Llama", text, generate=8).loaded_and_given()[1]["input_ids"][0].tolist()
+
+    texts = (TEXT, "keys and queries meet", "the cat sat on the mat")
+    alone = [ids(text) for text in texts]
+    KEPT.hold(2**28)
+    found: dict[str, list[int]] = {}
+    with loaded.lock.hold():
+        threads = [threading.Thread(target=lambda text=text: found.update({text: ids(text)})) for text in texts]
+        for number, thread in enumerate(threads):
+            thread.start()
+            until_waiting(loaded.lock, number + 1)
+    in_threads(*[thread.join for thread in threads])
+    assert [found[text] for text in texts] == alone
+
+
+@pytest.mark.parametrize("do", ["", "0.1.zero"])
+def test_generation_ends_with_the_run_that_waits_for_it(tiny: TinyModels, do: str) -> None:
+    tiny("GPT-2")
+    loaded = LIBRARY.get("GPT-2")
+    passes, shares = watched(loaded, lambda _: None), list[float]()
+    source = Model("GPT-2", TEXT, generate=9, interventions=read(do))
+
+    def tell(_: str, share: float) -> None:
+        shares.append(share)
+        if len(shares) == 3:
+            raise KeyboardInterrupt  # as Streamlit raises where a page asks for the next run, or has been left
+
+    with pytest.raises(KeyboardInterrupt), progress.told(tell):
+        source.prepare()
+    assert len(passes) <= 3
+    assert shares == sorted(shares)
+    source.trace()  # nobody is left waiting, and nothing half is kept
+    assert source.trace().generated
+
+
+def test_two_models_run_side_by_side(tiny: TinyModels) -> None:
+    for name in ("GPT-2", "BERT"):
+        tiny(name)
+    inside = threading.Barrier(2)
+    for name in ("GPT-2", "BERT"):
+        watched(LIBRARY.get(name), lambda _: inside.wait(60) and None)  # neither goes on before both are inside
+    together(one=Model("GPT-2", TEXT).trace, other=Model("BERT", TEXT).trace)
+
+
+def test_pass_of_another_comes_between_two_batches_of_silenced_heads(
+    tiny: TinyModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny("GPT-2")
+    loaded, came = LIBRARY.get("GPT-2"), threading.Event()
+    monkeypatch.setattr(silencing, "TOKENS", 18)  # a head or two a batch
+
+    def on_pass(number: int) -> None:
+        if number == 2:
+            came.set()
+            until_waiting(loaded.lock, 1)
+
+    passes = watched(loaded, on_pass)
+
+    def look() -> None:
+        assert came.wait(60)
+        Model("GPT-2", "a quiet harbor").trace()
+
+    together(sweeps=lambda: list(mattering.which(Model("GPT-2", TEXT))), looks=look)
+    assert passes[:4] == ["sweeps", "sweeps", "looks", "sweeps"]
+
+
+def test_page_with_large_trace_waits_for_no_generation(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "LONGEST", 600.0)
+    monkeypatch.setattr(traces, "_LARGE", 0)  # every trace is large: one run at a time has one
+    tiny("GPT-2")
+    loaded, came, drawn = LIBRARY.get("GPT-2"), threading.Event(), threading.Event()
+
+    def on_pass(number: int) -> None:
+        if number == 1:
+            came.set()
+            assert drawn.wait(60)
+
+    watched(loaded, on_pass)
+    tiny("BERT")
+
+    def generate() -> None:
+        with turns.turn():
+            traces.trace_of(Model("GPT-2", TEXT, generate=3))
+
+    def look() -> None:
+        assert came.wait(60)
+        with turns.turn():
+            traces.trace_of(Model("BERT", TEXT))
+        drawn.set()
+
+    together(generates=generate, looks=look)
+
+
+def test_changes_and_generated_tokens_are_counted_before_the_model_runs(tiny: TinyModels) -> None:
+    tiny("GPT-2")
+    loaded = LIBRARY.get("GPT-2")
+    passes = watched(loaded, lambda _: None)
+    cells = ";".join(f"*.*.s{i % 5},{i // 5 % 5}=1" for i in range(100))
+    few = work.seconds(loaded, 5, work.Changed(read("0.1.zero")))
+    assert few < work.seconds(loaded, 5, work.Changed(read("0.1.zero"), frozen=True))
+    assert (
+        few
+        < work.seconds(loaded, 5, work.Changed(read("*.*.zero")))
+        < work.seconds(loaded, 5, work.Changed(read(cells)))
+    )
+    assert not passes
+
+
+@pytest.mark.parametrize(
+    ("knobs", "said"),
+    [
+        ({"generate": 20}, "20 generated tokens after 5 tokens would take some .* s: generate fewer tokens, or choose"),
+        ({"interventions": read("0.1.zero")}, "1 change after 5 tokens .*: change fewer heads and layers, or choose"),
+        (
+            {"interventions": read("0.1.zero;1.*.t2"), "generate": 1},
+            "1 generated token, each of which runs the model with 2 changes anew, after .*: generate fewer tokens or change fewer heads and layers",
+        ),
+    ],
+)  # fmt: skip
+def test_what_would_take_too_long_is_one_sentence_and_no_pass(
+    tiny: TinyModels, monkeypatch: pytest.MonkeyPatch, knobs: dict[str, Any], said: str
+) -> None:
+    tiny("GPT-2")
+    passes = watched(LIBRARY.get("GPT-2"), lambda _: None)
+    plain = Model("GPT-2", TEXT)
+    monkeypatch.setattr(work, "MOST_SECONDS", 0.001)
+    with pytest.raises(ConfigError, match=said) as error:
+        replace(plain, **knobs).trace()
+    assert str(error.value).count(": ") == 1
+    assert not passes
+    plain.trace()  # one plain pass is never too much
+
+
+def test_hundred_changes_of_a_long_generation_are_refused_and_a_few_are_not(tiny: TinyModels) -> None:
+    """With the sizes of SmolLM2, 30 layers of 9 heads: what made others wait 12 s."""
+    tiny("Llama")
+    loaded = LIBRARY.get("Llama")
+    wide = replace(loaded.sites[0], n_heads=9)
+    large = replace(loaded, nbytes=4 * 106_000_000, sites=tuple(replace(wide, name=f"layer {i}") for i in range(30)))
+    cells = ";".join(f"*.*.w{i % 10},0=0.5r" for i in range(100))
+    with pytest.raises(ConfigError, match="20 generated tokens, each of which runs the model with 100 changes anew"):
+        work.check(large, 13, 20, [work.Changed(read(cells))])
+    work.check(large, 13, 0, [work.Changed(read(cells))])
+    work.check(large, 13, 20, [work.Changed(read("17.3.zero;17.4.zero;18.6.zero;23.2.zero"))])
+    work.check(large, 400, 20, [work.Changed()])

@@ -1,0 +1,41 @@
+"""How a server process ends."""
+
+import os
+import subprocess
+import sys
+
+from conftest import ROOT
+
+BUSY = """
+import sys, threading
+from pages.ui.server import process
+import torch
+
+def work():
+    while True:
+        torch.ones(300, 300) @ torch.ones(300, 300)
+        begun.set()
+
+begun = threading.Event()
+for name in {names}:
+    threading.Thread(target=work, name=name, daemon=True).start()
+assert not {names} or begun.wait(60)
+print("ends", flush=True)
+sys.exit({code})
+"""
+
+
+def ended(names: tuple[str, ...], code: int = 0) -> subprocess.CompletedProcess[str]:
+    """A process that ends while threads with these names work without end."""
+    command = [sys.executable, "-W", "ignore", "-c", BUSY.format(names=names, code=code)]
+    return subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=600, check=False)
+
+
+def test_runs_that_never_end_neither_abort_nor_keep_the_process() -> None:
+    run = ended(("ScriptRunner.scriptThread", "ScriptRunner.scriptThread", "training"))
+    assert (run.returncode, run.stdout) == (0, "ends\n")
+    assert "terminate called" not in run.stderr
+
+
+def test_process_without_runs_keeps_its_exit_code() -> None:
+    assert ended((), 3).returncode == 3

@@ -1,0 +1,199 @@
+"""Many who train at once: what one person and one address may have, whose piece comes next, and what nobody looks at."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Hashable, Iterator
+from types import SimpleNamespace
+
+import pytest
+from test_turns import in_threads
+
+from attention import ConfigError
+from attention.training import Plan, films, threads
+from attention.training.films import _RUNNING, Film, film_of
+from attention.training.watching import Watcher, watching
+from pages.ui.server import visitor
+
+
+class Step:
+    """A job of so many pieces that notes each of them."""
+
+    def __init__(self, name: str, group: Hashable, pieces: int, notes: list[str]) -> None:
+        self.name, self.group, self.left, self.notes = name, group, pieces, notes
+        self.failed = ""
+
+    def step(self) -> bool:
+        self.notes.append(self.name)
+        self.left -= 1
+        return self.left > 0
+
+    def fail(self, error: Exception) -> None:
+        self.failed = str(error)
+
+
+class Blocked:
+    """While it lasts, the thread that trains does nothing."""
+
+    group: Hashable = "a block"
+
+    def __init__(self, worker: threads._Worker = threads.WORKER) -> None:
+        self.worker, self.inside, self.open = worker, threading.Event(), threading.Event()
+
+    def step(self) -> bool:
+        self.inside.set()
+        assert self.open.wait(60)
+        return False
+
+    def fail(self, error: Exception) -> None:
+        raise error
+
+    def __enter__(self) -> None:
+        self.worker.add(self)
+        assert self.inside.wait(60)
+
+    def __exit__(self, *_: object) -> None:
+        self.open.set()
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    yield
+    until_all_have_ended()
+
+
+def until_all_have_ended() -> None:
+    while _RUNNING:
+        threading.Event().wait(0.001)
+
+
+def person(key: Hashable, group: Hashable = "home", here: list[bool] | None = None) -> Watcher:
+    return Watcher(key, group, lambda: here is None or here[0])
+
+
+def begin(watcher: Watcher, seed: int) -> Film:
+    with watching(watcher):
+        return film_of(Plan("reverse", seed, 20))
+
+
+def test_groups_share_the_time_and_not_the_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count()
+    monkeypatch.setattr(threads, "time", SimpleNamespace(monotonic=lambda: next(clock)))  # a piece takes a second
+    worker, notes = threads._Worker(), list[str]()
+    jobs = [Step(str(number), "many", 2, notes) for number in range(4)] + [Step("another", "one", 3, notes)]
+    with Blocked(worker):
+        for job in jobs:
+            worker.add(job)
+    while any(job.left for job in jobs):
+        threading.Event().wait(0.001)
+    worker.close()
+    assert notes[:6].count("another") == 3  # half of the time, of one job beside four
+    assert notes[6:] == ["3", "0", "1", "2", "3"]
+
+
+def test_worker_that_is_closed_tells_all_who_wait() -> None:
+    worker, notes = threads._Worker(), list[str]()
+    waiting, late = Step("waiting", "a", 1, notes), Step("late", "a", 1, notes)
+    block = Blocked(worker)
+    with block:
+        worker.add(waiting)
+        closing = threading.Thread(target=worker.close)
+        closing.start()
+        while not waiting.failed:
+            threading.Event().wait(0.001)
+        worker.add(late)
+    in_threads(closing.join)
+    assert not notes
+    assert "trains no model any more" in waiting.failed == late.failed
+    assert worker._thread is not None
+    assert worker._thread.daemon
+    assert not worker._thread.is_alive()
+
+
+def test_what_nobody_looks_at_any_more_ends_before_its_first_step() -> None:
+    here = [True]
+    with Blocked():
+        left = [begin(person(number, here=here), number) for number in range(8)]
+        stays = begin(person("stays"), 100)
+        here[0] = False
+    with watching(person("stays")):
+        assert stays.wait()[-1].step == 20
+    until_all_have_ended()
+    assert [film.snapshots for film in left] == [[]] * 8
+    assert begin(person("comes later"), 0) is not left[0]  # it is trained anew
+
+
+def test_whoever_waits_for_the_first_snapshot_is_looking(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(films, "_BEAT", 0.001)
+    me, found = person("waits"), list[int]()
+
+    def wait() -> None:
+        with watching(me):
+            found.append(film_of(Plan("reverse", 200, 20)).wait()[-1].step)
+
+    with Blocked():
+        thread = threading.Thread(target=wait)
+        thread.start()
+        while not _RUNNING:
+            threading.Event().wait(0.001)
+        (film,) = _RUNNING.values()
+        first = film.looked(me)
+        while film.looked(me) == first:
+            threading.Event().wait(0.001)
+    in_threads(thread.join)
+    assert found == [20]
+
+
+def test_person_who_begins_one_too_many_leaves_the_oldest() -> None:
+    me, here = person("me"), [True]
+    with Blocked():
+        mine = [begin(me, 300 + number) for number in range(films.MOST_OF_ONE)]
+        begin(person("another", here=here), 301)  # looks at the second, too
+        begin(me, 300)  # the first once more: it is not the oldest any longer
+        more = [begin(me, 310 + number) for number in range(2)]
+        assert [bool(film.watchers) for film in (*mine, *more)] == [True, True, False, True, True]
+        assert [film.looked(me) is not None for film in (*mine, *more)] == [True, False, False, True, True]
+        here[0] = False
+        with watching(me):
+            for film in (*mine, *more):
+                film.leave(me)
+
+
+def test_one_address_leaves_room_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(films, "MOST_OF_A_GROUP", 4)
+    monkeypatch.setattr(films, "MOST_AT_ONCE", 5)
+    here = [True]
+    with Blocked():
+        for number in range(4):
+            begin(person(number, "one machine", here), 400 + number)
+        with pytest.raises(ConfigError, match="At most 4 models are trained at once for one address; 4 are: try again"):
+            begin(person(4, "one machine", here), 404)
+        begin(person(4, "one machine", here), 400)  # what is under way may be looked at
+        begin(person(5, "another machine", here), 405)
+        with pytest.raises(ConfigError, match="5 models are being trained here, and no more at once"):
+            begin(person(6, "a third", here), 406)
+        here[0] = False  # all have left, and nothing has been done yet
+        begin(person(7, "a third"), 407).leave(person(7))
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "address"),
+    [
+        ("", "", ""),
+        ("", "203.0.113.9", "203.0.113.9"),
+        ("172.18.0.2", "198.51.100.1, 203.0.113.9", "203.0.113.9"),
+        ("10.0.0.7", "", "10.0.0.7"),
+        ("8.8.8.8", "203.0.113.9", "8.8.8.8"),
+        ("10.0.0.7", "unknown", "10.0.0.7"),
+        ("10.0.0.7", "2a02:8071:1:2:3:4:5:6", "2a02:8071:1:2::/64"),
+        ("2a02:8071:1:2:ffff::1", "", "2a02:8071:1:2::/64"),
+        ("testclient", "", "testclient"),
+    ],
+)
+def test_address_of_a_visitor_comes_from_the_last_proxy(peer: str, forwarded: str, address: str) -> None:
+    assert visitor.client(peer, forwarded) == address
+
+
+def test_without_a_session_nobody_in_particular_looks() -> None:
+    assert visitor.watcher().key is None
