@@ -56,7 +56,7 @@ def _trace_mb() -> int:
     Raises:
         SystemExit: it is neither.
     """
-    if os.environ.get("LAB_MAX_TRACE_MB") != "auto":  # `make run` says auto
+    if _variable("MAX_TRACE_MB", "") != "auto":  # `make run` says auto
         return _limit("MAX_TRACE_MB", 128, 1, 65_536, "auto, or ")
     cache = _limit("CACHE_MB", 2 * memory.SMALLEST_MB, 2, 131_072) if "LAB_CACHE_MB" in os.environ else None
     return memory.trace_mb(memory.available(), cache)
