@@ -66,11 +66,10 @@ class Proxy:
                     await target.drain()
             target.close()
 
-        try:
+        with suppress(asyncio.CancelledError):
             await asyncio.gather(forward(reader, server_writer, False), forward(server_reader, writer, True))
-        finally:
-            writer.close()
-            server_writer.close()
+        writer.close()
+        server_writer.close()
 
 
 @contextmanager

@@ -62,6 +62,7 @@ def test_every_page_opens_says_that_weights_are_random_and_what_every_figure_sho
     app = opened(page)
     assert not app.exception
     assert app.title
+    assert address(app) == {}, "every page ends with what the address says"
     assert any("Random weights" in caption.value for caption in app.caption) == (page not in OWN)
     for figure in drawn(app):
         alt = figure["layout"]["meta"]["alt"]

@@ -153,8 +153,9 @@ export default function render(message, host) {
   const shown = (root.shown ??= new Shown(root));
   const sent = unpack(data);
   // While this script is fetched, Streamlit lets several pictures wait for it, and brings an older one last now and then.
-  if (sent.session === shown.session && (sent.act < shown.act || sent.number < shown.number)) return;
-  if (shown.figures && sent.number !== null && host.isLate(sent.number)) return; // its answer is on its way
+  const counted = sent.number !== null;
+  if (sent.session === shown.session && (sent.act < shown.act || (counted && sent.number < shown.number))) return;
+  if (shown.figures && counted && host.isLate(sent.number)) return; // a later answer is on its way
   Object.assign(shown, { act: sent.act, number: sent.number, session: sent.session });
   for (const name of ["strip", "hand", "answer"]) part(name).classList.toggle("large", sent.large);
   shown.figures = sent.figures;

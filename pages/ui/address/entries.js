@@ -67,7 +67,8 @@ export class Entries {
     }
     this.acts = [...this.acts, { ...act, number: this.number }].slice(-LONGEST);
     if (query === null || same(query, this.query)) return;
-    this.write(again ? "replace" : "push", query, true);
+    this.write(again ? "replace" : "push", query);
+    Object.assign(this, { entry: this.number, answered: true });
     this.last = { names, at: now, query: this.query };
   }
 
@@ -79,8 +80,7 @@ export class Entries {
     }
     this.number += 1;
     this.acts = [{ number: this.number, state: stateOf(query) }];
-    this.query = query;
-    this.write("replace", query, true);
+    Object.assign(this, { query, entry: this.number, answered: true });
     return true;
   }
 
@@ -109,7 +109,7 @@ export class Entries {
     const query = queryOf(state, this.query);
     if (!same(query, this.query)) {
       const isAct = this.answered && (number > this.entry || serverActs > this.serverActs);
-      this.write(isAct ? "push" : "replace", query, false);
+      this.write(isAct ? "push" : "replace", query);
     }
     Object.assign(this, { entry: this.number, answered: true, serverActs });
     return restored ? "acts" : null;
@@ -121,9 +121,8 @@ export class Entries {
     return pages.includes(name) ? name : "";
   }
 
-  write(how, query, byPage) {
+  write(how, query) {
     this.query = query;
     this.browser[how](this.path, query, this.number);
-    if (byPage) Object.assign(this, { entry: this.number, answered: true });
   }
 }

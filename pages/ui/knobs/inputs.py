@@ -298,12 +298,8 @@ def cell_now(trace: Trace) -> Cell:
 def ask(texts: dict[str, str]) -> None:
     """Gives knobs what these `texts` say, in the next run that reads them."""
     ours = session()
-    for key, text in texts.items():
+    for key in texts:
         ours.turned.pop(key, None)
-        if key in HELD or key not in ours.ranges or key not in st.session_state:
-            continue
-        if in_url(before := st.session_state[key]) != text:
-            ours.replaced.setdefault(key, Replaced()).before.append(before)
     ours.asked_for.update(texts)
 
 
@@ -323,7 +319,11 @@ def restore(texts: dict[str, str]) -> None:
     known = of(texts.get("source", ""))
     defaults = {**ours.defaults, **{key: in_url(one.default) for key, one in known.items()}}
     now = {**ours.address, **state(), **of_pages(), **ours.turned}
-    ask({key: defaults[key] for key in now if key in defaults and key not in texts} | texts)
+    wanted = {key: defaults[key] for key in now if key in defaults and key not in texts} | texts
+    for key, text in wanted.items():
+        if key in ours.ranges and key in st.session_state and in_url(before := st.session_state[key]) != text:
+            ours.replaced.setdefault(key, Replaced()).before.append(before)
+    ask(wanted)
     ours.turned, ours.address, ours.restoring = {}, texts, True
     ours.first = None
 
