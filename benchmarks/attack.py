@@ -28,6 +28,7 @@ class Attack:
         slice: the sizes of the part that the tests run, or None where they run none.
         guard: whether connections to the outside, pickles and processes are refused meanwhile.
         environment: what else the server is started with.
+        patience: seconds, for all of it.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Attack:
     slice: Mapping[str, Any] | None = None
     guard: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
+    patience: float = PATIENCE
 
 
 @dataclass
@@ -72,12 +74,12 @@ async def suffer(server: Server, attack: Attack, **sizes: Any) -> Cost:
                 return
             await asyncio.sleep(1)
 
-    async with Session(server.base, timeout=PATIENCE) as other:
+    async with Session(server.base, timeout=attack.patience) as other:
         await other.open()  # what a first page costs is nobody's harm
         cost.before, used, began = server.memory(), server.processor(), time.monotonic()
         work = asyncio.ensure_future(attack.does(server, **sizes))
         life, death = asyncio.create_task(lives()), asyncio.create_task(watches())
-        await asyncio.wait((work, death), timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((work, death), timeout=attack.patience, return_when=asyncio.FIRST_COMPLETED)
         await asyncio.wait(
             (work, life), timeout=0 if server.process.poll() else MOST_SECONDS
         )  # SIGTERM may be the attack
@@ -87,7 +89,7 @@ async def suffer(server: Server, attack: Attack, **sizes: Any) -> Cost:
                 work.result() if not work.exception() else [f"{type(work.exception()).__name__} {work.exception()}"]
             )
         elif not code:
-            cost.broken.append(f"it did not end within {PATIENCE} s")
+            cost.broken.append(f"it did not end within {attack.patience:.0f} s")
         if code is None and (not life.done() or life.exception()):
             cost.broken.append(f"somebody else got no answer: {life.exception() if life.done() else cost.slowest}")
         for task in (work, life, death):

@@ -15,12 +15,13 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from benchmarks import downloads, ending, garbage, hostile_models, many_trainings, maxima, uploads, visits
+from benchmarks import downloads, ending, garbage, hostile_models, many_trainings, maxima, rounds, uploads, visits
 from benchmarks.attack import Attack, Cost, suffer
 from benchmarks.server import ROOT, Server
 
 ATTACKS: tuple[Attack, ...] = (
     *maxima.ATTACKS,
+    *rounds.ATTACKS,
     *uploads.ATTACKS,
     *downloads.ATTACKS,
     *visits.ATTACKS,

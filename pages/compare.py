@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
 import streamlit as st
 
-from attention import AttentionError, Cell, Explanation, Source, Trace, explain, find_step
+from attention import AttentionError, Cell, Explanation, Layer, Source, Trace, explain, find_step
 from attention.export import program
 from attention.formula.intervention import mark
 from attention.numbers import changes, tables
-from attention.numbers.compare import Difference, Place
+from attention.numbers.compare import Difference, Place, compare
 from attention.numbers.limit import limit
 from attention.pictures import compared
 from attention.pictures.contract import Own
@@ -185,6 +186,16 @@ def arithmetic(two: Both) -> None:
             st.caption("This cell has no partner in B.")
 
 
+def differing(source: Source, cell: Cell, at: Place) -> Callable[[], tuple[Difference, Layer, Layer]]:
+    """What looks up B − A and the two layers again: a button keeps its function as long as the session, which must keep no trace."""
+
+    def look_up() -> tuple[Difference, Layer, Layer]:
+        a, b = both_of(page.source, source)
+        return compare(a, b, cell.step, Place(cell.layer, cell.head), at), a.layers[cell.layer], b.layers[at.layer]
+
+    return look_up
+
+
 def rest() -> None:
     """What follows the maps."""
     try:
@@ -195,13 +206,12 @@ def rest() -> None:
     with st.expander("How these two numbers came about", expanded=True):
         arithmetic(two)
     if two.difference is not None:
-        layers = two.a.layers[two.cell.layer], two.b.layers[two.at.layer]
-        found = two.difference
         st.markdown(f"## All numbers of `{two.cell.step}`, B − A")
+        found = differing(two.source, two.cell, two.at)
         show.table(
-            lambda: tables.difference(found, *layers),
-            found.matrix.numel(),
-            lambda: tables.difference_csv(found, *layers),
+            lambda: tables.difference(*found()),
+            two.difference.matrix.numel(),
+            lambda: tables.difference_csv(*found()),
             f"{two.cell.step}-B-minus-A.csv",
         )
     if not locked():

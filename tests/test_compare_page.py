@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+from weakref import ref
+
 import numpy as np
 import pytest
 from conftest import address, around, turn
 from test_pages import DEFAULT_TEXT, drawn, opened, said
 
-from attention import AttentionConfig, TypedText
+from attention import AttentionConfig, Trace, TypedText
+from attention.formula.kept import KEPT
 from attention.numbers.compare import Place, compare
 
 PAGE = "pages/compare.py"
@@ -86,3 +90,14 @@ def test_matrices_are_compared_too_and_both_run_in_plain_torch() -> None:
         ran: dict[str, object] = {}
         exec(compile(program, "program", "exec"), ran)  # ours
         np.testing.assert_allclose(np.asarray(ran["weights"])[0], drawn(app)[index]["data"][0]["z"], atol=1e-6)
+
+
+def test_a_session_of_compare_keeps_neither_layer() -> None:
+    app = opened(PAGE, b="seed=1", text="a comparison that stays open")
+    assert not app.exception
+    layers = [ref(trace.layers[0]) for trace in [*KEPT.cache.values()] if isinstance(trace, Trace)]
+    assert len(layers) >= 2
+    KEPT.cache.clear()
+    gc.collect()
+    assert [one() for one in layers] == [None] * len(layers)
+    assert not app.exception

@@ -15,7 +15,8 @@ from conftest import ROOT
 from plotly.offline import get_plotlyjs_version
 
 from attention.export.paper import page
-from pages.ui.server import served
+from benchmarks import rounds
+from pages.ui.server import room, served
 from pages.ui.server.first_paint import index_page
 from pages.ui.server.headers import HEADERS
 
@@ -267,6 +268,19 @@ def test_the_image_brings_a_model_that_its_builder_chooses() -> None:
     # the folder that it looks into, and no cache of the hub's library on a disk that is read-only
     assert "COPY --from=build /models /lab/models\n" in DOCKERFILE
     assert "HF_HOME=/tmp/" in DOCKERFILE
+
+
+def test_a_replica_has_the_memory_that_the_table_says() -> None:
+    readme = (ROOT / "deploy" / "README.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \|.*\| ([\d,]+) MB \| (\d+) GiB \|$", readme, re.MULTILINE)
+    table = {name: (int(most.replace(",", "")), int(gigabytes) * 1024) for name, most, gigabytes in rows}
+    assert list(table) == ["none", "minilm", "all"]
+    assert all(most + room.RESERVE // 2**20 < limit for most, limit in table.values())
+    _, usual = table[found(r"^ARG MODELS=(\w+)$", DOCKERFILE)]
+    assert {megabytes(lab["mem_limit"]) for lab in LABS.values()} == {usual}
+    assert {megabytes(CONTAINER["resources"][kind]["memory"]) for kind in ("requests", "limits")} == {usual}
+    assert megabytes(found(r"^`MODELS=all LAB_MEMORY=(\w+) docker", readme)) == table["all"][1]
+    assert all(attack.mb <= table["minilm"][1] for attack in rounds.ATTACKS)
 
 
 def test_what_comes_along_is_named_with_its_licence() -> None:

@@ -59,6 +59,13 @@ class _Kept:
             while self.cache and self.cache.currsize + needs > self.cache.maxsize:
                 self.cache.popitem()
 
+    def shrink(self, nbytes: int) -> None:
+        """Takes out what was asked for longest ago, until so many bytes are out or nothing is left."""
+        with self.changed:
+            target = self.cache.currsize - nbytes
+            while self.cache and self.cache.currsize > target:
+                self.cache.popitem()
+
 
 KEPT = _Kept(2**28)
 _gone: deque[int] = deque()  # numbers of what nobody holds any more; a finalizer must not touch what may be in use

@@ -17,6 +17,7 @@ _LARGEST_BESIDE = 2**26  # bytes of a tokenizer's file; a vocabulary of 256,000 
 _MOST_FILES = 1000  # that weights are cut into
 _NUMBER = 4  # bytes; weights are loaded in single precision
 _REPEATED = re.compile(r"layers?$|depth|blocks$|experts|attention_types")  # in a config: how often a part is there
+_TOKENIZER = 10  # how much larger a vocabulary is in memory than in its files
 _FEW = 256  # of a part, which any model may have; more need as many tensors
 
 
@@ -28,11 +29,18 @@ class Folder:
         path: of the folder.
         config: what stands in its config.json.
         nbytes: what its weights take in memory, as single-precision numbers.
+        beside: bytes of the files beside the weights, nearly all of them the tokenizer's.
     """
 
     path: Path
     config: dict[str, Any]
     nbytes: int
+    beside: int = 0
+
+    @property
+    def needs(self) -> int:
+        """Bytes of memory that the loaded model takes with its tokenizer. What is read from a file meanwhile, the system can drop."""
+        return self.nbytes + _TOKENIZER * self.beside
 
 
 def checked(path: Path, name: str, most_mb: int) -> Folder:
@@ -70,7 +78,7 @@ def checked(path: Path, name: str, most_mb: int) -> Folder:
         raise ModelError(
             f"The config.json of {name} speaks of {claimed:,} parts, of which its weights have not as many: download it again."
         )
-    return Folder(path, config, nbytes)
+    return Folder(path, config, nbytes, sum(one.stat().st_size for one in beside))
 
 
 def too_large(name: str, nbytes: int, most_mb: int) -> ModelError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -14,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 from attention.errors import ModelError
 from attention.formula.kept import KEPT
 from attention.formula.trace import Trace
+from attention.models import imports
 
 if TYPE_CHECKING:
+    from attention.models.checking import Folder
     from attention.models.loaded import Loaded
 
 ABOUT = "lab.json"
@@ -41,6 +44,7 @@ class Settings:
         hub: whether any id may be downloaded; or those that may, each with its revision.
         most_mb: of the weights of one model.
         kept_mb: of the weights of all loaded models; what was asked for longest ago goes first.
+        make_room: frees memory for so many bytes, and returns how many are missing even then.
     """
 
     folder: Path = Path("models")
@@ -48,6 +52,7 @@ class Settings:
     hub: bool | dict[str, str] = False
     most_mb: int = 4096
     kept_mb: int = 4096
+    make_room: Callable[[int], int] = lambda _: 0
 
 
 class Library:
@@ -63,6 +68,11 @@ class Library:
             self.settings = settings
             self._loaded: OrderedDict[str, Loaded] = OrderedDict()
             self._loading: dict[str, Lock] = {}
+
+    @property
+    def offers(self) -> bool:
+        """Whether anybody can ask for a model here at all."""
+        return bool(self.settings.hub or self.settings.paths or self.names())
 
     def names(self) -> tuple[str, ...]:
         """What is offered by name: the operator's folder, then the hub ids, then what the cache of this machine has."""
@@ -110,9 +120,30 @@ class Library:
     def _make_room(self) -> None:
         most = self.settings.kept_mb * 2**20
         while len(self._loaded) > 1 and sum(one.nbytes for one in self._loaded.values()) > most:
-            _, gone = self._loaded.popitem(last=False)
-            # Its traces have views of its projections, which would keep the whole in memory, counted by nobody.
-            KEPT.let_go(partial(_borrows, {one.untyped_storage().data_ptr() for one in gone.model.parameters()}))
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        _, gone = self._loaded.popitem(last=False)
+        # Its traces have views of its projections, which would keep the whole in memory, counted by nobody.
+        KEPT.let_go(partial(_borrows, {one.untyped_storage().data_ptr() for one in gone.model.parameters()}))
+
+    def _check_memory(self, folder: Folder, name: str) -> None:
+        """Makes room for a model before one of its weights is read; other models that are loaded give way.
+
+        Raises:
+            ModelError: it does not fit.
+        """
+        needs = folder.needs + imports.missing_bytes()
+        while short := self.settings.make_room(needs):
+            with self._changing:
+                if short > sum(one.nbytes for one in self._loaded.values()):
+                    break  # without all of them it would not fit either
+                self._drop_oldest()
+        if short:
+            raise ModelError(
+                f"{name} needs {needs / 2**20:,.0f} MB of memory, and this server has {max(0, needs - short) / 2**20:,.0f} MB left: "
+                "choose a smaller model, come back in a minute, or give the server more memory (LAB_MEMORY_MB, or its container's)."
+            )
 
     def _load(self, name: str) -> Loaded:
         from attention.models.checking import checked
@@ -129,6 +160,7 @@ class Library:
                 f"A model is a folder that this server may read; it may not read {name[:80]!r}: check its name."
             ) from error
         with _LOADING:
+            self._check_memory(folder, name)
             return load(folder, name, _about(path, name))
 
     def _path(self, name: str) -> Path:

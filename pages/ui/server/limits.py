@@ -69,6 +69,8 @@ if CACHE_MB < 2 * MAX_TRACE_MB:
         f"LAB_CACHE_MB is at least twice LAB_MAX_TRACE_MB; got {CACHE_MB} and {MAX_TRACE_MB}: raise the one or lower the other."
     )
 
+MEMORY_MB = _limit("MEMORY_MB", 0, 0, 1_048_576)  # of this process; 0: what its control group allows
+
 
 def _origins(name: str) -> str:
     """The addresses of sites in the environment variable LAB_`name`, as a content security policy has them.

@@ -1,12 +1,22 @@
-"""How much memory a server may plan with: what is available on its machine, and what its control group allows."""
+"""How much memory a server may plan with: what is available on its machine, what its control group allows, and what it takes itself.
+
+On Linux with glibc its allocator is set up here too; elsewhere nothing changes, and nothing breaks.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 SMALLEST_MB, LARGEST_MB = 128, 4096  # of a trace whose budget follows the memory
+
+_C = ctypes.CDLL(None) if os.name == "posix" else None
+# M_ARENA_MAX, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h. One heap for all threads: each would keep what was freed in it.
+# What is larger than 1 MB is a mapping of its own and leaves at once. With 5 MB the many matrices of 4 MB (1,024 × 1,024) stayed
+# in the heap, of which half a gigabyte was free; with 256 kB a forward pass of SmolLM2 takes a third longer.
+_ALLOCATOR = {-8: 1, -3: 2**20, -1: 2**25}
 
 
 def trace_mb(available: int | None, cache_mb: int | None = None) -> int:
@@ -31,6 +41,30 @@ def available(root: Path = Path("/")) -> int | None:
     """
     sizes = [*_free(root), *_allowed(root)]
     return min(sizes, default=None)
+
+
+def limit(root: Path = Path("/")) -> int | None:
+    """Bytes that the control group (v1 or v2) and all groups around it allow; None where there is none."""
+    return min(_allowed(root), default=None)
+
+
+def resident(root: Path = Path("/")) -> int | None:
+    """Bytes of memory that this process takes now; None where nobody says."""
+    sizes = " ".join(_lines(root / "proc" / "self" / "statm")).split()
+    return int(sizes[1]) * os.sysconf("SC_PAGE_SIZE") if len(sizes) > 1 else None
+
+
+def configure_allocator() -> None:
+    """Sets the thresholds of glibc's allocator, before anything large is made."""
+    if configure := getattr(_C, "mallopt", None):
+        for parameter, value in _ALLOCATOR.items():
+            configure(parameter, value)
+
+
+def trim() -> None:
+    """Returns the free pages of the heap to the system; takes less than a millisecond."""
+    if release := getattr(_C, "malloc_trim", None):
+        release(0)
 
 
 def _free(root: Path) -> Iterator[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import ctypes
 import gc
 import logging
 import os
@@ -19,12 +18,12 @@ from streamlit import cli_util, config, net_util
 from streamlit.starlette import App
 from streamlit.web.server import server_util
 
+from pages.ui.server import memory, turns
 from pages.ui.server.downloads import keep_downloads
 from pages.ui.server.first_paint import take_styles_along
 from pages.ui.server.garbage import bound_log
 from pages.ui.server.limits import HUB
 from pages.ui.server.own_key import look_up
-from pages.ui.server.turns import take_turns
 from pages.ui.server.unread import bound_unread
 from pages.ui.server.uploads import bound_uploads
 from pages.ui.server.whole_runs import keep_whole_runs
@@ -38,23 +37,46 @@ os.environ["HF_HUB_DISABLE_TELEMETRY"] = os.environ["DISABLE_SAFETENSORS_CONVERS
 if not HUB:
     os.environ["HF_HUB_OFFLINE"] = "1"
 
-_ALLOCATOR = {-8: 1, -3: 5 * 2**20, -1: 2**25}  # M_ARENA_MAX, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h
-# glibc gives every thread a heap of its own, and keeps in each what was freed there: thirty people with long texts needed
-# 1 GiB where 600 MB do. So there is one heap, what is larger than 5 MB stays out of it, and 32 MB that are free leave it.
-if allocator := getattr(ctypes.CDLL(None), "mallopt", None):
-    for parameter, value in _ALLOCATOR.items():
-        allocator(parameter, value)
+memory.configure_allocator()
 
 _USUAL = gc.get_threshold()
 gc.set_threshold(200_000)  # every full collection during the imports takes 0.1 s, and finds nothing; see `imported`
 
 _PATIENCE = 0.5  # seconds; most runs of ours take less
-_THREADS = ("ScriptRunner.scriptThread", "training")
+_IMPORTING = "imports for models"
+_THREADS = ("ScriptRunner.scriptThread", "training", _IMPORTING)
+_QUIET = 3.0  # seconds without a run, before an idle process imports another part of what models need
+_pictured, _ending = threading.Event(), threading.Event()
 
 
 @cache
 def imported() -> None:
     """Takes what the imports have made, torch among them, out of every later collection, which otherwise walks through it."""
+    gc.freeze()
+    gc.set_threshold(*_USUAL)
+    _pictured.set()
+
+
+def _import_for_models() -> None:
+    """Imports what models need after the first picture, part by part, each when no script has run for a while.
+
+    Whoever comes meanwhile shares Python with one part, which takes at most a second.
+    """
+    _pictured.wait()
+    if _ending.is_set():
+        return
+    from attention.models import imports  # here, since nobody needs these before the first picture
+    from attention.models.library import LIBRARY
+    from pages.ui.server.room import make_room
+
+    if not LIBRARY.offers or make_room(imports.missing_bytes()):
+        return
+    for _ in imports.import_parts():
+        while turns.idle() < _QUIET:
+            if _ending.wait(_QUIET / 4):
+                return
+        gc.set_threshold(200_000)
+    gc.collect()
     gc.freeze()
     gc.set_threshold(*_USUAL)
 
@@ -70,6 +92,7 @@ async def serving(_: App) -> AsyncIterator[None]:
     server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
     if hasattr(server, "should_exit"):
         signal.signal(signal.SIGTERM, lambda *_: setattr(server, "should_exit", True))
+    threading.Thread(target=_import_for_models, name=_IMPORTING, daemon=True).start()
     yield
 
 
@@ -79,6 +102,8 @@ def _end_runs() -> None:
     Streamlit runs scripts in daemon threads. One that comes back from torch or pyarrow while Python finalizes makes the whole
     process abort, and SIGTERM would end with an error; one that waits for its turn would keep the process until it has had it.
     """
+    _ending.set()
+    _pictured.set()
     until = time.monotonic() + _PATIENCE
     threads = [thread for thread in threading.enumerate() if thread.name in _THREADS]
     for thread in threads:
@@ -93,7 +118,7 @@ def _end_runs() -> None:
 atexit.register(_end_runs)
 # For each socket from another site Streamlit compares that with this machine's address, and asks a service on the internet for it.
 net_util.get_external_ip = lambda: None
-take_turns()
+turns.take_turns()
 look_up()
 take_styles_along()
 bound_uploads()

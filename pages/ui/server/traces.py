@@ -24,8 +24,9 @@ from attention.sources import Changeable, Preparable, Turnable
 from attention.sources.link import source_of
 from attention.training.watching import watching
 from pages.ui.knobs.table import LIMITS
-from pages.ui.server import turns
+from pages.ui.server import memory, turns
 from pages.ui.server.limits import CACHE_MB, HUB, MAX_MODEL_MB, MAX_TRACE_MB, MODEL_PATHS, MODELS, MODELS_KEPT_MB
+from pages.ui.server.room import make_room, make_room_for_trace
 from pages.ui.server.visitor import watcher
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ _MAKING: dict[str, Lock] = {}  # for each kind of thing one is made at a time: a
 MAX_BOTH_MB = MAX_TRACE_MB * 3 // 2  # of two states that are compared, of which each alone may have as much as any
 
 KEPT.hold(CACHE_MB * 2**20)
-LIBRARY.hold(Settings(MODELS, MODEL_PATHS, HUB, MAX_MODEL_MB, MODELS_KEPT_MB))
+LIBRARY.hold(Settings(MODELS, MODEL_PATHS, HUB, MAX_MODEL_MB, MODELS_KEPT_MB, make_room))
 
 
 def _key(source: Source, what: str = "trace") -> bytes:
@@ -73,6 +74,8 @@ def trace_of(source: Source) -> Trace:
         if needs > _LARGE:
             stack.enter_context(turns.alone())
         if key not in mine:
+            if needs > _LARGE:
+                make_room_for_trace(needs)
             found = _trace_of(source, needs)
             while len(mine) > 1:  # of two states that are compared both
                 del mine[next(iter(mine))]
@@ -168,6 +171,7 @@ def _trace_of(source: Source, needs: int) -> Trace:
     def make() -> Trace:
         if needs > _LARGE:
             gc.collect()  # finished runs are cycles, and may hold large figures; Streamlit's own collection is off
+            memory.trim()
         KEPT.make_room(needs)
         return base.trace()
 

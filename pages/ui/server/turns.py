@@ -13,6 +13,7 @@ import threading
 from collections.abc import Hashable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
+from time import monotonic
 from typing import Any
 
 from streamlit.runtime.scriptrunner.script_runner import ScriptRunner
@@ -24,6 +25,7 @@ _change = threading.Condition()
 _whose: list[object] = []  # whose turn it is: nobody's or one's
 _mine = threading.local()  # .turn: this thread's, also while another has it
 _large = threading.Lock()
+_ended = [monotonic()]  # when the last turn did
 
 
 class _Turn(ExitStack):
@@ -44,6 +46,7 @@ def _give(me: object) -> None:
     with _change:
         if _whose == [me]:  # otherwise it took too long, and the turn is another's already
             _whose.clear()
+            _ended[0] = monotonic()
             _change.notify_all()
 
 
@@ -108,6 +111,12 @@ def mine() -> dict[Hashable, Any]:
     """The place for what this run keeps until it ends; without a turn it keeps nothing."""
     me: _Turn | None = getattr(_mine, "turn", None)
     return {} if me is None else me.kept
+
+
+def idle() -> float:
+    """For how many seconds no script has run; 0 while one runs."""
+    with _change:
+        return 0.0 if _whose or _large.locked() else monotonic() - _ended[0]
 
 
 def take_turns() -> None:

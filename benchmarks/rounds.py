@@ -1,0 +1,125 @@
+"""One visitor opens one ordinary large link after the other, each with another seed: memory must stay below the limit.
+
+usage: python -m benchmarks.rounds [--minutes 30] [--limit 1024] [--model NAME …] [--of FOLDER] [NAME=VALUE …]
+
+Each socket is closed before the next link opens. Prints a row every half minute, and exits with 1 if the server was killed or
+anything but a picture or a sentence came back. `--model` adds a link with that model; `--of` runs another checkout;
+NAME=VALUE are environment variables of the server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import sys
+import time
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlencode
+
+from streamlit.proto.WidgetStates_pb2 import WidgetState
+
+from benchmarks.attack import Attack, suffer
+from benchmarks.maxima import PATIENCE, opened, said
+from benchmarks.server import ROOT, Server
+from benchmarks.session import Session
+from benchmarks.texts import natural
+
+MINUTES = 30
+_REPORTED = 30  # seconds
+_MORE = 120  # seconds, for the link that is open when the time is over
+
+# None of them has a model or an upload, and every one is within the limits of one trace.
+LINKS: tuple[tuple[str, dict[str, str]], ...] = (
+    (
+        "heads",
+        {"text": natural(1024), "d_model": "1024", "heads": "32", "dropout": "0.5", "mask": "causal window"},
+    ),
+    ("", {"text": natural(1024), "d_model": "1024", "heads": "32"}),
+    ("heads", {"text": natural(2000), "d_model": "768", "heads": "8", "mask": "causal"}),
+    ("softmax", {"text": natural(2048), "d_model": "512", "heads": "1", "mask": "causal"}),
+    ("compare", {"d_model": "1024", "heads": "32", "d_k": "128", "d_v": "128"}),
+    ("masks", {"text": natural(2048), "init": "uniform"}),
+    ("", {"text": natural(2048), "view": "factors"}),
+)
+
+
+async def rounds(
+    server: Server, minutes: float = MINUTES, visits: int = sys.maxsize, models: tuple[str, ...] = ()
+) -> list[str]:
+    """Opens the links in turn for so many minutes, or until so many visits were made; what broke."""
+    broken: list[str] = []
+    ends = Counter[str]()
+    links = [*LINKS, *(("", {"source": "model", "model": name, "text": natural(256)}) for name in models)]
+    began = reported = time.monotonic()
+
+    def report(peak: str) -> None:
+        answers = f"{ends['pictures']} pictures, {ends['sentences']} sentences"
+        print(f"| {ends.total()} | {time.monotonic() - began:.0f} | {peak} | {answers} |", flush=True)
+
+    print("| visits | seconds | MB resident (anonymous), at most so far | answers |\n|---|---|---|---|")
+    try:
+        for visit, (page, link) in zip(range(visits), itertools.cycle(links), strict=False):
+            run = await opened(server, page, link if "model" in link else link | {"seed": str(visit)})
+            ends["pictures" if run.figures else "sentences"] += 1
+            if run.exceptions or not (run.figures or run.sentences):
+                broken.append(f"/{page} {said(link)}: {run.exceptions or 'nothing was shown'}")
+            if (now := time.monotonic()) - began > 60 * minutes:
+                break
+            if now - reported > _REPORTED:
+                reported = now
+                report(", ".join(f"{server.memory(one):.0f}" for one in ("VmRSS", "RssAnon", "VmHWM")))
+    finally:  # also where the server was killed, which cancels this
+        report("the end")
+    return broken
+
+
+async def sweeps(server: Server, people: int = 15, model: str = "all-MiniLM-L6-v2") -> list[str]:
+    """So many people start the sweep of all heads, each over another text, and leave at once; then memory is full of traces too."""
+    broken: list[str] = []
+    words = natural(200)
+    for number in range(people):
+        link = {"source": "model", "model": model, "text": f"w{number} {words}"}
+        async with Session(server.base, urlencode(link), "heads", timeout=PATIENCE) as session:
+            run = await session.open()
+            broken += run.exceptions
+            _, button = session.last.widgets["matters_ask"]
+            await session.ask_to_run([WidgetState(id=button.id, trigger_value=True)])
+            await asyncio.sleep(1)  # it has begun
+    return broken + await rounds(server, visits=2 * len(LINKS))
+
+
+ATTACKS = (
+    Attack("15 sweeps of MiniLM, started and left, then 14 large links", sweeps, 960),
+    Attack("one visitor, large links one after the other, 10 minutes", partial(rounds, minutes=10), 900, {"visits": 7}),
+)
+
+
+def main() -> int:
+    """Runs the round on a server of its own."""
+    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ask.add_argument("--minutes", type=float, default=MINUTES)
+    ask.add_argument("--limit", type=int, default=1024, help="MB of memory, where a control group can be made")
+    ask.add_argument("--model", action="append", default=[], help="a model whose link is one of the round")
+    ask.add_argument("--of", type=Path, default=ROOT, help="the checkout whose app.py runs")
+    ask.add_argument("environment", nargs="*", metavar="NAME=VALUE", help="for the server")
+    asked = ask.parse_args()
+    attack = Attack(
+        "", partial(rounds, minutes=asked.minutes, models=tuple(asked.model)), patience=60 * asked.minutes + _MORE
+    )
+    environment = dict(one.split("=", 1) for one in asked.environment)
+    began = time.monotonic()
+    with Server(limit=asked.limit, of=asked.of.resolve(), **environment) as server:
+        print(f"control group: {server.group or 'none could be made, so nothing was killed'}")
+        cost = asyncio.run(suffer(server, attack))
+    print(f"{cost.ended or 'alive'} after {time.monotonic() - began:.0f} s; at the peak {cost.peak:.0f} MB")
+    print(f"{cost.processor:.0f} s of processor, somebody else's slowest turn {cost.slowest:.1f} s")
+    for text, times in Counter(cost.broken).items():
+        print(f"broken, {times} times: {text[:1000]}", file=sys.stderr)
+    return 1 if cost.broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

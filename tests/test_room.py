@@ -1,0 +1,235 @@
+"""Room for something large: what leaves the cache, what is refused, and what a model needs before its weights are read."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from conftest import ROOT
+from test_memory import machine
+from test_pages import drawn, opened, said
+from tiny_models import FAMILIES, TinyModels
+
+from attention import AttentionConfig, ConfigError, ModelError, TypedText
+from attention.formula.kept import KEPT
+from attention.models import imports
+from attention.models.checking import Folder, checked
+from attention.models.library import Library, Settings
+from pages.ui.server import limits, memory, process, room, traces, turns
+
+MB, GB = 2**20, 2**30
+
+
+@pytest.mark.parametrize(
+    ("needs", "resident", "limit", "missing"),
+    [
+        (128 * MB, 600 * MB, GB, 0),
+        (128 * MB, 800 * MB, GB, 0),  # with the reserve exactly all
+        (128 * MB, 801 * MB, GB, MB),
+        (0, 2 * GB, GB, GB + room.RESERVE),
+        (128 * MB, 2 * GB, None, 0),
+        (128 * MB, None, GB, 0),
+    ],
+)
+def test_what_is_missing_is_what_passes_the_limit(
+    needs: int, resident: int | None, limit: int | None, missing: int
+) -> None:
+    assert room.missing(needs, resident, limit) == missing
+
+
+def test_the_lowest_limit_counts_and_zero_is_none() -> None:
+    assert room.lower(0, None) is None
+    assert room.lower(0, GB) == room.lower(GB, None) == room.lower(2 * GB, GB) == GB
+
+
+@pytest.mark.parametrize(
+    ("files", "limit"),
+    [
+        ({}, None),
+        ({"proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/memory.max": "max\n"}, None),
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": f"{GB}\n"}, GB),
+        ({"proc/self/cgroup": "4:memory:/a\n", "sys/fs/cgroup/memory/a/memory.limit_in_bytes": f"{GB}\n"}, GB),
+    ],
+)
+def test_the_limit_is_that_of_the_control_group(files: dict[str, str], limit: int | None, tmp_path: Path) -> None:
+    assert memory.limit(machine(tmp_path, files)) == limit
+
+
+def test_what_the_process_takes_is_read_in_pages(tmp_path: Path) -> None:
+    assert memory.resident(tmp_path) is None
+    page = os.sysconf("SC_PAGE_SIZE")
+    assert memory.resident(machine(tmp_path, {"proc/self/statm": "900 300 20 1 0 80 0\n"})) == 300 * page
+
+
+def test_without_glibc_nothing_is_set_and_nothing_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for library in (None, SimpleNamespace()):
+        monkeypatch.setattr(memory, "_C", library)
+        memory.configure_allocator()
+        memory.trim()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the memory of the process from /proc")
+def test_freed_matrices_leave_the_process() -> None:
+    code = (
+        "from pages.ui.server import memory; memory.configure_allocator(); import torch\n"
+        "before = memory.resident(); many = [torch.ones(1024, 1024) for _ in range(64)]; last = torch.ones(8)\n"
+        "full = memory.resident(); del many; print(full - before, memory.resident() - before)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    full, after = map(int, run.stdout.split())
+    assert full > 200 * MB
+    if hasattr(memory._C, "mallopt"):
+        assert after < 16 * MB  # all of it stays in the heap of glibc with a threshold of 5 MB
+
+
+@pytest.fixture
+def weighing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
+    """Makes the process weigh so many bytes beside the cache, within 1 GB."""
+
+    def weigh(nbytes: int) -> None:
+        monkeypatch.setattr(room, "LIMIT", GB)
+        monkeypatch.setattr(memory, "resident", lambda: nbytes + int(KEPT.cache.currsize))
+
+    KEPT.hold(limits.CACHE_MB * MB)
+    yield weigh
+    KEPT.hold(limits.CACHE_MB * MB)
+
+
+def test_old_traces_leave_the_cache_where_memory_is_short(weighing: Callable[[int], None]) -> None:
+    for number in range(4):
+        KEPT.once(("old", number), lambda: torch.zeros(5 * MB))  # 20 MB
+    weighing(800 * MB)
+    assert room.make_room(80 * MB) == 0
+    assert [number for number in range(4) if KEPT.get(("old", number)) is not None] == [2, 3]
+    assert room.make_room(0) == 0
+    assert KEPT.get(("old", 2)) is not None, "what fits takes nothing out"
+    assert room.make_room(200 * MB) == (800 + 200 + 96 - 1024) * MB
+    assert KEPT.get(("old", 2)) is not None, "what would not fit into an empty cache takes nothing out either"
+
+
+def test_a_large_trace_that_does_not_fit_is_one_sentence_and_a_small_one_is_drawn(
+    weighing: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weighing(920 * MB)
+    large = TypedText("w " * 1000, AttentionConfig(n_heads=1), max_tokens=2048)
+    monkeypatch.setattr(TypedText, "_input", lambda *_: pytest.fail("rows were drawn for what is refused"))
+    with pytest.raises(ConfigError, match=r"These steps need \d+ MB of memory, and this server has 8 MB left: choose"):
+        traces.trace_of(large)
+    monkeypatch.undo()
+    weighing(2000 * MB)
+    assert traces.trace_of(TypedText("a b c")).tokens == ("a", "b", "c")
+    app = opened("app.py", text="w " * 1000, heads="1")
+    assert not app.exception
+    assert not drawn(app)
+    assert "this server has 0 MB left" in said(app)
+
+
+def library(path: Path, missing: Callable[[int], int]) -> Library:
+    return Library(Settings(path, paths=False, make_room=missing))
+
+
+def test_a_model_that_does_not_fit_is_refused_before_a_weight_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    TinyModels(tmp_path).save(tmp_path / "tiny", *FAMILIES["BERT"])
+    asked: list[int] = []
+
+    def missing(needs: int) -> int:
+        asked.append(needs)
+        return 5 * MB
+
+    monkeypatch.setattr("attention.models.loading.load", lambda *_: pytest.fail("it was loaded"))
+    with pytest.raises(ModelError, match=r"^tiny needs \d+ MB of memory, and this server has \d+ MB left: choose a"):
+        library(tmp_path, missing).get("tiny")
+    needs = checked(tmp_path / "tiny", "tiny", 4096).needs
+    assert asked == [needs + imports.missing_bytes()]
+
+
+def test_models_that_are_loaded_give_way_to_one_that_is_asked_for(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        TinyModels(tmp_path).save(tmp_path / name, *FAMILIES["BERT"])
+    models = library(tmp_path, lambda needs: 0)
+    models.get("one")
+    models.settings = replace(models.settings, make_room=lambda needs: 10 * GB)
+    with pytest.raises(ModelError, match="two needs"):
+        models.get("two")
+    assert list(models._loaded) == ["one"], "what would not fit alone takes nothing out"
+    models.settings = replace(models.settings, make_room=lambda needs: len(models._loaded))
+    models.get("two")
+    assert list(models._loaded) == ["two"]
+
+
+def test_what_a_model_needs_are_its_weights_and_its_vocabulary() -> None:
+    assert Folder(Path(), {}, 100 * MB).needs == 100 * MB
+    assert Folder(Path(), {}, 100 * MB, beside=2 * MB).needs == 120 * MB
+
+
+def test_imports_are_counted_until_they_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, imports._LAST_LARGE, raising=False)
+    assert imports.missing_bytes() == 80 * MB
+    monkeypatch.setitem(sys.modules, imports._LAST_LARGE, SimpleNamespace())  # type: ignore[arg-type]
+    assert imports.missing_bytes() == 0
+
+
+class Idle:
+    """A process that is idle after so many looks."""
+
+    def __init__(self, busy: int) -> None:
+        self.busy = busy
+
+    def __call__(self) -> float:
+        self.busy -= 1
+        return 0.0 if self.busy > 0 else 60.0
+
+
+def importing(monkeypatch: pytest.MonkeyPatch, **settings: object) -> list[str]:
+    """What an idle process imports for models."""
+    done: list[str] = []
+    from attention.models import library as module
+
+    monkeypatch.setattr(imports, "import_module", done.append)
+    monkeypatch.setattr(module, "LIBRARY", Library(replace(Settings(Path("/no/models"), paths=False), **settings)))  # type: ignore[arg-type]
+    monkeypatch.setattr(process.gc, "freeze", lambda: None)
+    monkeypatch.setattr(process, "_pictured", ready := process.threading.Event())
+    monkeypatch.setattr(process, "_QUIET", 0.001)
+    ready.set()
+    process._import_for_models()
+    return done
+
+
+def test_an_idle_process_imports_what_models_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "idle", idle := Idle(busy=5))
+    assert importing(monkeypatch, hub=True) == list(imports._PARTS)
+    assert idle.busy < 0
+
+
+def test_a_process_without_models_or_without_memory_imports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert importing(monkeypatch) == []
+    monkeypatch.setattr(imports, "missing_bytes", lambda: 80 * MB)
+    monkeypatch.setattr(memory, "resident", lambda: GB)
+    monkeypatch.setattr(room, "LIMIT", GB)
+    assert importing(monkeypatch, hub=True) == []
+
+
+def test_a_process_that_ends_imports_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "_ending", ending := process.threading.Event())
+    ending.set()
+    monkeypatch.setattr(turns, "idle", lambda: 0.0)
+    assert importing(monkeypatch, hub=True) == []
+
+
+def test_nobody_is_idle_while_a_script_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "monotonic", lambda: 1000.0)
+    with turns.turn():
+        assert turns.idle() == 0
+    monkeypatch.setattr(turns, "monotonic", lambda: 1007.0)
+    assert turns.idle() == 7
