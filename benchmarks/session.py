@@ -59,9 +59,10 @@ class Figure:
             knobs["step"] = {"options": [one["name"] for one in strip if one["name"] != "overview"]}
         return knobs | {one["name"]: one for one in (self.header["line"] or {"sides": []})["sides"]}
 
-    def trigger(self, name: str, value: Any) -> WidgetState:
-        """What the page sends when something is done in it."""
-        return _trigger(self.widget, name, value)
+    @property
+    def key(self) -> str:
+        """What Python calls it."""
+        return self.widget.split("-", 2)[2]
 
 
 @dataclass
@@ -104,6 +105,9 @@ class Session:
         self.last = Run()
         self.id = self._script = ""  # of the session and of its page, as the server calls them
         self._states: dict[str, WidgetState] = {}  # of every widget, as Streamlit's page sends them with each turn
+        self._number = 0  # of the last act of the page, see pages/ui/address/entries.js
+        self._acts: list[dict[str, Any]] = []  # those that the server has not answered
+        self._answer: dict[str, Any] = {"session": "", "serial": 0}  # the last one
 
     async def __aenter__(self) -> Self:
         kept = await asyncio.to_thread(cookies, self.base)
@@ -140,18 +144,19 @@ class Session:
                 triggers.append(state)
             else:
                 self._states[element.id] = state
-            if getattr(element, "query_param_key", ""):  # Streamlit's page writes it into the address
-                self._write(element.query_param_key, value)
         if not (figure and held):
             return await self._rerun(triggers)
         for key, value in held.items():  # our page writes these
             self._write(key, value, figure.header["defaults"].get(key))
-        triggers.append(figure.trigger("knob", {**held, "at": time.time_ns() // 10**6}))
+        self._number += 1
+        self._acts.append({"key": figure.key, "knob": held, "number": self._number})
+        message = {"session": self._answer["session"], "seen": self._answer["serial"], "acts": self._acts}
+        self._states[figure.widget] = WidgetState(id=figure.widget, json_value=json.dumps({"acts": message}))
         run = await self._rerun(triggers, "" if knobs else figure.fragment)
         if not (run.figure and run.figure.header["rest"]):
             return run
         await asyncio.sleep(_REST)
-        _, outside = run.widgets["copy_link"]
+        _, outside = run.widgets["address"]
         rest = await self._rerun([_trigger(outside.id, "again", time.time_ns() // 10**6)])
         rest.drawn, rest.seconds = run.drawn, run.seconds + _REST + rest.seconds
         rest.bytes, rest.exceptions = run.bytes + rest.bytes, run.exceptions + rest.exceptions
@@ -239,8 +244,6 @@ class Session:
                         run.widgets, run.figure = dict(self.last.widgets), self.last.figure
                 case "navigation":  # which page it is, the script itself has found out
                     self._script = message.navigation.page_script_hash
-                case "page_info_changed":
-                    self.query = message.page_info_changed.query_string
                 case "delta" if message.delta.WhichOneof("type") == "new_element":
                     self._read(message.delta.new_element, run, message.delta.fragment_id)
                     if _is_picture(message.delta.new_element):
@@ -272,12 +275,24 @@ class Session:
             run.tables += 1
         if kind == "bidi_component" and _has(drawn, "defaults", "{"):
             run.figure = Figure(drawn.id, fragment, drawn.bytes)
+        if kind == "bidi_component" and drawn.component_name == "attention_address":
+            self._take(json.loads(drawn.json))
         if getattr(drawn, "id", "").startswith("$$"):
             key = drawn.id.split("-", 2)[2]
             run.widgets[key] = (kind, drawn)
             value = _value(kind, drawn)
             if value is not None and (drawn.id not in self._states or drawn.set_value):
                 self._states[drawn.id] = _state(kind, drawn.id, value)
+
+    def _take(self, answer: dict[str, Any]) -> None:
+        """Takes over the state that the server tells the page, unless it answers an older act."""
+        if answer["session"] == self._answer["session"] and answer["serial"] <= self._answer["serial"]:
+            return
+        self._answer = answer
+        self._acts = [act for act in self._acts if act["number"] > answer["number"]]
+        if answer["number"] >= self._number:
+            embed = {key: value for key, value in parse_qsl(self.query) if key.startswith("embed")}
+            self.query = urlencode({**answer["state"], **embed})
 
     async def _receive(self, until: float) -> ForwardMsg:
         async with asyncio.timeout(max(0.01, until - time.monotonic())):
