@@ -16,7 +16,7 @@ from plotly.offline import get_plotlyjs_version
 
 from attention.export.paper import page
 from benchmarks import rounds
-from pages.ui.server import room, served
+from pages.ui.server import served
 from pages.ui.server.first_paint import index_page
 from pages.ui.server.headers import HEADERS
 
@@ -275,7 +275,7 @@ def test_a_replica_has_the_memory_that_the_table_says() -> None:
     rows = re.findall(r"^\| `(\w+)` \|.*\| ([\d,]+) MB \| (\d+) GiB \|$", readme, re.MULTILINE)
     table = {name: (int(most.replace(",", "")), int(gigabytes) * 1024) for name, most, gigabytes in rows}
     assert list(table) == ["none", "minilm", "all"]
-    assert all(most + room.RESERVE // 2**20 < limit for most, limit in table.values())
+    assert all(most < limit for most, limit in table.values())
     _, usual = table[found(r"^ARG MODELS=(\w+)$", DOCKERFILE)]
     assert {megabytes(lab["mem_limit"]) for lab in LABS.values()} == {usual}
     assert {megabytes(CONTAINER["resources"][kind]["memory"]) for kind in ("requests", "limits")} == {usual}

@@ -36,7 +36,7 @@ from pages.ui.knobs.table import (
     of,
     offered,
 )
-from pages.ui.knobs.texts import LONGEST_IN_LINK, too_long
+from pages.ui.knobs.texts import LONGEST_IN_LINK, sizes_in_link, too_long
 from pages.ui.knobs.widgets import Knobs, here, locked, standing
 from pages.ui.notes import Notes
 
@@ -326,6 +326,10 @@ def restore(texts: dict[str, str]) -> None:
     ask(wanted)
     ours.turned, ours.address, ours.restoring = {}, texts, True
     ours.first = None
+    for name in sizes_in_link():
+        if not too_long(name):  # another server had the matrix, and this one has begun with the default
+            for values in (ours.asked_for, ours.kept, st.session_state):
+                values.pop(name, None)
 
 
 def choose_mask(cells: str) -> None:

@@ -18,6 +18,8 @@ from typing import Any
 
 from streamlit.runtime.scriptrunner.script_runner import ScriptRunner
 
+from pages.ui.server import memory
+
 LONGEST = 0.3  # seconds; a run of ours takes a sixth of it. What takes longer keeps nobody else waiting
 
 _door = threading.Lock()  # newcomers wait here, one behind the other
@@ -94,6 +96,7 @@ def alone() -> Iterator[None]:
     if not me.alone:
         with aside():
             me.enter_context(_large)
+        me.callback(memory.trim)  # before the next large run begins
         me.alone = True
     yield
 
