@@ -93,10 +93,13 @@ def test_matrices_are_compared_too_and_both_run_in_plain_torch() -> None:
 
 
 def test_a_session_of_compare_keeps_neither_layer() -> None:
-    app = opened(PAGE, b="seed=1", text="a comparison that stays open")
+    text = "a comparison that stays open"
+    app = opened(PAGE, b="seed=1", text=text)
     assert not app.exception
-    layers = [ref(trace.layers[0]) for trace in [*KEPT.cache.values()] if isinstance(trace, Trace)]
+    traces = [one for one in KEPT.cache.values() if isinstance(one, Trace) and one.tokens == tuple(text.split())]
+    layers = [ref(trace.layers[0]) for trace in traces]
     assert len(layers) >= 2
+    del traces
     KEPT.cache.clear()
     gc.collect()
     assert [one() for one in layers] == [None] * len(layers)
