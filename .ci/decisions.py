@@ -15,7 +15,9 @@ MARKER = "<!-- make decisions writes what follows -->"
 NAME = re.compile(r"(\d{4})-[a-z0-9]+(?:-[a-z0-9]+)*\.md")
 HEAD = re.compile(r"# (\d{4}): (.+)\n\n- Date: (\S+)\n- State: (.+)\n\n")
 SECTIONS = ("Context", "Decision", "Consequences")
-STATE = re.compile(r"accepted|(?:accepted, amended|superseded) by (?P<links>\[\d{4}\]\(\S+\.md\)(?:, \[\d{4}\]\(\S+\.md\))*)")
+STATE = re.compile(
+    r"accepted|(?:accepted, amended|superseded) by (?P<links>\[\d{4}\]\(\S+\.md\)(?:, \[\d{4}\]\(\S+\.md\))*)"
+)
 LINK = re.compile(r"\[(\d{4})\]\((\S+?\.md)\)")
 
 
@@ -54,7 +56,9 @@ def read(folder: Path) -> tuple[list[Record], list[str]]:
     numbers = [record.number for record in records]
     if not faults and numbers != list(range(1, len(numbers) + 1)):
         wrong = next(at for at, number in enumerate([*numbers, 0], 1) if at != number)
-        faults.append(f"Numbers are expected to be 1, 2, 3, …; {wrong:04d} is missing or occurs twice: renumber the newest.")
+        faults.append(
+            f"Numbers are expected to be 1, 2, 3, …; {wrong:04d} is missing or occurs twice: renumber the newest."
+        )
     return records, faults
 
 
@@ -75,7 +79,9 @@ def _faults(record: Record, text: str, folder: Path) -> list[str]:
         faults.append(f"the state names a record that is not later: “{record.state}”.")
     sections = re.findall(r"^## (.+)$", text, re.MULTILINE)
     if tuple(sections) not in (SECTIONS, SECTIONS[:2]):
-        faults.append(f"the sections are expected to be Context, Decision and perhaps Consequences, got {', '.join(sections)}.")
+        faults.append(
+            f"the sections are expected to be Context, Decision and perhaps Consequences, got {', '.join(sections)}."
+        )
     if re.search(r"^## .+\n+(?=## |\Z)", text, re.MULTILINE):
         faults.append("a section is empty.")
     for number, name in LINK.findall(text):

@@ -10,11 +10,11 @@ import pytest
 from conftest import ROOT
 from markdown_it import MarkdownIt
 
-from attention import errors
+from attention import errors, metrics
 from attention.lessons import files
 from attention.sources.knobs import SOURCES
 from pages.ui.knobs.table import KNOBS
-from pages.ui.menu import NAMES
+from pages.ui.menu import MENU, NAMES
 
 PAGES = sorted(ROOT.glob("docs/*.md"))
 DOCUMENTS = [
@@ -100,14 +100,22 @@ def test_page_of_docs_begins_with_its_readers(path: Path) -> None:
     assert f"](docs/{path.name})" in text_of(ROOT / "README.md")
 
 
-def test_readme_names_every_page_of_the_menu() -> None:
+def test_documents_name_every_page_of_the_menu_in_order() -> None:
     rows = re.findall(r"^\| \*\*(\w+)\*\* \|", text_of(ROOT / "README.md"), re.MULTILINE)
+    sections = re.findall(r"^## (\w+)\n\n\*.+\* ?\(`(.+)`\)$", text_of(ROOT / "docs" / "pages.md"), re.MULTILINE)
     assert rows == list(NAMES)
+    assert sections == [(title, path) for path, title in MENU.items()]
 
 
-def test_readme_counts_the_lessons() -> None:
-    for document in ("README.md", "docs/teaching.md"):
-        assert f" {len(files.path())} small questions" in text_of(ROOT / document)
+def test_documents_count_lessons_and_metrics() -> None:
+    for document, words in (
+        ("README.md", "small questions"),
+        ("docs/teaching.md", "small questions"),
+        ("docs/pages.md", "questions"),
+    ):
+        assert f" {len(files.path())} {words}" in text_of(ROOT / document)
+    assert len(metrics.NAMES) == 10
+    assert "ten metrics" in text_of(ROOT / "README.md")
 
 
 EXAMPLES = [
