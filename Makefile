@@ -8,7 +8,7 @@
 # make decisions checks the decision records in docs/decisions and writes their index
 # make plotly fetches Plotly's script for the page anew, for another version of the package
 # make demo   writes the demo without a server into site/; with LAB=https://… it links to a full Lab
-# make bench  how fast it is, against others, in half an hour; with ARGS=--quick in some minutes
+# make bench  how fast it is, against others, in three quarters of an hour; with ARGS=--quick in a quarter
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -86,7 +86,8 @@ demo: $(VENV)/.run
 
 # Every part runs, also after one that has not reached its floors.
 bench: $(VENV)/.dev browser
-	@failed=0; for part in backend start fifty speed; do echo; echo "benchmarks.$$part"; \
+	@$(GET_MODELS) minilm $(MODELS) || true
+	@failed=0; for part in backend start fifty speed models mosaic compare training film; do echo; echo "benchmarks.$$part"; \
 	  $(BIN)/python -m benchmarks.$$part $(ARGS) || failed=1; done; exit $$failed
 
 # Versions and hashes of everything, also of what our requirements require; with ARGS=--upgrade the newest that these allow.
