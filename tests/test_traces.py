@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -22,9 +23,7 @@ MANY = 30
 @pytest.fixture(autouse=True)
 def an_empty_cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(turns, "LONGEST", 600.0)  # nobody loses a turn because the machine is slow
-    monkeypatch.setattr(
-        traces.gc, "collect", lambda: 0
-    )  # of all that the tests have imported it takes a third of a second
+    monkeypatch.setattr(gc, "collect", lambda: 0)  # which takes a third of a second with all that the tests import
     KEPT.cache.clear()
     yield
     KEPT.cache.clear()
