@@ -59,12 +59,16 @@ def through_a_link(lesson: Lesson) -> Lesson:
     return found
 
 
-@pytest.mark.parametrize("lesson", PATH.values(), ids=PATH)
-def test_a_lesson_comes_back_from_its_file_and_from_a_link(lesson: Lesson) -> None:
-    assert files.read(lesson.name, files.written(lesson)) == lesson
-    found = through_a_link(lesson)
-    assert files.is_own(found.name)
-    assert replace(found, name=lesson.name, next=lesson.next) == lesson
+def test_lessons_come_back_from_their_files_and_from_links() -> None:
+    wrong = []
+    for lesson in PATH.values():
+        linked = through_a_link(lesson)
+        if files.read(lesson.name, files.written(lesson)) != lesson:
+            wrong.append(f"{lesson.name}: its file gives another lesson")
+        if not files.is_own(linked.name) or replace(linked, name=lesson.name, next=lesson.next) != lesson:
+            wrong.append(f"{lesson.name}: its link gives another lesson")
+    assert PATH
+    assert not wrong, "\n".join(wrong)
 
 
 def test_files_one_below_the_other_are_a_path() -> None:
@@ -79,6 +83,7 @@ def test_files_one_below_the_other_are_a_path() -> None:
     assert set(windows) != set(files.several(LESSON.encode())), "what was done of one file is nothing done of another"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("state", "cell"),
     [
@@ -113,6 +118,7 @@ def test_everything_that_is_offered_can_be_asked_and_keeps_its_answer(state: dic
             assert str(truth)[:5] not in files.written(found)
 
 
+@pytest.mark.slow
 def test_what_is_computed_is_right() -> None:
     weights = trace(OWL).layers[0].weights[0]
     by_label = dict(drafts(trace(OWL), Cell(0, "weights", 0, 3, 1), OWL))
@@ -216,6 +222,7 @@ def test_any_state_gives_a_question_or_a_sentence(state: str) -> None:
     asks_or_says(lesson)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", ["argmax_key", "value", "row", "order", "compare", "compare_rows", "compare_said", "cell", "size", "visible", "given"])  # fmt: skip
 def test_any_answer_gives_a_question_or_a_sentence(function: str) -> None:
     fits = 0
@@ -231,6 +238,7 @@ def test_any_answer_gives_a_question_or_a_sentence(function: str) -> None:
     assert fits or function in ("compare", "compare_rows", "compare_said", "cell")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", [*MARKUP, *ODD], ids=range(len(MARKUP) + len(ODD)))
 def test_any_words_in_any_line_give_a_question_or_a_sentence(piece: str) -> None:
     lines = LESSON.splitlines(keepends=True)

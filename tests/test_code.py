@@ -166,6 +166,7 @@ def test_the_first_cell_of_the_notebook_prints_it_too(capsys: pytest.CaptureFixt
 # -- typed text -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("init", INITS)
 def test_typed_text_with_every_init_mask_scale_position_and_second_text(init: str, mask: str) -> None:
@@ -177,6 +178,7 @@ def test_typed_text_with_every_init_mask_scale_position_and_second_text(init: st
         assert longest(check(TypedText(CAT, config, text2))) <= 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", MASKS)
 def test_lines_that_are_padded_under_every_mask(mask: str) -> None:
     text = "a longer line, the longest\nthe cat\nThe The the"
@@ -217,6 +219,7 @@ def test_every_size_of_head(init: str, sizes: tuple[int, int, int | None, int | 
         check(TypedText(CAT, config))
 
 
+@pytest.mark.slow
 def test_a_long_text_and_a_large_model() -> None:
     text = " ".join(f"word{i % 300}" for i in range(600))
     program = check(TypedText(text, AttentionConfig(d_model=128, n_heads=8, init="normal", mask="prefix", prefix=9)))
@@ -253,6 +256,7 @@ KNOBS = st.fixed_dictionaries(
 TEXTS = st.lists(st.sampled_from(["the", "The", "cat", "\n", *NASTY]) | st.text(max_size=4), max_size=8).map(" ".join)
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(KNOBS, TEXTS, TEXTS, st.booleans(), st.booleans())
 def test_any_text_with_any_knobs(knobs: dict[str, Any], text: str, text2: str, lowercase: bool, pad: bool) -> None:
@@ -284,6 +288,7 @@ def direct(n_queries: int = 4, n_keys: int = 6, **given: Any) -> Matrices:
     return Matrices(query=numbers(n_queries, 2), **keys, **given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", MASKS)
 def test_matrices_both_ways_with_and_without_w_o_under_every_mask(mask: str) -> None:
     for temperature, scaled, w_o in product((1, 0, 0.05, 2.5, math.inf), (True, False), ((), numbers(5, 3))):
@@ -373,6 +378,7 @@ def test_nothing_a_person_has_typed_is_run(tmp_path: Path, monkeypatch: pytest.M
     assert set(calls) <= {"list", "len", "range"}
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(st.lists(st.text(st.characters(), max_size=6) | st.sampled_from(EVIL), min_size=1, max_size=30))
 def test_any_labels_are_the_same_again(values: list[str]) -> None:

@@ -182,6 +182,7 @@ def test_the_divisor_is_used_wherever_scores_are_scaled() -> None:
 # -- what is always so ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GIVEN)
 def test_every_cell_is_explained_by_arithmetic_that_makes_it(name: str) -> None:
     trace = GIVEN[name].trace()

@@ -96,6 +96,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("knobs", VARIANTS.values(), ids=VARIANTS)
 def test_an_exported_text_opens_again_to_the_same_digits_and_knows_its_formula(knobs: dict[str, Any]) -> None:
     trace = TypedText(
@@ -120,6 +121,7 @@ def test_an_exported_text_opens_again_to_the_same_digits_and_knows_its_formula(k
             )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_an_exported_notebook_opens_again_with_its_notes(name: str) -> None:
     trace = Notebook(name).trace()
@@ -466,6 +468,7 @@ def test_matrices_of_one_head_alone_are_what_the_source_matrices_makes_of_them()
         torch.testing.assert_close(opened.layers[0][step.name], tensor, rtol=0, atol=0)
 
 
+@pytest.mark.slow
 def test_documented_lines_save_attention_that_opens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from transformers import BertConfig, BertModel, BertTokenizer
 

@@ -132,7 +132,9 @@ def test_a_default_may_be_and_comes_back_from_its_text(knob) -> None:
     assert knob.label or knob.held
 
 
-@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize(
+    "link", [pytest.param(link, marks=pytest.mark.slow if "source=model" in link else ()) for link in LINKS]
+)
 def test_the_links_of_every_version_ask_for_nothing_that_cannot_be(link: str) -> None:
     source, notes = source_of(of(link), LIMITS)
     assert not notes

@@ -288,6 +288,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_ten_megabytes_of_nonsense_are_refused_quickly(text: str) -> None:
     started = time.thread_time()
@@ -309,6 +310,7 @@ def test_a_text_is_not_taken_apart_before_it_is_known_to_be_small_enough(text: s
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 @given(st.text(st.sampled_from("[]()1.5,; \t\n-e=…xnp'\"<"), max_size=40))
 @settings(max_examples=500)
 def test_whatever_is_pasted_gives_a_matrix_or_a_sentence(text: str) -> None:
@@ -457,6 +459,7 @@ def test_a_damaged_file_gives_a_matrix_or_a_sentence(data: st.DataObject) -> Non
     assert len({len(row) for row in rows}) == 1
 
 
+@pytest.mark.slow
 def test_a_matrix_may_be_as_large_as_we_say_and_no_larger() -> None:
     row = " ".join(["1"] * 1024)
     rows = parse("\n".join([row] * 512))

@@ -123,6 +123,7 @@ def test_the_path_has_every_kind_of_question_and_ends() -> None:
     assert [one.next for one in PATH.values()] == [*list(PATH)[1:], ""]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PATH)
 def test_a_lesson_is_short_right_and_has_a_reply_to_everything(name: str) -> None:
     found, about = PATH[name], seen(name)
@@ -141,6 +142,7 @@ def test_a_lesson_is_short_right_and_has_a_reply_to_everything(name: str) -> Non
         assert explain(about.after, cell.step, cell.layer, cell.head, cell.row, cell.column).words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PATH)
 def test_nothing_tells_the_answer_before_there_is_one(name: str) -> None:
     found, about = PATH[name], seen(name)

@@ -128,6 +128,7 @@ def test_a_batch_in_a_file_is_asked_about_as_a_pasted_one(tmp_path) -> None:
     assert reading.shape == (2, 3, 4)
 
 
+@pytest.mark.slow
 def test_a_batch_is_bounded_as_a_matrix_is() -> None:
     for text in (
         "[" + "[[1]]," * 1025 + "]",
@@ -193,6 +194,7 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(st.lists(PIECES, max_size=25).map("".join))
 @settings(max_examples=500, deadline=None)
 def test_pieces_of_what_is_published_give_a_reading_or_a_sentence(text: str) -> None:

@@ -104,6 +104,7 @@ def weighing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]
     KEPT.hold(limits.CACHE_MB * MB)
 
 
+@pytest.mark.slow
 def test_old_traces_leave_the_cache_where_memory_is_short(weighing: Callable[[int], None]) -> None:
     for number in range(4):
         KEPT.once(("old", number), lambda: torch.zeros(5 * MB))  # 20 MB

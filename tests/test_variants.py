@@ -285,6 +285,7 @@ def test_rope_depends_on_distances_only(shift: int, seed: int) -> None:
     assert score(7, 3) == pytest.approx(score(7 + shift, 3 + shift), abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VARIANTS)
 @pytest.mark.parametrize("mask", ["none", "causal"])
 def test_every_cell_is_explained_by_arithmetic_that_makes_it(name: str, mask: str) -> None:
