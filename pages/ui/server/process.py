@@ -14,19 +14,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
 
-from streamlit import cli_util, config, net_util
+from streamlit import cli_util, config
 from streamlit.starlette import App
 from streamlit.web.server import server_util
 
+from pages.ui import patches
 from pages.ui.server import memory, turns
 from pages.ui.server.downloads import keep_downloads
-from pages.ui.server.first_paint import take_styles_along
 from pages.ui.server.garbage import bound_log
 from pages.ui.server.limits import HUB
-from pages.ui.server.own_key import look_up
-from pages.ui.server.unread import bound_unread
-from pages.ui.server.uploads import bound_uploads
-from pages.ui.server.whole_runs import keep_whole_runs
 
 # Read when torch is imported, which is at the first trace. Matrices are small here and people are many: a
 # thread per request is faster for everybody, and up to 20 times where the processors are busy.
@@ -116,13 +112,6 @@ def _end_runs() -> None:
 
 
 atexit.register(_end_runs)
-# For each socket from another site Streamlit compares that with this machine's address, and asks a service on the internet for it.
-net_util.get_external_ip = lambda: None
-turns.take_turns()
-look_up()
-take_styles_along()
-bound_uploads()
+patches.apply()
 keep_downloads()
-bound_unread()
 bound_log()
-keep_whole_runs()

@@ -1,7 +1,13 @@
-// Stands in the index page before Streamlit's own scripts. A page whose server goes away while it works for it connects
-// and asks again by itself; if its state is what kills servers, it would take one after the other. After the second
-// time in a row the address says so, and Python asks the person (pages/ui/server/paused.py). Streamlit 1.67 has no
-// setting for it, so its socket is watched.
+// A page stops asking for a state that has cost two servers: the address then says `paused=1`, and Python asks the person
+// (pages/ui/server/paused.py). Without it the page of one visitor connects again by itself and takes one replica after the other.
+//
+// Replaces: window.WebSocket, with a subclass that reads which kind of message passes, and sends nothing after the second loss.
+// Why: Streamlit connects and repeats its last request by itself, as soon as a server answers, and says nothing about it.
+//   What the page shows in its attributes comes too late to stop the third request.
+// Canary: tests/test_paused.py, test_a_server_that_dies_twice_during_a_run_is_not_asked_a_third_time.
+// Public replacement: an option that limits how often a page repeats a request after its server was lost, or an event before it does.
+//
+// It runs before Streamlit's own scripts.
 
 (() => {
   // Fields of Streamlit's BackMsg and ForwardMsg.
