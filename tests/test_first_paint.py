@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 
 import pytest
 from starlette.applications import Starlette
@@ -70,8 +71,8 @@ def test_the_head_of_a_page_is_that_of_the_whole() -> None:
 
 def test_everything_else_is_streamlits() -> None:
     server, bare = client(), TestClient(Starlette(routes=create_streamlit_static_assets_routes("")), headers=PLAIN)
-    [script] = [part for part in INDEX.read_text().split('"') if part.startswith("./static/js/index")]
-    for path in (script.removeprefix("."), "/favicon.png", "/_stcore/health"):
+    [script] = re.findall(r'src="\.(/static/js/index[^"]+)"', INDEX.read_text())
+    for path in (script, "/favicon.png", "/_stcore/health"):
         ours, theirs = server.get(path), bare.get(path)
         assert (ours.status_code, ours.content, ours.headers) == (theirs.status_code, theirs.content, theirs.headers)
     assert server.get("/heads/?seed=7").headers["Location"] == "/heads?seed=7"

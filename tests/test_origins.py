@@ -36,10 +36,9 @@ def listed() -> Iterator[None]:
 def opens(origin: str | None) -> bool:
     """Whether a page of this origin can open a socket to the server lab.example:8501."""
     app = Starlette(routes=create_websocket_routes(Runtime(), None))  # type: ignore[arg-type]  # it has what is asked of one
-    headers = {"Origin": origin} if origin is not None else {}
-    client = TestClient(AllowedOrigins(app), "http://lab.example:8501")
+    headers = {"Host": "lab.example:8501", **({"Origin": origin} if origin is not None else {})}
     try:
-        with client.websocket_connect("/_stcore/stream", headers=headers):
+        with TestClient(AllowedOrigins(app)).websocket_connect("/_stcore/stream", headers=headers):
             return True
     except WebSocketDisconnect as refused:
         return refused.code != 1008
