@@ -20,8 +20,9 @@ from test_harm import finished
 
 from benchmarks.session import Session
 from benchmarks.wire import http, multipart
-from pages.ui.server import uploads
+from pages.ui.server import places, uploads
 from pages.ui.server.limits import UPLOADS_AT_ONCE
+from pages.ui.server.places import NotedPlaces
 from pages.ui.server.uploads import BoundedUploads
 
 MATRIX = b"1,0,0\n0,1,0\n"
@@ -102,7 +103,7 @@ class Upload:
 def in_process(monkeypatch: pytest.MonkeyPatch, use: Callable[[Callable[..., Upload]], Awaitable[None]]) -> None:
     """Runs `use(upload)` with the routes of Streamlit's uploads behind ours, and looks that nothing is left of them."""
     manager = MemoryUploadedFileManager("/_stcore/upload_file")
-    monkeypatch.setattr(uploads, "_asked", defaultdict(list))
+    monkeypatch.setattr(places, "_places", defaultdict(list))
     runtime = SimpleNamespace(uploaded_file_mgr=manager, is_active_session=lambda _: True)
     monkeypatch.setattr("streamlit.runtime.get_instance", lambda: runtime)
     monkeypatch.setattr(starlette_routes, "is_xsrf_enabled", lambda: False)
@@ -110,7 +111,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch, use: Callable[[Callable[..., Upl
 
     def upload(session: str, size: int = LARGE, content: bytes = b"") -> Upload:
         [place] = manager.get_upload_urls(session, ["x.csv"])
-        uploads._asked[session].append(place.file_id)
+        places.add(session, place.file_id)
         return Upload(app, place.upload_url, content or b"1" * size)
 
     async def limited() -> None:
@@ -119,7 +120,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch, use: Callable[[Callable[..., Upl
 
     finished(limited())
     assert not uploads._coming
-    assert not any(uploads._asked.values())
+    assert not any(places._places.values())
 
 
 @pytest.mark.parametrize("content", [bytes(LARGE), b"\r\n--edg" * 2**18, b"\r\n" * 2**20])
@@ -151,23 +152,23 @@ def test_a_large_form_with_more_than_a_file_is_refused(monkeypatch: pytest.Monke
 def test_a_page_gets_a_few_places_at_a_time() -> None:
     asks = BackMsg()
     asks.file_urls_request.file_names.extend(["x.csv"] * 1000)
-    few = BackMsg.FromString(uploads._with_few_names(asks.SerializeToString())).file_urls_request.file_names
-    assert len(few) == uploads._ASKED_FOR
+    few = BackMsg.FromString(places._with_few_names(asks.SerializeToString())).file_urls_request.file_names
+    assert len(few) == places.MOST
     asks.rerun_script.query_string = "x"  # of several kinds the last counts
     for untouched in (asks.SerializeToString(), b"no message of Streamlit's"):
-        assert uploads._with_few_names(untouched) is untouched
+        assert places._with_few_names(untouched) is untouched
 
 
 def test_places_are_forgotten_with_their_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uploads, "_asked", defaultdict(list, gone=["a"], there=["b"]))
+    monkeypatch.setattr(places, "_places", defaultdict(list, gone=["a"], there=["b"]))
     runtime = SimpleNamespace(is_active_session=lambda session: session == "there")
     monkeypatch.setattr("streamlit.runtime.get_instance", lambda: runtime)
 
     async def ends(*_: object) -> None:
         pass
 
-    finished(BoundedUploads(ends)({"type": "websocket"}, ends, ends))  # type: ignore[arg-type]  # neither is called
-    assert uploads._asked == {"there": ["b"]}
+    finished(NotedPlaces(ends)({"type": "websocket"}, ends, ends))  # type: ignore[arg-type]  # neither is called
+    assert places._places == {"there": ["b"]}
 
 
 def test_a_few_at_a_time_and_a_small_one_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,11 +11,13 @@ from pages.ui.server.first_paint import IndexPage
 from pages.ui.server.garbage import BinaryOnly
 from pages.ui.server.headers import WithHeaders
 from pages.ui.server.origins import AllowedOrigins
+from pages.ui.server.places import NotedPlaces
 from pages.ui.server.unread import BoundedUnread
 from pages.ui.server.uploads import BoundedUploads
 
 MIDDLEWARE = [
-    Middleware(part) for part in (WithHeaders, IndexPage, AllowedOrigins, BoundedUnread, BinaryOnly, BoundedUploads)
+    Middleware(part)
+    for part in (WithHeaders, IndexPage, AllowedOrigins, BoundedUnread, BinaryOnly, NotedPlaces, BoundedUploads)
 ]
 """What goes around Streamlit's own server, from outside to inside."""
 

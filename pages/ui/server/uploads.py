@@ -2,34 +2,31 @@
 
 Streamlit takes a file under any name from whoever knows a session, keeps it as long as that lives, and has no limit but that
 of one file; what has not arrived lies in the temporary folder, for as long as its sender likes. It has no setting for any of it, so a
-middleware stands before the route of its uploads, and before the sockets on which pages ask for places.
+middleware stands before the route of its uploads.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
-from collections import Counter, defaultdict, deque
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from weakref import WeakValueDictionary
 
 import streamlit as st
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit import runtime
-from streamlit.proto.BackMsg_pb2 import BackMsg
-from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileManager
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 from streamlit.runtime.uploaded_file_manager import DeletedFile, UploadedFile
 
 from attention import File, FileError
-from pages.ui.server import turns
+from pages.ui.server import forms, places, turns
 from pages.ui.server.limits import UPLOADED_MB, UPLOADED_MB_OF_ONE, UPLOADS_AT_ONCE
+from pages.ui.server.places import PLACE
 
 PATIENCE = 20.0  # seconds in which `PROGRESS` must come
 PROGRESS = 2**16  # bytes
@@ -38,16 +35,9 @@ SMALL = 2**20  # bytes of an upload that waits for nobody
 LONGEST_WAIT = 60.0  # seconds for the uploads of others
 GONE = "A file is read as soon as it is there, and this server no longer has it: upload it again."
 
-_PLACE = re.compile(r"/_stcore/upload_file/([^/]+)/([^/]+)$")  # a session and a file of it
-_LONGEST_HEAD = 2**13  # bytes of an upload before its file: where it ends and what it is called
-_LONGEST_ANSWER = 2**16  # bytes of the message with a page's places
-_ASKED_FOR = 16  # names of files that a page may have for later
-_asked: defaultdict[str, deque[str]] = defaultdict(lambda: deque(maxlen=_ASKED_FOR))  # by session
 _coming: Counter[str] = Counter()  # bytes, by session
 _slots = asyncio.Semaphore(UPLOADS_AT_ONCE)
 _own: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by session: who stalls takes one slot, not all
-
-
 _held: WeakValueDictionary[str, File] = WeakValueDictionary()  # by session, which has the file itself
 
 
@@ -172,40 +162,19 @@ class BoundedUploads:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hands on what is neither an upload nor a socket."""
-        if scope["type"] == "websocket":
-            await self._notice_places(scope, receive, send)
-        elif scope["type"] == "http" and scope["method"] == "PUT" and (place := _PLACE.search(scope["path"])):
+        """Hands on what is no upload."""
+        if scope["type"] == "http" and scope["method"] == "PUT" and (place := PLACE.search(scope["path"])):
             await self._take(place[1], place[2], scope, receive, send)
         else:
             await self.app(scope, receive, send)
-
-    async def _notice_places(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hands on a socket, and notes which places its session was given."""
-
-        async def receive_few() -> Message:
-            message = await receive()
-            return {**message, "bytes": _with_few_names(message["bytes"])} if message.get("bytes") else message
-
-        async def send_noted(message: Message) -> None:
-            for session, file in _places(message.get("bytes") or b""):
-                _asked[session].append(file)
-            await send(message)
-
-        try:
-            await self.app(scope, receive_few, send_noted)
-        finally:
-            for session in [one for one in _asked if not runtime.get_instance().is_active_session(one)]:
-                del _asked[session]
 
     async def _take(self, session: str, file: str, scope: Scope, receive: Receive, send: Send) -> None:
         if not runtime.get_instance().is_active_session(session):
             await self.app(scope, receive, send)  # which refuses it
             return
         try:
-            if file not in _asked.get(session, ()):
+            if not places.take(session, file):
                 raise _RefusedError(404, "A page asks for a place before it uploads a file: upload it again.")
-            _asked[session].remove(file)
             length = Headers(scope=scope).get("Content-Length", "")
             if not length.isdecimal():
                 raise _RefusedError(411, "An upload says how large it is: send it with a Content-Length.")
@@ -228,7 +197,10 @@ class BoundedUploads:
 
         Streamlit would keep a file of more than 1 MB in the temporary folder until all of it has come, which fills up; here it is counted.
         """
-        head, content, tail = _parts(await _body(receive))
+        parts = forms.parts(await forms.body(receive))
+        if parts is None:
+            raise _RefusedError(400, "An upload is a form with one file: send nothing else with it.")
+        head, content, tail = parts
 
         async def receive_empty() -> Message:
             return {"type": "http.request", "body": head + tail, "more_body": False}
@@ -241,54 +213,3 @@ class BoundedUploads:
             await send(message)
 
         await self.app(scope, receive_empty, send_when_filled)
-
-
-async def _body(receive: Receive) -> bytes:
-    """The whole body of a request.
-
-    Raises:
-        ClientDisconnect: it was not sent to its end.
-    """
-    pieces, more = [], True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        pieces.append(message.get("body", b""))
-        more = message.get("more_body", False)
-    return b"".join(pieces)
-
-
-def _parts(body: bytes) -> tuple[bytes, bytes, bytes]:
-    """What comes before the file in a form with one file, what the file holds, and what comes after it.
-
-    Raises:
-        _RefusedError: it is no such form.
-    """
-    boundary = b"\r\n" + body[:_LONGEST_HEAD].partition(b"\r\n")[0]
-    start = body.find(b"\r\n\r\n", 0, _LONGEST_HEAD) + 4
-    end = body.find(boundary, start)
-    if start < 4 or end < 0 or body[end + len(boundary) :].rstrip() != b"--":
-        raise _RefusedError(400, "An upload is a form with one file: send nothing else with it.")
-    return body[:start], body[start:end], body[end:]
-
-
-def _with_few_names(message: bytes) -> bytes:
-    """A message of a page; one that asks for places for files asks for as many as are noted."""
-    try:
-        asks = BackMsg.FromString(message)
-    except DecodeError:
-        return message  # of which Streamlit says so
-    if len(asks.file_urls_request.file_names) <= _ASKED_FOR:
-        return message
-    del asks.file_urls_request.file_names[_ASKED_FOR:]
-    return bytes(asks.SerializeToString())
-
-
-def _places(message: bytes) -> list[tuple[str, str]]:
-    """The places for files in a message to a page, each a session and a file of it."""
-    if len(message) > _LONGEST_ANSWER or b"/_stcore/upload_file/" not in message:
-        return []
-    answer = ForwardMsg.FromString(message).file_urls_response
-    places = (_PLACE.search(one.upload_url) for one in answer.file_urls)
-    return [(place[1], place[2]) for place in places if place]
