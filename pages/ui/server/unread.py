@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pages.ui.server.limits import UNREAD_MB
 
 _MOST = 500  # messages of one socket, as many as Streamlit keeps
-_CLOSING = 20.0  # seconds for the last message to a socket that reads nothing
+_CLOSING = 5.0  # seconds for the last message to a socket that reads nothing
 _TRY_LATER = 1013  # the code with which a socket is closed
 
 
