@@ -6,9 +6,10 @@
 # make check  format, lint, types, tests: what CI runs
 # make lock   writes the versions and hashes of everything, after a change of requirements*.txt
 # make audit  what is known against what is locked, and a list of it (sbom.json)
+# make decisions checks the decision records in docs/decisions and writes their index
 # make plotly fetches Plotly's script for the page anew, for another version of the package
 # make demo   writes the demo without a server into site/; with LAB=https://… it links to a full Lab
-# make bench  how fast it is, against others, in half an hour; with ARGS=--quick in some minutes
+# make bench  how fast it is, against others, in three quarters of an hour; with ARGS=--quick in a quarter
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -27,7 +28,7 @@ PIP = python -m pip install --quiet --disable-pip-version-check --require-hashes
 MODELS = models
 GET_MODELS = $(BIN)/python .ci/get_models.py
 
-.PHONY: run dev models test newest check lint types format browser demo bench lock audit plotly clean
+.PHONY: run dev models test newest check lint types format browser demo bench lock audit plotly decisions clean
 
 # Who runs the Lab here may open any model that is here, so only this machine reaches it; with ADDRESS=0.0.0.0 others do, and may not.
 ADDRESS ?= localhost
@@ -98,7 +99,8 @@ demo: $(VENV)/.run
 
 # Every part runs, also after one that has not reached its floors.
 bench: $(VENV)/.dev browser
-	@failed=0; for part in backend start fifty speed; do echo; echo "benchmarks.$$part"; \
+	@$(GET_MODELS) minilm $(MODELS) || true
+	@failed=0; for part in backend start fifty speed models mosaic compare training film; do echo; echo "benchmarks.$$part"; \
 	  $(BIN)/python -m benchmarks.$$part $(ARGS) || failed=1; done; exit $$failed
 
 # Versions and hashes of everything, also of what our requirements require; with ARGS=--upgrade the newest that these allow.
@@ -111,6 +113,9 @@ audit: $(VENV)/.run $(VENV)/audit/.audit
 	@echo "What is installed, with its licences: sbom.json. What is known against what is locked:"
 	@failed=0; for part in run torch dev models gguf audit; do echo "lock/$$part.txt"; \
 	  $(VENV)/audit/bin/pip-audit --strict --progress-spinner off --disable-pip --require-hashes -r lock/$$part.txt || failed=1; done; exit $$failed
+
+decisions:
+	@$(PYTHON) .ci/decisions.py
 
 # Plotly's script for the page, in the version that the Python package has. Needs npm, whose word for the file is here:
 # npm view plotly.js-cartesian-dist-min@VERSION dist.integrity

@@ -34,16 +34,19 @@ def main() -> int:
     ask.add_argument("--tokens", type=int, nargs="+", default=TOKENS)
     ask.add_argument("--both", action="store_true")
     ask.add_argument("--silenced", action="store_true", help="a head of MiniLM silenced instead; needs `make models`")
+    ask.add_argument("--quick", action="store_true", help="three steps of up to 512 tokens")
     asked = ask.parse_args()
+    steps = 3 if asked.quick else asked.steps
+    lengths = [tokens for tokens in asked.tokens if tokens <= 512] if asked.quick else asked.tokens
     if asked.silenced:
-        return silenced(asked.steps)
+        return silenced(steps)
     late = []
     turn = "&turn=both" if asked.both else ""
     print(
         "| a step through the server | the Lab | Compare | times the Lab's | floor | kB until painted |\n|---|---|---|---|---|---|"
     )
     with chromium() as browser, Server() as server:
-        for tokens in asked.tokens:
+        for tokens in lengths:
             query = f"?text={quote(texts.natural(tokens))}"
             with (
                 Ours(browser, f"{server.base}/{query}") as lab,
@@ -51,7 +54,7 @@ def main() -> int:
             ):
                 times: dict[str, list[float]] = {"lab": [], "compare": []}
                 kilobytes = 0.0
-                for step in range(asked.steps + 1):
+                for step in range(steps + 1):
                     times["lab"].append(lab.step("seed", step + 1))
                     before = compare.received()
                     times["compare"].append(compare.step("seed", step + 1001))

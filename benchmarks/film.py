@@ -46,7 +46,9 @@ def main() -> int:
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ask.add_argument("tasks", nargs="*", default=["reverse", "induction"])
     ask.add_argument("--seeds", type=int, default=5)
+    ask.add_argument("--quick", action="store_true", help="two seeds")
     asked = ask.parse_args()
+    seeds = 2 if asked.quick else asked.seeds
     broken = []
     print(
         "| task | pictures of it, median | pictures a second, smallest / median / largest | seconds |\n|---|---|---|---|"
@@ -54,7 +56,7 @@ def main() -> int:
     with Server() as server, chromium() as browser:
         for task in asked.tasks:
             many, rates, took = [], [], []
-            for seed in range(1000, 1000 + asked.seeds):
+            for seed in range(1000, 1000 + seeds):
                 page = browser.new_page(viewport={"width": 1440, "height": 1000})
                 page.goto(f"{server.base}/training?train_task={task}&train_seed={seed}")
                 seen = film(page, TASKS[task].steps)

@@ -81,7 +81,9 @@ def main() -> int:
     """Prints the table; 1 if a bound is broken."""
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ask.add_argument("--times", type=int, default=5)
+    ask.add_argument("--quick", action="store_true", help="two times")
     asked = ask.parse_args()
+    times = 2 if asked.quick else asked.times
     torch.set_num_threads(1)
     LIBRARY.hold(Settings(FOLDER))
     broken = []
@@ -91,7 +93,7 @@ def main() -> int:
         LIBRARY.hold(Settings(FOLDER))
         load = seconds(lambda name=name: LIBRARY.get(name))
         for tokens in (32, 256):
-            (first, head, other), trace = measured(name, tokens, asked.times)
+            (first, head, other), trace = measured(name, tokens, times)
             kept = trace.nbytes / 2**20
             print(
                 f"| {name} | {load:.2f} s | {len(trace.tokens)} | {first * 1000:.0f} ms | {head * 1000:.0f} ms | {other * 1000:.0f} ms | {kept:.1f} MB |",
@@ -105,7 +107,7 @@ def main() -> int:
                 )
     print("\n| | tokens | a head silenced, its new maps | heads | each silenced in turn |\n|---|---|---|---|---|")
     for name in (MINILM, *([SMOLLM] if (FOLDER / SMOLLM).is_dir() else [])):
-        once, turn, many = changed(name, asked.times)
+        once, turn, many = changed(name, times)
         print(f"| {name} | 64, 16 | {once * 1000:.0f} ms | {many} | {turn:.1f} s |", flush=True)
         if name == MINILM and once > MOST_CHANGED:
             broken.append(f"the maps of a silenced head took {once:.2f} s, more than {MOST_CHANGED}")

@@ -1,4 +1,4 @@
-"""Takes the README's screenshots of the running app, and its film: python docs/screenshots.py http://localhost:8501 [name …]."""
+"""Takes the screenshots of the documents from the running app, and the README's film: python docs/screenshots.py http://localhost:8501 [name …]."""
 
 from __future__ import annotations
 

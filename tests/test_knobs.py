@@ -78,8 +78,8 @@ def test_every_knob_of_a_source_says_what_it_cannot_be(source: str, monkeypatch:
     assert set(re.findall(r"asks for (\w+)", said(app).replace("\\", ""))) == there - {"source"}
 
 
-def test_the_readme_lists_the_keys_of_the_table() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_documented_link_keys_are_those_of_the_table() -> None:
+    text = (ROOT / "docs" / "formats-and-links.md").read_text(encoding="utf-8")
     listed = re.search(r"their meaning: `([^`]+)`", text)
     assert listed
     assert sorted(listed[1].split()) == sorted(KNOBS)

@@ -81,8 +81,8 @@ def test_a_cache_that_cannot_hold_two_traces_is_refused() -> None:
     assert "LAB_CACHE_MB is at least twice" in starts(LAB_CACHE_MB="64").stderr
 
 
-def test_the_readme_names_every_limit_with_its_default() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_documented_limits_are_complete_with_their_defaults() -> None:
+    document = (ROOT / "docs" / "limits-and-privacy.md").read_text(encoding="utf-8")
     source = (ROOT / "pages" / "ui" / "server" / "limits.py").read_text(encoding="utf-8")
     numbers = re.findall(r'(?:=|return) _limit\("(\w+)", ([\d_]+),', source)
     numbers = [(name, default.replace("_", "")) for name, default in numbers]
@@ -94,9 +94,9 @@ def test_the_readme_names_every_limit_with_its_default() -> None:
         "HUB": "no",
     }
     defaults = [*numbers, *words.items()]
-    assert set(re.findall(r"`LAB_(\w+)` \| ", readme)) == {name for name, _ in defaults}
+    assert set(re.findall(r"`LAB_(\w+)` \| ", document)) == {name for name, _ in defaults}
     for name, default in defaults:
-        assert re.search(rf"^\| `LAB_{name}` \| {default} ?\|", readme, re.MULTILINE), name
+        assert re.search(rf"^\| `LAB_{name}` \| {default} ?\|", document, re.MULTILINE), name
 
 
 def test_a_trace_that_is_too_large_is_one_sentence_before_it_is_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """Every module and every file that a docstring, a comment or a document names is there.
 
 A name of ours is found by its form: a dotted name that begins with one of our packages, a path that begins with one of our
-folders, or a bare file name. CHANGELOG is history, and may name what was.
+folders, or a bare file name. CHANGELOG and superseded decision records are history, and may name what no longer exists.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ FOREIGN = {
     "site/": "made by make demo",
     "index.html": "made by make demo",
     "environment.yml": "conda",
+    "NNNN-short-title.md": "a decision record that is yet to be written",
+    "docs/decisions/NNNN-short-title.md": "a decision record that is yet to be written",
     "data.streamlit.io/metrics.json": "Streamlit",
     "config.set_option": "Streamlit",
     "models/": "made by make models",
@@ -71,8 +73,14 @@ def readers() -> Iterator[Path]:
             not generated
             and file.name not in ("CHANGELOG.md", "LICENSE")
             and file.suffix not in (".png", ".gif", ".json")
+            and not superseded(file)
         ):
             yield file
+
+
+def superseded(file: Path) -> bool:
+    """Whether a file is a decision record that no longer holds."""
+    return file.parent.name == "decisions" and "\n- State: superseded by " in (ROOT / file).read_text(encoding="utf-8")
 
 
 def prose(file: Path, text: str) -> Iterator[tuple[int, str]]:

@@ -1,4 +1,4 @@
-"""What an operator allows, from environment variables: the one place, and the README's table says the same."""
+"""Limits that an operator sets by environment variables: the only place. docs/limits-and-privacy.md has the same table."""
 
 from __future__ import annotations
 

@@ -8,7 +8,6 @@ Who asks for what somebody else is having made waits for that; what differs is m
 
 from __future__ import annotations
 
-import gc
 import marshal
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
@@ -170,8 +169,7 @@ def _trace_of(source: Source, needs: int) -> Trace:
 
     def make() -> Trace:
         if needs > _LARGE:
-            gc.collect()  # finished runs are cycles, and may hold large figures; Streamlit's own collection is off
-            memory.trim()
+            memory.release()
         KEPT.make_room(needs)
         return base.trace()
 

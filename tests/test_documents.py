@@ -1,0 +1,160 @@
+"""Documents are true: links and pictures resolve, links into the Lab can be read, examples run."""
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+from conftest import ROOT
+from markdown_it import MarkdownIt
+
+from attention import errors, metrics
+from attention.lessons import files
+from attention.sources.knobs import SOURCES
+from pages.ui.knobs.table import KNOBS
+from pages.ui.menu import MENU, NAMES
+
+PAGES = sorted(ROOT.glob("docs/*.md"))
+DOCUMENTS = [
+    *sorted(ROOT.glob("*.md")),
+    *PAGES,
+    *sorted(ROOT.glob("docs/decisions/*.md")),
+    ROOT / "deploy" / "README.md",
+    ROOT / "benchmarks" / "README.md",
+]
+OF_PAGES = {"lock", "present", "embed", "ask", "uploaded", "lesson"}
+"""Keys of a link that are no knobs."""
+
+
+@cache
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+@cache
+def targets(path: Path) -> tuple[str, ...]:
+    """The targets of all links and pictures of a document."""
+    found = []
+    for token in MarkdownIt("gfm-like", {"linkify": False}).parse(text_of(path)):
+        for child in (token, *(token.children or ())):
+            found += [str(child.attrs[name]) for name in ("href", "src") if name in child.attrs]
+            if child.type in ("html_inline", "html_block"):
+                found += re.findall(r'(?:href|src)="([^"]+)"', child.content)
+    return tuple(found)
+
+
+@cache
+def anchors(path: Path) -> frozenset[str]:
+    """The anchors of a document's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", text_of(path), flags=re.DOTALL), re.MULTILINE)
+    return frozenset(re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings)
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text_of(path), re.DOTALL | re.MULTILINE)
+
+
+def test_links_and_pictures_of_documents_resolve() -> None:
+    wrong = []
+    for path in DOCUMENTS:
+        for target in targets(path):
+            place, _, anchor = target.partition("#")
+            if not re.match(r"\w+:", target):
+                to = (path.parent / place).resolve() if place else path
+                if not to.exists() or (anchor and anchor not in anchors(to)):
+                    wrong.append(f"{path.relative_to(ROOT)}: {target}")
+    assert wrong == []
+
+
+def test_links_into_the_lab_name_pages_and_knobs() -> None:
+    links = {target for path in DOCUMENTS for target in targets(path) if target.startswith("http://localhost:8501/")}
+    assert len(links) >= 5
+    for parts in map(urlsplit, links):
+        assert parts.path.removeprefix("/") in NAMES.values()
+        query = dict(parse_qsl(parts.query, keep_blank_values=True))
+        assert set(query) <= set(KNOBS) | OF_PAGES | {f"train_{name}" for name in ("task", "at")}
+        assert query.get("source", "model") in SOURCES
+
+
+def test_readme_is_short_and_begins_with_a_picture() -> None:
+    text = text_of(ROOT / "README.md")
+    assert len(text.splitlines()) < 120
+    assert "<img" in text.split("\n\n")[1]
+    assert text.index("(http://localhost") > text.index("When it runs")
+    pictures = [target for target in targets(ROOT / "README.md") if target.endswith((".png", ".gif"))]
+    assert 2 <= len(pictures) <= 5
+
+
+def test_every_picture_of_the_documents_is_shown() -> None:
+    shown = {Path(target).name for path in DOCUMENTS for target in targets(path)}
+    assert {path.name for path in (ROOT / "docs").iterdir() if path.suffix in (".png", ".gif")} <= shown
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_page_of_docs_begins_with_its_readers(path: Path) -> None:
+    title, first, *_ = text_of(path).split("\n\n")
+    assert re.fullmatch(r"# [A-Z][^\n]+", title)
+    assert first.startswith("For ")
+    assert f"](docs/{path.name})" in text_of(ROOT / "README.md")
+
+
+def test_documents_name_every_page_of_the_menu_in_order() -> None:
+    rows = re.findall(r"^\| \*\*(\w+)\*\* \|", text_of(ROOT / "README.md"), re.MULTILINE)
+    sections = re.findall(r"^## (\w+)\n\n\*.+\* ?\(`(.+)`\)$", text_of(ROOT / "docs" / "pages.md"), re.MULTILINE)
+    assert rows == list(NAMES)
+    assert sections == [(title, path) for path, title in MENU.items()]
+
+
+def test_documents_count_lessons_and_metrics() -> None:
+    for document, words in (
+        ("README.md", "small questions"),
+        ("docs/teaching.md", "small questions"),
+        ("docs/pages.md", "questions"),
+    ):
+        assert f" {len(files.path())} {words}" in text_of(ROOT / document)
+    assert len(metrics.NAMES) == 10
+    assert "ten metrics" in text_of(ROOT / "README.md")
+
+
+EXAMPLES = [
+    pytest.param(block, id=f"{path.stem}-{number}")
+    for path in (ROOT / "README.md", ROOT / "docs" / "library.md")
+    for number, block in enumerate(blocks(path, "python"), 1)
+]
+
+
+def test_library_has_examples_to_run() -> None:
+    assert len(EXAMPLES) >= 5
+
+
+@pytest.mark.parametrize("code", EXAMPLES)
+def test_python_example_runs(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in re.findall(r'"(models/[^"]+)"', code):
+        if not (ROOT / folder).is_dir():
+            pytest.skip(f"{folder} is not here: make models ALL=1")
+    monkeypatch.chdir(ROOT)
+    exec(code, {})
+
+
+def test_ablation_example_gives_the_numbers_of_the_readme(monkeypatch: pytest.MonkeyPatch) -> None:
+    (code,) = [block for block in blocks(ROOT / "docs" / "library.md", "python") if "silence=" in block]
+    if not (ROOT / "models" / "SmolLM2-135M-Instruct").is_dir():
+        pytest.skip("models/SmolLM2-135M-Instruct is not here: make models ALL=1")
+    monkeypatch.chdir(ROOT)
+    names: dict[str, Any] = {}
+    chances = []
+    for heads in ("()", "heads"):
+        exec(code.replace("interventions=heads", f"interventions={heads}"), names)
+        last = names["trace"].predictions[-1]
+        chances.append(dict(zip(last.tokens, last.probabilities, strict=True))["·copper"])
+    assert "falls from {:.3f} to {:.3f}".format(*chances) in text_of(ROOT / "README.md")
+
+
+def test_lesson_example_can_be_read() -> None:
+    (lesson,) = blocks(ROOT / "docs" / "teaching.md", "markdown")
+    (read,) = files.several(lesson.encode()).values()
+    assert read.title == "Cold and hot"
+    with pytest.raises(errors.FileError):
+        files.several(lesson.replace("kind: choice", "kind: choose").encode())
