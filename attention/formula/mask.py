@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from attention.errors import ConfigError
+
 if TYPE_CHECKING:  # torch takes more than a second to import; a page must open before that
     from attention.formula.axes import Visible
 
@@ -51,8 +53,12 @@ class Mask:
                 visible = masks.first(n_queries, n_keys)
             case "custom":
                 visible = masks.custom(n_queries, n_keys, self.cells)
-            case _:
+            case "none" | "padding":
                 visible = masks.all_visible(n_queries, n_keys)
+            case _:
+                raise ConfigError(
+                    f"a mask is one of those that `Mask` names; got {self.kind[:20]!r}: choose one of them."
+                )
         return visible if self.real is None else visible & masks.padding(n_queries, torch.tensor(self.real))
 
     def notes(self, n_queries: int, n_keys: int) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from attention.formula.biases import BUCKETS
 from attention.formula.config import AttentionConfig
+from attention.formula.names import INPUT, MEMORY
 from attention.formula.positions import POSITIONS
 from attention.formula.scores import SCORES
 from attention.formula.steps import declared
@@ -42,7 +43,7 @@ _DRAWN = {
 
 def typed_text(config: AttentionConfig, trace: Trace) -> Snippet:
     """The beginning for a typed text: embeddings, positions and projections, all from the seed."""
-    crossed = trace.layers[0].has("memory")
+    crossed = trace.layers[0].has(MEMORY)
     lines = [*_sizes(config), "", *GENERATOR, *_inputs(config, crossed)]
     if config.init == "identity":
         x2 = "x2" if crossed else "x"
@@ -62,19 +63,20 @@ def typed_text(config: AttentionConfig, trace: Trace) -> Snippet:
 
 def matrices(layer: Layer, given: tuple[str, ...]) -> Snippet:
     """The beginning for someone's own matrices: the numbers themselves, or where they lie if they are many."""
-    steps = {name: "input" if name == "x" else name for name in given}
+    steps = {name: INPUT if name == "x" else name for name in given}
     many = sum(layer[step].numel() for step in steps.values()) > MOST_NUMBERS
     lines = ['given = np.load("attention.npz")  # the numbers of all steps, exported beside this code'] * many
     for name, step in steps.items():
-        called, said = "x2" if name == "memory" else name, f"  # [{' '.join(declared(step).axes)}]"
+        called, said = "x2" if name == MEMORY else name, f"  # [{' '.join(declared(step).axes)}]"
         if many:
             lines += [f'{called} = torch.from_numpy(given["L0.{step}"]){said}']
         else:
             rows, cut = _beside(name, layer[step])
             lines += literals.matrix(called, rows.tolist(), cut + said)
-    if given[0] == "x" and "w_q" not in given:
-        lines += ["query = x[None]  # [head query_pos d_k]: no projections"] if "memory" in given else []
-        lines += [f"{'' if 'memory' in given else 'query = '}key = value = {'x2' if 'memory' in given else 'x'}[None]"]
+    if given[0] == "x" and "w_q" not in given and MEMORY in given:
+        lines += ["query = x[None]  # [head query_pos d_k]: no projections", "key = value = x2[None]"]
+    elif given[0] == "x" and "w_q" not in given:
+        lines += ["query = key = value = x[None]"]
     return Snippet("someone's own matrices", tuple(lines))
 
 

@@ -16,8 +16,8 @@ from attention.training.tasks import SLIDER_KEYS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from attention.formula.fitting import Extent
     from attention.formula.intervening import Given, Pass
+    from attention.formula.patching import Extent
     from attention.sources import Snippet
     from attention.training.learning import Snapshot
     from attention.training.tasks.task import Example
@@ -149,7 +149,7 @@ class Trained:
     @property
     def _layers(self) -> tuple[Extent, ...]:
         """Its layers, and how large each is."""
-        from attention.formula.fitting import Extent
+        from attention.formula.patching import Extent
 
         example, design = self.example, self.plan.design
         queries, memory = len(example.tokens), len(example.memory)

@@ -32,7 +32,7 @@ class Sigmoid(Share):
         """Each between 0 and 1 by itself; a hidden key gets 0."""
         import torch
 
-        return torch.sigmoid(scores - math.log(scores.shape[-1]))
+        return torch.sigmoid(scores - math.log(scores.shape[-1]))  # a row sums to anything
 
     def limit(self, scores: Scores, bias: Scores) -> Weights:
         """1 above 0 and 0 below; at 0 what the bias alone gives."""
@@ -41,9 +41,11 @@ class Sigmoid(Share):
         one_or_none = (scores > 0).to(scores.dtype)
         return torch.where(scores == 0, self.weights(bias), one_or_none)
 
-    def python(self, scores: str) -> tuple[str, ...]:
-        """One line."""
-        return (f"weights = torch.sigmoid({scores} - math.log({scores}.shape[-1]))  # a row sums to anything",)
+    def limit_python(self, scores: str, bias: str) -> list[str]:
+        """What the bias alone gives, and then 1 or 0."""
+        lines = [] if bias == "bias" else [f"bias = {bias}"]
+        one_or_none = f"({scores} > 0).to(weights.dtype)"
+        return [*lines, *self.python("bias"), f"weights = torch.where({scores} == 0, weights, {one_or_none})"]
 
     def arithmetic(self, row: Row) -> Arithmetic:
         """1 over 1 and n times e to minus the score."""
