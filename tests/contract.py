@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -18,17 +18,19 @@ from conftest import ROOT
 from torch import Tensor
 
 from attention import Cell, Explanation, Layer, Trace, TypedText, explain
-from attention.export.formula import DOT, formula
-from attention.formula import names, patching, seeds
-from attention.formula.biases import BUCKETS
+from attention.export.formula import formula
+from attention.formula import names, seeds
+from attention.formula.biases import BIASES, BUCKETS
 from attention.formula.changing import changed
 from attention.formula.config import KNOBS
 from attention.formula.formula import Formula
+from attention.formula.inline import defined
 from attention.formula.intervention import read, write
 from attention.formula.knobs import Knob
 from attention.formula.mask import Mask
 from attention.formula.patching import Kind
-from attention.formula.ranges import in_url
+from attention.formula.ranges import Choice, in_url
+from attention.formula.scores import dot
 from attention.formula.shares import Share
 from attention.formula.steps import AXES, DECLARED, Step
 from attention.numbers import glossary
@@ -70,9 +72,10 @@ def layer_of(own: Formula, heads: int = 2, kv_heads: int = 2) -> Layer:
 
 def ran(layer: Layer) -> dict[str, Any]:
     """The variables of the layer's program, run on what is recorded."""
-    lines = [*DOT, *formula(layer, "key_tokens")]
+    seed = layer.formula.dropping.seed if layer.formula else 0
+    lines = [*defined(dot), *formula(layer, "key_tokens")]
     space: dict[str, Any] = {**layer.recorded, "tokens": list(layer.tokens), "key_tokens": list(layer.key_tokens)}
-    space |= {"torch": torch, "math": math, "np": np, "generator": lambda *all_: seeds.generator(0, *all_)}
+    space |= {"torch": torch, "math": math, "np": np, "generator": lambda *name: seeds.generator(seed, *name)}
     exec(compile("\n".join(lines), "<contract>", "exec"), space)
     return space
 
@@ -290,14 +293,14 @@ def of_intervention(kind: Kind) -> Iterator[str]:
             if write(those) != f"0.1.{short}" or one.kinds != (kind,):
                 yield f"link: 0.1.{short} comes back as {write(those)}"
             yield from words(short, words=one.words, brief=one.brief)
-            own = Formula(**{**BUSY, "mask": Mask("prefix", prefix=3)})
-            before, after = layer_of(own), layer_of(changed(own, 2, 2, those))
+            for bias in ("", *BIASES):
+                own = Formula(**{**BUSY, "mask": Mask("prefix", prefix=3), "bias": bias})
+                before, after = layer_of(own), layer_of(changed(own, 2, 2, those))
+                if after.formula == before.formula:
+                    yield f"turn: {short} changes nothing of the formula"
+                yield from (f"{short}: {told}" for told in of_layer(after))
         except Exception as error:
-            yield f"{type(error).__name__}: {error}"
-            continue
-        if after.formula == before.formula:
-            yield f"turn: {short} changes nothing of the formula"
-        yield from (f"{short}: {told}" for told in of_layer(after))
+            yield f"{short}: {type(error).__name__}: {error}"
 
 
 def of_reading(one: Reading, trace: Trace) -> Iterator[str]:
@@ -310,22 +313,26 @@ def of_reading(one: Reading, trace: Trace) -> Iterator[str]:
             yield f"explanation: {one.name}[{row}, {column}] makes {found.result}, not {float(matrix[row, column])}"
 
 
-def entries(registry: Iterable[Any], check: Callable[..., Iterator[str]]) -> dict[str, list[str]]:
-    """What is missing, by the entry that it is missing of."""
-    found = {getattr(one, "name", str(one)): list(check(one)) for one in registry}
-    return {name: told for name, told in found.items() if told}
-
-
-__all__ = [
-    "entries",
-    "of_bias",
-    "of_intervention",
-    "of_mask",
-    "of_normalizer",
-    "of_positions",
-    "of_reading",
-    "of_score",
-    "of_source",
-    "of_step",
-    "patching",
-]
+def variants() -> dict[str, dict[str, Any]]:
+    """The knobs of a typed text for every entry of its registries, a few beside, and one with much at once."""
+    found = {
+        f"{knob.name} {value}": {knob.name: value}
+        for knob in KNOBS
+        if knob.name in ("positions", "score", "share") and isinstance(knob.range, Choice)
+        for value in knob.range.options
+        if value != knob.default
+    }
+    several = {
+        "positions": "alibi",
+        "n_kv_heads": 2,
+        "score": "cosine",
+        "cap": 0.5,
+        "share": "softmax1",
+        "dropout": 0.3,
+    }
+    return found | {
+        "grouped": {"n_kv_heads": 2},
+        "one key head": {"n_kv_heads": 1, "positions": "rope"},
+        "capped": {"cap": 1.5},
+        "all at once": several,
+    }

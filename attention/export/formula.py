@@ -12,7 +12,9 @@ from attention.export import heads
 from attention.formula import patching
 from attention.formula.biases import BIASES
 from attention.formula.formula import Formula
+from attention.formula.inline import defined
 from attention.formula.names import KEY, MEMORY, QUERY, VALUE
+from attention.formula.scores import dot
 from attention.formula.steps import MAP_AXES, STEPS
 from attention.formula.steps.raw_scores import SCORES
 from attention.sources import literals
@@ -20,12 +22,6 @@ from attention.sources import literals
 if TYPE_CHECKING:
     from attention.formula.layer import Layer
 
-DOT = (
-    "",
-    "def dot(left, right):  # summed in double precision, so that equal words get equal scores",
-    "    return (left.double() @ right.double()).to(left.dtype)",
-    "",
-)
 _POSITIONS = "query_pos, key_pos = torch.arange(len(tokens))[:, None], torch.arange(len({keys}))"
 
 
@@ -72,7 +68,7 @@ class Writing:
 def projections(layer: Layer) -> list[str]:
     """Lines from x to Q, K and V; they round as the trace has rounded."""
     computed = layer.formula is not None and layer.has(KEY) and layer.has(QUERY)
-    lines = list(DOT) if computed and rounds(layer) else []
+    lines = defined(dot) if computed and rounds(layer) else []
     if layer.has("w_q"):
         x2 = "x2" if layer.has(MEMORY) else "x"
         q, k, v = (

@@ -40,14 +40,18 @@ def others(layer: Layer, lines_of: Callable[[Layer], list[str]]) -> list[str]:
 
 
 def _alone(layer: Layer, head: int) -> Layer:
-    """A layer of that head alone, with its formula."""
+    """A layer of that head alone, with its formula; a bias is that of all heads, whatever made it."""
     assert layer.formula is not None
-    found = {}
+    found, formula = {}, layer.formula.of(head)
+    if formula.bias:
+        formula = replace(formula, bias="given")
     for name, tensor in layer.recorded.items():
-        axis = declared(name).axes[0]
-        at = head // (layer.n_heads // len(tensor)) if axis in HEAD_AXES else 0
-        found[name] = tensor[at : at + 1] if axis in HEAD_AXES else tensor
-    formula = layer.formula.of(head)
+        axes = declared(name).axes
+        at = next((i for i, axis in enumerate(axes) if axis in HEAD_AXES), None)
+        own = 0 if at is None else head // (layer.n_heads // tensor.shape[at])
+        found[name] = tensor if at is None else tensor.narrow(at, own, 1)
+    if formula.bias:
+        found["bias"] = layer["bias"][head : head + 1]
     if "mask" in found and formula.mask is not None and formula.mask != layer.formula.mask:
         del found["mask"]
     return replace(layer, recorded=found, formula=formula, own=None)

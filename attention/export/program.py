@@ -19,8 +19,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from attention.errors import MissingError
-from attention.export.formula import DOT, formula, projections
+from attention.export.formula import formula, projections
+from attention.formula.inline import defined
 from attention.formula.names import HEAD_OUTPUT, INPUT, KEPT_OUTPUT, MEMORY, OUTPUT, SCORES, WEIGHTS
+from attention.formula.scores import dot
 from attention.formula.steps import find_step
 from attention.formula.what_if import WhatIf
 from attention.sources import literals
@@ -89,7 +91,7 @@ def _steps(source: Source, trace: Trace, cell: Cell | None) -> tuple[str, Layer,
     if layer.key_tokens != layer.tokens or layer.has(MEMORY):
         keys = "key_tokens"
         lines += literals.texts(keys, layer.key_tokens)
-    lines += [*DOT, *inside] if inside else []
+    lines += [*defined(dot), *inside] if inside else []
     lines += [*snippet.lines, *projections(layer), *formula(layer, keys)]
     return snippet.about, layer, _program(lines + ([] if cell is None else _comparison(layer, cell)))
 

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from attention.formula.inline import defined
+from attention.formula.inline import defined, inlined
 from attention.formula.names import QUERY
 
 if TYPE_CHECKING:
+    import torch
+
     from attention.formula.axes import Distances, PerHead, Scores
     from attention.formula.tensors import Tensors
 
@@ -74,9 +76,14 @@ def distances(layer: Tensors, rows: slice) -> Distances:
     return torch.arange(layer.sizes["key_pos"]) - torch.arange(layer.sizes["query_pos"])[rows, None]
 
 
+def sloped(slopes: PerHead, distance: Distances, dtype: torch.dtype) -> Scores:
+    """What ALiBi takes off a score: the slope of its head, times how far the key is from the query."""
+    return (-slopes[:, None, None] * distance.abs()).to(dtype)
+
+
 def _alibi(layer: Tensors, heads: slice, rows: slice) -> Scores:
     dtype = layer[QUERY].dtype
-    return (-slopes(layer.n_heads)[heads, None, None] * distances(layer, rows).abs()).to(dtype)
+    return sloped(slopes(layer.n_heads)[heads], distances(layer, rows), dtype)
 
 
 def _relative(layer: Tensors, heads: slice, rows: slice) -> Scores:
@@ -90,8 +97,8 @@ def _given(layer: Tensors, heads: slice, rows: slice) -> Scores:
 
 def _alibi_python(n_heads: int) -> list[str]:
     return [
-        f"slopes = torch.tensor({slopes(n_heads).tolist()}, dtype=torch.float64)[:, None, None]",
-        "bias = (-slopes * (key_pos - query_pos).abs()).to(query.dtype)  # [head query_pos key_pos]",
+        f"slopes = torch.tensor({slopes(n_heads).tolist()}, dtype=torch.float64)",
+        *inlined(sloped, "bias", distance="key_pos - query_pos", dtype="query.dtype"),
     ]
 
 

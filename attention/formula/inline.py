@@ -36,6 +36,12 @@ def inlined(function: Callable[..., Any], target: str, **arguments: str) -> list
     return _replaced(lines, tokens, {**arguments, "return": f"{target} ="})
 
 
+def expression(function: Callable[..., Any], **arguments: str) -> str:
+    """What a function of one line returns, with `arguments` in the place of names."""
+    (line,) = (one for one in inlined(function, "_", **arguments) if not one.startswith("#"))
+    return line.removeprefix("_ = ")
+
+
 def defined(function: Callable[..., Any], **names: str) -> list[str]:
     """A function as lines that define it, without docstring, annotations and imports; other `names` in the place of some."""
     parameters = [

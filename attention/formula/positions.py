@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from attention.formula.inline import inlined
 from attention.formula.names import POSITION
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ class Positions:
         """What is added to the embeddings; None where nothing is."""
         return None
 
+    def python(self, count: str, target: str) -> list[str]:
+        """Lines that make `added` of `count` positions into a variable; they need `d_model`, and `generator` where it is drawn."""
+        raise NotImplementedError(f"{self.name} has no python: say how its rows are made.")
+
 
 @dataclass(frozen=True)
 class Sinusoidal(Positions):
@@ -46,6 +51,10 @@ class Sinusoidal(Positions):
     def added(self, n_positions: int, d_model: int, seed: int) -> Rows:
         """The same for every seed: `sinusoidal`."""
         return sinusoidal(n_positions, d_model)
+
+    def python(self, count: str, target: str) -> list[str]:
+        """The body of `sinusoidal`."""
+        return inlined(sinusoidal, target, n_positions=count, BASE=repr(BASE))
 
 
 @dataclass(frozen=True)
@@ -60,6 +69,11 @@ class Learned(Positions):
 
         rows = [torch.randn(d_model, generator=generator(seed, POSITION, at, d_model)) for at in range(n_positions)]
         return torch.stack(rows)
+
+    def python(self, count: str, target: str) -> list[str]:
+        """One line."""
+        rows = f'[torch.randn(d_model, generator=generator("{POSITION}", at, d_model)) for at in range({count})]'
+        return [f"{target} = torch.stack({rows})"]
 
 
 POSITIONS: dict[str, Positions] = {

@@ -192,6 +192,11 @@ SCORES: dict[str, Score] = {score.name: score for score in (Score(), Cosine(), A
 """Every way to compare a query with a key, by its name in links."""
 
 
+def dot(left: Tensor, right: Tensor) -> Tensor:
+    """Left @ right, summed in double precision and rounded once."""
+    return (left.double() @ right.double()).to(left.dtype)  # equal words get equal scores
+
+
 def times(left: Tensor, right: Tensor, plus: Tensor | None = None) -> Tensor:
     """Left @ right + plus, summed in double precision and rounded once.
 

@@ -12,6 +12,7 @@ from attention.export.demo.states import LIMITS, State
 from attention.formula.cell import Cell
 from attention.formula.config import BRING_THEIR_OWN
 from attention.formula.layer import Layer
+from attention.formula.mask_rules import OFFERED
 from attention.formula.names import MASKED_SCORES, OUTPUT, SCALED_SCORES, SCORES, WEIGHTS
 from attention.formula.ranges import Choice
 from attention.formula.steps import HEAD_AXES, Step, declared, find_step, is_step
@@ -35,7 +36,7 @@ from attention.sources.link import on_pages, source_of
 
 _EXPLAINED = (SCALED_SCORES, MASKED_SCORES, WEIGHTS, OUTPUT)
 """The steps whose lines the page writes by itself (page/explain.js), beside products; all others are packed."""
-_MASKS = ("none", "causal", "window", "causal window", "prefix")
+_MASKS = ("none", *OFFERED)
 HEADS = "heads"
 """The view that shows the weights of several heads side by side."""
 

@@ -7,14 +7,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from attention.formula.mask import Mask
+from attention.formula.mask_rules import RULES
 from attention.formula.patching.kind import Change, Checks, Extent, Kind
 from attention.formula.ranges import Whole
 
 if TYPE_CHECKING:
     from attention.formula.formula import Formula
 
-MASKS = ("none", "causal", "window", "causal window", "prefix", "first", "custom")
-_SIZES = {"window": "window", "causal window": "window", "prefix": "prefix", "custom": "hidden"}
+MASKS = ("none", *RULES, "custom")
+_SIZES = {kind: rule.size for kind, rule in RULES.items() if rule.size} | {"custom": "hidden"}
 _CHECKS: Checks = {
     "mask": (lambda one: one in ("", *MASKS), f"one of {', '.join(MASKS)}, or empty"),
     **dict.fromkeys(("window", "prefix"), (Whole(0, 10**6).takes, "a whole number from 0 on")),
@@ -65,8 +66,8 @@ class OtherMask(Kind):
         """With what the mask needs alone."""
         mask = Mask(
             one.mask,
-            one.window if one.mask in ("window", "causal window") else 0,
-            one.prefix if one.mask == "prefix" else 0,
+            one.window if _SIZES.get(one.mask) == "window" else 0,
+            one.prefix if _SIZES.get(one.mask) == "prefix" else 0,
             one.hidden if one.mask == "custom" else "",
             None if formula.mask is None else formula.mask.real,
         )

@@ -77,8 +77,7 @@ class Share(ABC):
 
     def limit(self, scores: Scores, bias: Scores) -> Weights:
         """The weights at temperature 0, where the scores without their bias decide, and among the largest the `bias`."""
-        highest = scores.amax(dim=-1, keepdim=True)
-        return self.weights(bias.masked_fill((scores != highest) | (scores == -math.inf), -math.inf))
+        return self.weights(winners(scores, bias))
 
     def python(self, scores: str) -> list[str]:
         """Lines of plain torch that compute `weights` from a variable of that name: the body of the function `weights`."""
@@ -86,12 +85,14 @@ class Share(ABC):
 
     def limit_python(self, scores: str, bias: str) -> list[str]:
         """Lines that compute `limit` from variables of these names."""
-        return [
-            f"most = {scores}.amax(dim=-1, keepdim=True)",
-            f"winners = {bias}.masked_fill(({scores} != most) | ({scores} == -math.inf), -math.inf)",
-            *self.python("winners"),
-        ]
+        return [*inlined(winners, "winners", scores=scores, bias=bias), *self.python("winners")]
 
     @abstractmethod
     def arithmetic(self, row: Row) -> Arithmetic:
         """How the weight of a row's column came about; the row sees at least one key."""
+
+
+def winners(scores: Scores, bias: Scores) -> Scores:
+    """The bias where a score is the largest of its row, −∞ everywhere else."""
+    most = scores.amax(dim=-1, keepdim=True)
+    return bias.masked_fill((scores != most) | (scores == -math.inf), -math.inf)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from attention.formula.inline import inlined
 from attention.formula.names import WEIGHTS
-from attention.formula.shares.share import Row, Share
+from attention.formula.shares.share import Row, Share, winners
 from attention.formula.shares.softmax import exponentials
 from attention.printed import Arithmetic
 
@@ -38,13 +38,8 @@ class Softmax1(Share):
 
     def limit(self, scores: Scores, bias: Scores) -> Weights:
         """Above 0 the largest take all, at 0 what was added takes its part, below it takes all."""
-        import torch
-
-        highest = scores.amax(dim=-1, keepdim=True)
-        winners = bias.masked_fill((scores != highest) | (scores == -math.inf), -math.inf)
-        above = torch.softmax(winners, dim=-1).nan_to_num(0)
-        level = self.weights(winners)
-        return torch.where(highest > 0, above, torch.where(highest == 0, level, torch.zeros_like(above)))
+        first = winners(scores, bias)
+        return with_sign(scores, first, self.weights(first))
 
     def python(self, scores: str) -> list[str]:
         """Lines that subtract the largest first, so that nothing overflows."""
@@ -54,8 +49,7 @@ class Softmax1(Share):
         """Above 0 the largest take all, at 0 what was added takes its part, below it takes all."""
         return [
             *super().limit_python(scores, bias),
-            "above = torch.softmax(winners, dim=-1).nan_to_num(0)",
-            "weights = torch.where(most > 0, above, torch.where(most == 0, weights, 0))",
+            *inlined(with_sign, WEIGHTS, scores=scores, level=WEIGHTS),
         ]
 
     def _sink(self, scores: Tensor) -> Tensor:
@@ -103,3 +97,12 @@ def with_sink(scores: Scores, sink: Tensor) -> Weights:
     highest = torch.maximum(scores.amax(dim=-1, keepdim=True), sink)
     powers = torch.exp(scores - highest)
     return powers / (torch.exp(sink - highest) + powers.sum(dim=-1, keepdim=True))  # sums below 1
+
+
+def with_sign(scores: Scores, winners: Scores, level: Weights) -> Weights:
+    """By the sign of a row's largest score: it takes all, it takes what it has at that `level`, or nothing."""
+    import torch
+
+    most = scores.amax(dim=-1, keepdim=True)
+    above = torch.softmax(winners, dim=-1).nan_to_num(0)
+    return torch.where(most > 0, above, torch.where(most == 0, level, torch.zeros_like(above)))
