@@ -17,9 +17,10 @@ import torch
 from conftest import ROOT
 from torch import Tensor
 
-from attention import Cell, Explanation, Layer, Trace, TypedText, explain
+from attention import Cell, ConfigError, Explanation, Layer, Trace, TypedText, explain
 from attention.export.formula import formula
 from attention.formula import names, seeds
+from attention.formula import written as file_formula
 from attention.formula.biases import BIASES, BUCKETS
 from attention.formula.changing import changed
 from attention.formula.config import KNOBS
@@ -191,12 +192,19 @@ def of_step(step: Step) -> Iterator[str]:
     scripts = in_script("kernel.js", "CHAIN") | in_script("steps.js", "STEPS") | {names.SCORES}
     yield from page(step.name, bool(step.in_page), scripts)
     if step.by_formula or step.name == names.OUTPUT:
-        layer = layer_of(Formula(**{**BUSY, **dict(step.example)}))
+        own = Formula(**{**BUSY, **dict(step.example)})
+        layer = layer_of(own)
+        plain = replace(own, by_hand=Formula().by_hand)  # what was done inside a model is in its numbers
+        try:
+            if file_formula.read(file_formula.written(plain)) != plain:
+                yield f"file: the formula of {step.name} comes back from a file as another"
+        except ConfigError as error:
+            yield f"file: {error}"
         if not layer.has(step.name):
             yield f"example: a formula with {step.example} has no {step.name}"
         else:
             yield from of_layer(layer)
-            yield from of_layer(layer_of(Formula(**{**BUSY, **dict(step.example)}), heads=4), (step.name,))
+            yield from of_layer(layer_of(own, heads=4), (step.name,))
     elif not any(one.trace().layers[0].has(step.name) for one in TYPED):
         yield f"source: no typed text has {step.name}"
 

@@ -33,7 +33,7 @@ from attention import (
 )
 from attention.export import arrays, paper
 from attention.export.program import ipynb
-from attention.formula import intervention, names, patching, steps
+from attention.formula import intervention, names, patching, steps, written
 from attention.formula import layer as layers
 from attention.formula.attributes import Attributes, TensorOf
 from attention.formula.biases import BIASES
@@ -338,6 +338,11 @@ def test_a_place_where_a_new_step_is_missing_is_named(monkeypatch: pytest.Monkey
     registered(monkeypatch, step)
     forget(monkeypatch)
     assert any(one.startswith(told) for one in contract.of_step(step))
+
+
+def test_a_field_that_no_file_may_have_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(written._MAY_BE, "cap")
+    assert any(one.startswith("file: a formula says") for one in contract.of_step(CAPPED_SCORES))
 
 
 def test_a_new_step_that_is_not_computed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,13 +30,13 @@ class Softmax(Share):
 
     def weights(self, scores: Scores) -> Weights:
         """Rows sum to 1; a row with no visible key is 0 throughout, never NaN and never uniform."""
-        weights = shared(scores)
+        weights = softmax(scores)
         blind = weights[..., :1].isnan()  # an all-hidden row is 0 / 0 from its first key to its last
         return weights.masked_fill(blind, 0) if blind.any() else weights
 
     def python(self, scores: str) -> list[str]:
         """One line."""
-        return inlined(shared, WEIGHTS, scores=scores)
+        return inlined(softmax, WEIGHTS, scores=scores)
 
     def arithmetic(self, row: Row) -> Arithmetic:
         """E to the score over the sum of all, the largest subtracted first."""
@@ -44,7 +44,7 @@ class Softmax(Share):
         return exponentials(row, highest, 0.0)
 
 
-def shared(scores: Scores) -> Weights:
+def softmax(scores: Scores) -> Weights:
     """The softmax of rows that see a key."""
     import torch
 

@@ -62,7 +62,7 @@ def _mask(writer: Writer) -> list[str]:
     rule = mask.python() if mask is not None else ""
     if mask is None or not rule:
         return writer.picture()
-    lines = [f"mask = {rule}  # [query_pos key_pos], True = may attend"]
+    lines = [f"mask = {rule}  # True = may attend"]
     return [*writer.padding(mask.real), *lines] if mask.real is not None else lines
 
 
