@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from attention import Cell, Layer, explain
+from attention.formula.names import WEIGHTS
 from attention.numbers import norms, tables
 from attention.numbers.norms import NORMS
 from attention.pictures import factors, heatmap
@@ -18,12 +19,12 @@ from pages.ui.start import first_lesson, start
 
 def weighed(layer: Layer, cell: Cell) -> bool:
     """Whether the weights are shown beside the lengths of what they bring."""
-    return inputs.now("view") == "norms" and cell.step == "weights" and norms.has(layer)
+    return inputs.now("view") == "norms" and cell.step == WEIGHTS and norms.has(layer)
 
 
 def pick_cell(step: str, x: int, y: int) -> None:
     now = inputs.cell_now(page.trace)
-    step = "weights" if step == NORMS.name else step  # both have a cell for each query and key
+    step = WEIGHTS if step == NORMS.name else step  # both have a cell for each query and key
     inputs.choose(factors.clicked(page.trace, now, step, y, x), page.layer)
 
 
@@ -39,7 +40,7 @@ def maps() -> None:
         ]
     elif weighed(now.layer, now.cell):
         figures = [
-            heatmap.heatmap_json(now.trace, "weights", now.cell.layer, now.cell.head, now.cell, colors),
+            heatmap.heatmap_json(now.trace, WEIGHTS, now.cell.layer, now.cell.head, now.cell, colors),
             reading_json(now.trace, NORMS, now.cell, colors),
         ]
     else:

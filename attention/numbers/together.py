@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from attention.formula.merging import MergedLayer
+from attention.formula.names import WEIGHTS
 from attention.numbers.arithmetic import Explanation
 from attention.numbers.working import Working
 from attention.printed import Arithmetic, Parts, Printed, factor, number, quotient, total
@@ -15,7 +16,7 @@ def together(work: Working) -> Explanation:
     layer, cell = work.layer, work.cell
     assert isinstance(layer, MergedLayer)
     rows, columns = layer.queries.spans[cell.row], layer.keys.spans[cell.column]
-    (pieces,) = layer.origin.part("weights", heads=slice(cell.head, cell.head + 1), rows=slice(*rows))
+    (pieces,) = layer.origin.part(WEIGHTS, heads=slice(cell.head, cell.head + 1), rows=slice(*rows))
     values = pieces[0, :, slice(*columns)].double().flatten().tolist()
     left = math.fsum(float(pieces[0, :, slice(*span)].double().sum()) for span in layer.keys.spans)
     if layer.renormalised and not left:
