@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pages.ui.exports import route as exports
 from pages.ui.server import headers, process, served
 
 
@@ -12,4 +13,8 @@ def parts() -> dict[str, Any]:
 
     Streamlit finds an app by the words ``st.App(…)`` in its main file, so each main file writes them itself.
     """
-    return {"routes": served.routes(), "middleware": headers.MIDDLEWARE, "lifespan": process.serving}
+    return {
+        "routes": [*served.routes(), *exports.routes()],
+        "middleware": headers.MIDDLEWARE,
+        "lifespan": process.serving,
+    }

@@ -19,7 +19,6 @@ from streamlit.starlette import App
 from streamlit.web.server import server_util
 
 from pages.ui.server import memory, turns
-from pages.ui.server.downloads import keep_downloads
 from pages.ui.server.first_paint import take_styles_along
 from pages.ui.server.garbage import bound_log
 from pages.ui.server.limits import HUB
@@ -44,7 +43,7 @@ gc.set_threshold(200_000)  # every full collection during the imports takes 0.1 
 
 _PATIENCE = 0.5  # seconds; most runs of ours take less
 _IMPORTING = "imports for models"
-_THREADS = ("ScriptRunner.scriptThread", "training", _IMPORTING)
+_THREADS = ("ScriptRunner.scriptThread", "training", "export", _IMPORTING)
 _QUIET = 3.0  # seconds without a run, before an idle process imports another part of what models need
 _pictured, _ending = threading.Event(), threading.Event()
 
@@ -122,7 +121,6 @@ turns.take_turns()
 look_up()
 take_styles_along()
 bound_uploads()
-keep_downloads()
 bound_unread()
 bound_log()
 keep_whole_runs()
