@@ -37,7 +37,7 @@ def upload(page: Page, numbers: np.ndarray) -> None:
 def downloaded(page: Page) -> np.ndarray:
     """The weights, as the button for CSV gives them."""
     with page.expect_download() as coming:
-        page.get_by_role("button", name="Download CSV").click()
+        page.get_by_role("link", name="Download CSV").click()
     head, *rows = csv.reader(StringIO(Path(coming.value.path()).read_text("utf-8-sig")))
     assert head[-1] == "Σ row"
     return np.array([[float(cell) for cell in row[1:-1]] for row in rows])

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import csv
 import io
-import re
 import threading
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import numpy as np
 import pandas as pd
 import pytest
-import safetensors.torch
 import torch
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 from starlette.types import Message
+from test_harm import finished
 
-from attention import STEPS, AttentionConfig, Cell, File, FileError, Matrices, Trace, TypedText
+from attention import AttentionConfig, Cell, File, FileError, Matrices, Trace, TypedText
 from attention.export import arrays, paper, program
 from attention.numbers import aggregates, metrics, tables
 from attention.numbers.compare import Place, compare
@@ -30,11 +28,12 @@ from attention.numbers.metrics import frames
 from attention.numbers.norms import NORMS
 from attention.pictures import heatmap
 from attention.pictures.changed import drawn, unmarked
-from benchmarks.server import Server
+from benchmarks.session import Session
+from benchmarks.wire import http
 from pages.ui.exports import catalog, production, route, sending, tokens
 from pages.ui.exports.catalog import EXPORTS
 from pages.ui.exports.fair_queue import FairQueue, LineFullError
-from pages.ui.exports.production import Made, Production, StoppedError
+from pages.ui.exports.production import Made, Production
 from pages.ui.exports.tokens import Offer, Tab
 from pages.ui.lab_maps import lab_maps
 from pages.ui.server import process
@@ -55,7 +54,9 @@ def trace() -> Trace:
 
 
 @pytest.fixture
-def client() -> Iterator[TestClient]:
+def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+    monkeypatch.setattr(route, "_making", FairQueue(1))
+    monkeypatch.setattr(route, "_preparing", FairQueue(2))
     with TestClient(Starlette(routes=route.routes()), headers=HTML) as found:
         yield found
 
@@ -73,14 +74,19 @@ def test_a_step_arrives_as_the_table_of_the_library(client: TestClient, trace: T
 
 def expected(trace: Trace) -> dict[str, Any]:
     """What the library gives of each kind of file that needs no step."""
-    table, second = metrics.of(trace), TypedText(TEXT, AttentionConfig(mask="causal", n_heads=2, temperature=0.5)).trace()
+    table, second = (
+        metrics.of(trace),
+        TypedText(TEXT, AttentionConfig(mask="causal", n_heads=2, temperature=0.5)).trace(),
+    )
     found = compare(trace, second, "weights", Place(0, 1), Place(0, 1))
     visible = "".join(f"{i} {token}," for i, token in enumerate(TEXT.split()))
     files: dict[str, Any] = {
         "weights-heads.csv": tables.long(trace, ["weights"], 0, range(2)).to_csv(index=False),
         "weights-B-minus-A.csv": "".join(tables.difference_csv(found, trace.layers[0], second.layers[0])),
         "heads-metrics.csv": frames.frame(trace, table, table.heads, counts=True).to_csv(index=False),
-        **{f"{one.name}.csv": "".join(tables.read_off_csv(trace, one, 0, 1)) for one in (*aggregates.AGGREGATES, NORMS)},
+        **{
+            f"{one.name}.csv": "".join(tables.read_off_csv(trace, one, 0, 1)) for one in (*aggregates.AGGREGATES, NORMS)
+        },
         "attention.npz": arrays.npz(trace),
         "attention.safetensors": arrays.safetensors(trace),
         "attention_steps.py": program.python(SOURCE, trace, CELL),
@@ -118,7 +124,10 @@ def test_a_picture_is_as_wide_and_as_bare_as_the_address_says(client: TestClient
     answer = client.get("/export/maps.pdf", params=STATE | {"figure": "scores"})
     assert 'filename="scores-L0-H1-q2-k1.pdf"' in answer.headers["content-disposition"]
     wrong = client.get("/export/maps.pdf", params=STATE | {"figure": "w_q"})
-    assert (wrong.status_code, wrong.text) == (400, "figure is one of scores, weights, output; got “w_q”: choose one, or leave it out for all.")
+    assert (wrong.status_code, wrong.text) == (
+        400,
+        "figure is one of scores, weights, output; got “w_q”: choose one, or leave it out for all.",
+    )
 
 
 def test_a_cell_that_another_step_does_not_have_becomes_its_last(client: TestClient, trace: Trace) -> None:
@@ -175,14 +184,21 @@ def test_a_download_goes_on_where_it_broke_off(client: TestClient) -> None:
     assert whole.headers["accept-ranges"] == "bytes"
     half = len(whole.content) // 2
     for first, last in ((half, ""), (0, half), (3, 3), (half, 10**9)):
-        part = client.get("/export/weights.csv", params=STATE, headers={"Range": f"bytes={first}-{last}", "If-Range": tag})
+        part = client.get(
+            "/export/weights.csv", params=STATE, headers={"Range": f"bytes={first}-{last}", "If-Range": tag}
+        )
         end = len(whole.content) if last == "" else min(int(last) + 1, len(whole.content))
         assert (part.status_code, part.content) == (206, whole.content[first:end])
         assert part.headers["content-range"] == f"bytes {first}-{end - 1}/{len(whole.content)}"
         assert part.headers["content-length"] == str(end - first)
     past = client.get("/export/weights.csv", params=STATE, headers={"Range": f"bytes={len(whole.content)}-"})
     assert (past.status_code, past.headers["content-range"]) == (416, f"bytes */{len(whole.content)}")
-    for odd in ({"Range": "bytes=5-", "If-Range": '"other"'}, {"Range": "bytes=-5"}, {"Range": "bytes=9-3"}, {"Range": "x"}):
+    for odd in (
+        {"Range": "bytes=5-", "If-Range": '"other"'},
+        {"Range": "bytes=-5"},
+        {"Range": "bytes=9-3"},
+        {"Range": "x"},
+    ):
         again = client.get("/export/weights.csv", params=STATE, headers=odd)
         assert (again.status_code, again.content) == (200, whole.content)
     same = client.get("/export/weights.csv", params=STATE, headers={"If-None-Match": f'W/"x", {tag}'})
@@ -388,11 +404,21 @@ def test_a_file_that_turns_out_too_large_is_not_ended_as_if_it_were_whole(
 ) -> None:
     monkeypatch.setattr(production, "LARGEST_FILE_MB", 3)
     export, step = catalog.find("weights.csv")
-    many = catalog.Export(export.name, "text/csv", "", lambda _: Made("x.csv", ("x" * 2**20 for _ in range(5))))
+    has_begun = threading.Event()
+
+    def rows() -> Iterator[str]:
+        yield from ["x" * 2**20] * 2
+        assert has_begun.wait(60)
+        yield from ["x" * 2**20] * 3
+
+    many = catalog.Export(export.name, "text/csv", "", lambda _: Made("x.csv", rows()))
     monkeypatch.setattr(catalog, "find", lambda _: (many, step))
 
     async def use() -> None:
         client = Client("weights.csv")
+        while not client.status:
+            await asyncio.sleep(0)
+        has_begun.set()
         await client.task
         assert (client.status, client.ended) == (200, False)
 
@@ -482,7 +508,9 @@ def test_a_token_leads_to_an_upload_as_long_as_its_tab_is_open(
     is_open = False
     assert client.get("/export/weights.csv", params=state).status_code == 410
     assert "page that is closed" in client.get("/export/input.csv", params=uploaded).text
-    assert client.get("/export/weights.csv", params=STATE | {"token": "secret"}).status_code == 200  # all is in the address
+    assert (
+        client.get("/export/weights.csv", params=STATE | {"token": "secret"}).status_code == 200
+    )  # all is in the address
     is_open = True
     assert client.get("/export/weights.csv", params=state).status_code == 200
     del tab
@@ -504,3 +532,47 @@ def test_a_training_for_a_file_is_that_of_its_visitor_and_ends_with_them(
     assert watchers
     assert {(one.key, one.group) for one in watchers} == {(("export", "address 203.0.113.9"), "203.0.113.9")}
     assert not any(one.present() for one in watchers)  # the request has ended
+
+
+def test_a_program_reads_the_weights_from_a_running_server(server: str, trace: Trace, tmp_path: Path) -> None:
+    address = f"{server}/export/weights.csv?{urlencode(STATE)}"
+    table = pd.read_csv(address, index_col="query_pos")
+    np.testing.assert_array_equal(table.to_numpy(np.float32)[:, :6], trace.layers[0].weights[1].numpy())
+    with urllib.request.urlopen(f"{server}/export/attention.npz?{urlencode(STATE)}") as answer:
+        (tmp_path / "attention.npz").write_bytes(answer.read())
+        assert not answer.headers["Access-Control-Allow-Origin"]
+        assert "frame-ancestors" in answer.headers["Content-Security-Policy"]
+    again = File.open(tmp_path / "attention.npz").trace()
+    assert torch.equal(again.layers[0].weights, trace.layers[0].weights)
+
+
+def test_a_large_file_goes_on_where_it_broke_off_and_is_the_same_compressed_or_not(server: str) -> None:
+    address = f"{server}/export/weights.csv?text={'+'.join(f'w{i}' for i in range(300))}"
+    with urllib.request.urlopen(urllib.request.Request(address, headers={"Accept-Encoding": "gzip"})) as answer:
+        whole, tag = answer.read(), answer.headers["ETag"]
+    assert len(whole.splitlines()) == 301
+    resumed = urllib.request.Request(
+        address, headers={"Range": "bytes=200000-", "If-Range": tag, "Accept-Encoding": "gzip"}
+    )
+    with urllib.request.urlopen(resumed) as answer:
+        assert answer.status == 206
+        assert whole[:200_000] + answer.read() == whole
+
+
+def test_the_token_of_a_page_ends_with_its_tab(server: str) -> None:
+    file = io.BytesIO()
+    np.savez(file, weights=np.eye(4, dtype=np.float32)[None])
+
+    async def use() -> None:
+        async with Session(server, "source=file") as tab:
+            await tab.open()
+            status, _ = await tab.upload("file_upload", "x.npz", file.getvalue())
+            assert status < 300
+            link = tab.export("weights.csv")
+            assert await asyncio.to_thread(http, "GET", link) == 200
+            assert await asyncio.to_thread(http, "GET", link.partition("&token")[0]) == 404
+        async with asyncio.timeout(60):
+            while await asyncio.to_thread(http, "GET", link) != 410:
+                await asyncio.sleep(0.05)
+
+    finished(use())

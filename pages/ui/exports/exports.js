@@ -10,7 +10,7 @@ const READ = 5000; // milliseconds after which a sentence that warns of nothing 
 const MOST_FRAMES = 8; // that wait for their files
 const NO_ANSWER = "The server did not answer: try again in a moment.";
 
-const frames = [];
+let frames = [];
 let count = 0;
 
 // The address of a file, and what it asks for.
@@ -37,8 +37,8 @@ function frame(say) {
     say(text);
   });
   document.body.append(taken);
-  frames.push(taken);
-  if (frames.length > MOST_FRAMES) frames.shift().remove();
+  frames = [...frames.filter(({ isConnected }) => isConnected), taken];
+  if (frames.length > MOST_FRAMES) frames[0].remove();
   return taken.name;
 }
 

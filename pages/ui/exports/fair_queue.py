@@ -8,6 +8,8 @@ from collections.abc import Hashable
 
 from attention.errors import BusyError
 
+ENDING = "This server is about to end, and another takes its place: try again in a moment."
+
 
 class LineFullError(BusyError):
     """A visitor has enough requests that wait."""
@@ -18,6 +20,7 @@ class FairQueue:
 
     def __init__(self, places: int) -> None:
         self._free = places
+        self._closed = False
         self._lines: dict[Hashable, deque[asyncio.Future[None]]] = {}
 
     def waiting(self, visitor: Hashable) -> int:
@@ -29,7 +32,10 @@ class FairQueue:
 
         Raises:
             LineFullError: `most` requests of this visitor wait already.
+            BusyError: the queue is closed.
         """
+        if self._closed:
+            raise BusyError(ENDING)
         if self._free:
             self._free -= 1
             return
@@ -43,13 +49,20 @@ class FairQueue:
         try:
             await call
         except asyncio.CancelledError:
-            if call.done() and not call.cancelled():
+            if call.done() and not call.cancelled() and call.exception() is None:
                 self.release()  # the place came at the same moment
             elif call in line:
                 line.remove(call)
                 if not line:
                     del self._lines[visitor]
             raise
+
+    def close(self) -> None:
+        """Refuses whoever waits, and whoever comes."""
+        self._closed = True
+        for call in [call for line in self._lines.values() for call in line if not call.done()]:
+            call.set_exception(BusyError(ENDING))
+        self._lines.clear()
 
     def release(self) -> None:
         """Hands the place to the next visitor."""

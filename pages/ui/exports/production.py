@@ -72,8 +72,7 @@ class Production:
             except Exception as problem:  # the visitor gets a sentence
                 error = problem
             with suppress(RuntimeError):  # the server has ended meanwhile
-                self._loop.call_soon_threadsafe(self._end, error)
-                self._loop.call_soon_threadsafe(after)
+                self._loop.call_soon_threadsafe(self._end, error, after)
 
         threading.Thread(target=run, name="export", daemon=True).start()
 
@@ -109,12 +108,12 @@ class Production:
         self.waiting -= len(piece)
         return piece
 
-    def leave(self) -> None:
-        """Nobody waits for it any more."""
+    def leave(self, why: Exception | None = None) -> None:
+        """Nobody waits for it any more; whoever still does gets `why`."""
         self.gone.set()
         self._pieces.clear()
         self.waiting = 0
-        self._end(StoppedError())
+        self._end(why or StoppedError())
 
     async def _until(self, done: Callable[[], bool]) -> None:
         while not (self.ended or done()):
@@ -159,7 +158,9 @@ class Production:
             self.waiting += len(wanted)
         self._changed.set()
 
-    def _end(self, error: Exception | None) -> None:
+    def _end(self, error: Exception | None, after: Callable[[], None] | None = None) -> None:
         if not self.ended:
             self._error, self.ended = error, True
         self._changed.set()
+        if after:
+            after()

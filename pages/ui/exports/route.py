@@ -34,7 +34,7 @@ from pages.ui.exports.fair_queue import FairQueue, LineFullError
 from pages.ui.exports.production import Made, Production, StoppedError
 from pages.ui.exports.request import Request
 from pages.ui.knobs.table import LIMITS
-from pages.ui.server import served, visitor
+from pages.ui.server import process, served, visitor
 from pages.ui.server.limits import EXPORTS_OF_ADDRESS, EXPORTS_PREPARED, EXPORTS_WAITING
 from pages.ui.server.traces import is_cached
 
@@ -61,8 +61,15 @@ _making, _preparing = FairQueue(1), FairQueue(EXPORTS_PREPARED)
 
 def routes() -> list[Route]:
     """The route, for `st.App`, when Streamlit's options are read."""
+    process.AT_END.append(_end)
     base = str(st.get_option("server.baseUrlPath") or "").strip("/")
     return [Route(f"{'/' + base if base else ''}/export/{{name}}", _Exports(), methods=["GET", "HEAD", "POST"])]
+
+
+def _end() -> None:
+    for queue in (_making, _preparing):
+        queue.close()
+    sending.end()
 
 
 @dataclass(frozen=True)

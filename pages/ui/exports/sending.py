@@ -11,6 +11,7 @@ from typing import Any
 from starlette.types import Send
 
 from attention.errors import BusyError
+from pages.ui.exports.fair_queue import ENDING
 from pages.ui.exports.production import Production, StoppedError
 from pages.ui.server.limits import DOWNLOADS_MB
 
@@ -62,6 +63,13 @@ def make_room() -> None:
             one.limit.reschedule(now)
     if sum(one.file.waiting for one in _downloads) > DOWNLOADS_MB * 2**20:
         raise BusyError("The files of others are still on their way: try again in a moment.")
+
+
+def end() -> None:
+    """Gives up what is still being made; what is ready may arrive."""
+    for one in [*_downloads]:
+        if not one.file.ended:
+            one.file.leave(BusyError(ENDING))
 
 
 async def send_file(send: Send, one: _Download, status: int, headers: Mapping[str, str]) -> None:
