@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
+import re
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -15,10 +17,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from conftest import ROOT
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 from starlette.types import Message
 from test_harm import finished
+from test_pages import PAGES, opened
 
 from attention import AttentionConfig, Cell, File, FileError, Matrices, Trace, TypedText
 from attention.export import arrays, paper, program
@@ -27,7 +31,8 @@ from attention.numbers.compare import Place, compare
 from attention.numbers.metrics import frames
 from attention.numbers.norms import NORMS
 from attention.pictures import heatmap
-from attention.pictures.changed import drawn, unmarked
+from attention.pictures.changed import drawn as as_plotly
+from attention.pictures.changed import unmarked
 from benchmarks.session import Session
 from benchmarks.wire import http
 from pages.ui.exports import catalog, production, route, sending, tokens
@@ -96,8 +101,8 @@ def expected(trace: Trace) -> dict[str, Any]:
 
     assert visible
     files["mask-cells.csv"] = masks.table(trace, 0, 1).to_csv(index=False)
-    one = drawn(heatmap.heatmap_json(trace, "weights", 0, 1, CELL, "stretched"))
-    all_maps = list(map(drawn, lab_maps(trace, CELL, "factors", "stretched")))
+    one = as_plotly(heatmap.heatmap_json(trace, "weights", 0, 1, CELL, "stretched"))
+    all_maps = list(map(as_plotly, lab_maps(trace, CELL, "factors", "stretched")))
     for kind in paper.KINDS:
         files[f"weights.{kind}"] = paper.picture([one], kind)
         files[f"maps.{kind}"] = paper.picture(all_maps, kind)
@@ -119,7 +124,7 @@ def test_every_kind_of_file_is_what_the_library_gives_and_the_same_each_time(cli
 
 def test_a_picture_is_as_wide_and_as_bare_as_the_address_says(client: TestClient, trace: Trace) -> None:
     state = STATE | {"width": "8", "titles": "false", "cross": "false"}
-    bare = unmarked(drawn(heatmap.heatmap_json(trace, "scores", 0, 1, Cell(0, "scores", 1, 2, 1))))
+    bare = unmarked(as_plotly(heatmap.heatmap_json(trace, "scores", 0, 1, Cell(0, "scores", 1, 2, 1))))
     assert client.get("/export/scores.svg", params=state).content == paper.picture([bare], "svg", 8.0, False)
     answer = client.get("/export/maps.pdf", params=STATE | {"figure": "scores"})
     assert 'filename="scores-L0-H1-q2-k1.pdf"' in answer.headers["content-disposition"]
@@ -576,3 +581,28 @@ def test_the_token_of_a_page_ends_with_its_tab(server: str) -> None:
                 await asyncio.sleep(0.05)
 
     finished(use())
+
+
+def test_the_readme_lists_every_kind_of_file() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (listed,) = re.findall(r"\| file \| what it holds \|\n(.*?)\n\n", readme, re.DOTALL)
+    names: set[str] = set()
+    for row in listed.splitlines():
+        stem = ""
+        for name in re.findall(r"`([^`=]+)`", row.split("|")[1]):
+            stem = stem if name.startswith(".") else name.rpartition(".")[0]
+            names.add(stem + name if name.startswith(".") else name)
+    assert names == {export.name for export in EXPORTS}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_of_a_page_leads_to_a_kind_of_file(page: str) -> None:
+    app = opened(page, aggregate="mean", b="temperature=0.5", text=TEXT)
+    app.session_state["sharing"] = True
+    app.run()
+    components = [one.proto for one in app.get("bidi_component") if one.proto.component_name == "attention_exports"]
+    drawn = [link for one in components for link in json.loads(one.json)["links"]]
+    assert any(offered for *_, offered in drawn)  # the state file
+    for _, name, more, offered in drawn:
+        assert offered or catalog.find(name)
+        assert set(more) <= {"part"}
