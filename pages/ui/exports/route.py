@@ -176,10 +176,10 @@ async def _make(wanted: _Wanted, file: Production, scope: Scope, headers: Header
     await _making.acquire(key, most)
     try:
         sending.make_room()
-    except BusyError:
+        file.begin(wanted.make, watcher, _making.release)
+    except Exception:  # nobody works there
         _making.release()
         raise
-    file.begin(wanted.make, watcher, _making.release)
 
 
 def _read(name: str, query: bytes) -> _Wanted:
