@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import json
 import re
@@ -33,6 +34,7 @@ from attention.numbers.norms import NORMS
 from attention.pictures import heatmap
 from attention.pictures.changed import drawn as as_plotly
 from attention.pictures.changed import unmarked
+from benchmarks.hostile import inputs
 from benchmarks.session import Session
 from benchmarks.wire import http
 from pages.ui.exports import catalog, production, route, sending, tokens
@@ -175,6 +177,15 @@ def test_what_cannot_be_is_refused_in_a_sentence(
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"
     assert "content-disposition" not in answer.headers
     assert "\n" not in answer.text
+
+
+def test_hostile_addresses_end_in_a_file_or_a_sentence(client: TestClient) -> None:
+    queries = [one.query.encode("utf-8", "replace") for one in inputs(60) if one.query]
+    assert len(queries) >= 20
+    for query in queries:
+        answer = client.post("/export/weights.csv", content=query)
+        assert answer.status_code in (200, 400, 404, 413), query
+        assert answer.headers["content-type"].startswith("text/csv" if answer.status_code == 200 else "text/plain")
 
 
 def test_a_text_that_is_too_long_is_cut_as_on_a_page(client: TestClient) -> None:
@@ -527,6 +538,7 @@ def test_a_token_leads_to_an_upload_as_long_as_its_tab_is_open(
     is_open = True
     assert client.get("/export/weights.csv", params=state).status_code == 200
     del tab
+    gc.collect()
     assert client.get("/export/weights.csv", params=state).status_code == 410
 
 
