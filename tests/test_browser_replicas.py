@@ -69,7 +69,7 @@ def test_an_upload_a_download_a_click_and_a_replica_that_is_killed(replicas: Rep
     title = cell_of(page)
     np.testing.assert_allclose(downloaded(page), weights, atol=1e-6)
     home = replicas.of(visitor)
-    assert replicas.served("PUT .*/upload_file/") == replicas.served(" /media/") == {home}
+    assert replicas.served("PUT .*/upload_file/") == replicas.served(" /export/") == {home}
 
     # The link on another replica: the same digits.
     other = opened(visit(), f"/?{urlencode(link)}", replicas.route_to(lambda server: server != home))
