@@ -7,15 +7,12 @@ on where it was: the same state gives the same bytes, as the ETag says.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
-import platform
 import re
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, replace
-from importlib.metadata import version
+from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any
-from urllib.parse import parse_qsl, quote
+from urllib.parse import quote
 
 import streamlit as st
 from starlette.datastructures import Headers
@@ -26,15 +23,12 @@ from starlette.types import Receive, Scope, Send
 from attention import AttentionError, MissingError
 from attention.errors import AwaitedError, BusyError, SizeError
 from attention.sources import Preparable
-from attention.sources.knobs import UPLOADED
-from attention.sources.link import sizes
 from attention.training.watching import Watcher
-from pages.ui.exports import catalog, sending, tokens
+from pages.ui.exports import lookup, sending, tokens
 from pages.ui.exports.fair_queue import FairQueue, LineFullError
-from pages.ui.exports.production import Made, Production, StoppedError
-from pages.ui.exports.request import Request
-from pages.ui.knobs.table import LIMITS
-from pages.ui.server import process, served, visitor
+from pages.ui.exports.lookup import Wanted
+from pages.ui.exports.production import Production, StoppedError
+from pages.ui.server import process, visitor
 from pages.ui.server.limits import EXPORTS_OF_ADDRESS, EXPORTS_PREPARED, EXPORTS_WAITING
 from pages.ui.server.traces import is_cached
 
@@ -72,27 +66,6 @@ def _end() -> None:
     sending.end()
 
 
-@dataclass(frozen=True)
-class _Wanted:
-    """What an address asks for.
-
-    Attributes:
-        name: of the file, in the address.
-        media_type: of the file.
-        make: makes it.
-        request: the state that it is made of; None where a page offers the file.
-        tab: the tab that asks, if one does.
-        tag: the same for the same bytes; empty where nobody can know.
-    """
-
-    name: str
-    media_type: str
-    make: Callable[[], Made]
-    request: Request | None = None
-    tab: tokens.Tab | None = None
-    tag: str = ""
-
-
 class _Exports:
     """Answers with files, or with a sentence that says why there is none."""
 
@@ -122,7 +95,7 @@ class _Exports:
 async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
     headers = Headers(scope=scope)
     query = await _body(receive) if scope["method"] == "POST" else scope["query_string"]
-    wanted = await asyncio.to_thread(_read, scope["path_params"]["name"], query)
+    wanted = await asyncio.to_thread(lookup.find, scope["path_params"]["name"], query)
     known = {**_HEADERS, "Content-Type": wanted.media_type}
     if wanted.tag:
         known |= {"ETag": wanted.tag, "Accept-Ranges": "bytes"}
@@ -136,7 +109,7 @@ async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
     await _unless_left(receive, _deliver(scope, headers, send, wanted, known))
 
 
-async def _deliver(scope: Scope, headers: Headers, send: Send, wanted: _Wanted, known: dict[str, str]) -> None:
+async def _deliver(scope: Scope, headers: Headers, send: Send, wanted: Wanted, known: dict[str, str]) -> None:
     """Waits for the file and sends it, or the part of it that a broken download still needs."""
     start, stop = _range(headers, wanted.tag)
     file = Production(start or 0, stop)
@@ -156,7 +129,7 @@ async def _deliver(scope: Scope, headers: Headers, send: Send, wanted: _Wanted, 
             await sending.send_file(send, download, 206, known)
 
 
-async def _make(wanted: _Wanted, file: Production, scope: Scope, headers: Headers) -> None:
+async def _make(wanted: Wanted, file: Production, scope: Scope, headers: Headers) -> None:
     """Has the file made when it is the visitor's turn; a model that must run or learn for it has done so before."""
     peer = scope["client"][0] if scope.get("client") else ""
     address = visitor.of_request(peer, ",".join(headers.getlist("X-Forwarded-For")))
@@ -180,44 +153,6 @@ async def _make(wanted: _Wanted, file: Production, scope: Scope, headers: Header
     except Exception:  # nobody works there
         _making.release()
         raise
-
-
-def _read(name: str, query: bytes) -> _Wanted:
-    """What an address asks for; what is wrong with it is found before anybody waits.
-
-    Raises:
-        AttentionError: there is no such file, or no such state.
-    """
-    texts = dict(parse_qsl(query.decode("utf-8", "replace"), keep_blank_values=True))
-    token = texts.pop("token", "")
-    if texts.pop("offer", ""):
-        tab = tokens.find(token)
-        if name not in tab.offers:
-            raise tokens.GoneError(
-                "The page does not offer this file any more: open it again and take the file from there."
-            )
-        offer = tab.offers[name]
-        return _Wanted(name, offer.media_type, lambda: Made(offer.file_name, [offer.make()]), tab=tab)
-    export, step = catalog.find(name)
-    missing = [one for one in sizes(texts.get(UPLOADED, "")) if one not in texts]
-    found = None
-    try:
-        found = tokens.find(token) if token else None
-    except tokens.GoneError:
-        if missing or texts.get("source") == "file":  # otherwise the address says all
-            raise
-    if found is not None:
-        texts |= {one: found.matrices[one] for one in missing if one in found.matrices}
-    request = Request(texts, found, step, export.ending)
-    _ = request.source
-    return _Wanted(name, export.media_type, lambda: export.make(request), request, found, _tag(name, texts))
-
-
-def _tag(name: str, texts: Mapping[str, str]) -> str:
-    """An ETag of a file: the same for the same state, on machines of one type with the same versions."""
-    versions = [version("torch"), version("numpy"), version("matplotlib"), platform.machine(), served.version()]
-    said = repr((name, sorted(texts.items()), LIMITS, versions))
-    return f'"{hashlib.blake2b(said.encode("utf-8", "replace"), digest_size=16).hexdigest()}"'
 
 
 def _range(headers: Headers, tag: str) -> tuple[int | None, int | None]:
