@@ -91,6 +91,6 @@ rows, columns = page.layer.shape(step)[-2:]
 show.long_table(
     lambda start, stop: tables.long(page.trace, [step], page.cell.layer, heads, start, stop),
     len(heads) * rows * columns,
-    f"{step}-L{page.cell.layer}-heads.csv",
+    f"{step}-heads.csv",
 )
 page.end()

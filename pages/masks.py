@@ -82,7 +82,7 @@ elif not locked():
 show.long_table(
     lambda start, stop: masks.table(page.trace, page.cell.layer, cell.head, start, stop),
     visible().numel(),
-    f"mask-L{page.cell.layer}-H{cell.head}.csv",
+    "mask-cells.csv",
 )
 
 st.markdown("## A query that sees no key")

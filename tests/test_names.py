@@ -42,6 +42,8 @@ FOREIGN = {
     "layout.meta": "a figure of Plotly",
     "layout.uirevision": "a figure of Plotly",
     "layer.weights": "a variable, of a Layer",
+    "attention_steps.py": "an export",
+    "maps.png": "an export",
 }
 """Files that are not ours, or not in the repository, and whose they are."""
 

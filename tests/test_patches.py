@@ -88,7 +88,6 @@ def test_a_replaced_thing_is_found(name: str, text: str, found: list[str]) -> No
 
 def test_nothing_of_streamlit_or_the_browser_is_replaced_outside_of_the_folder() -> None:
     files = [path for path in OURS if path.suffix in (".py", ".js") and "vendor" not in path.parts]
-    files = [path for path in files if path.name != "downloads.py"]  # which goes with its patches
     assert len(files) > 200
     found = {path: replaced(path, path.read_text(encoding="utf-8")) for path in files if path.parent != FOLDER}
     assert not {path: names for path, names in found.items() if names}

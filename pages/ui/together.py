@@ -67,10 +67,8 @@ def reading_map(page: Page, reading: Reading, key: str) -> None:
         show.figures([figure], key, choose, around, inputs.turn)
     with words:
         show.arithmetic(explanation)
-    name = f"{reading.name}-L{layer}"
     show.table(
         lambda: tables.read_off(page.trace, reading, layer, cell.head),
         weights[1] * weights[2],
-        lambda: tables.read_off_csv(page.trace, reading, layer, cell.head),
-        f"{name}-H{cell.head}.csv" if reading.per_head else f"{name}.csv",
+        f"{reading.name}.csv",
     )

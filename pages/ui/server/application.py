@@ -6,6 +6,7 @@ from typing import Any
 
 from starlette.middleware import Middleware
 
+from pages.ui.exports import route as exports
 from pages.ui.server import process, served
 from pages.ui.server.first_paint import IndexPage
 from pages.ui.server.garbage import BinaryOnly
@@ -27,4 +28,5 @@ def parts() -> dict[str, Any]:
 
     Streamlit finds an app by the words ``st.App(…)`` in its main file, so each main file writes them itself.
     """
-    return {"routes": served.routes(), "middleware": MIDDLEWARE, "lifespan": process.serving}
+    routes = [*served.routes(), *exports.routes()]
+    return {"routes": routes, "middleware": MIDDLEWARE, "lifespan": process.serving}

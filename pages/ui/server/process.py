@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import gc
 import logging
@@ -10,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import cache
 
@@ -20,7 +21,6 @@ from streamlit.web.server import server_util
 
 from pages.ui import patches
 from pages.ui.server import memory, turns
-from pages.ui.server.downloads import keep_downloads
 from pages.ui.server.garbage import bound_log
 from pages.ui.server.limits import HUB
 
@@ -40,8 +40,10 @@ gc.set_threshold(200_000)  # every full collection during the imports takes 0.1 
 
 _PATIENCE = 0.5  # seconds; most runs of ours take less
 _IMPORTING = "imports for models"
-_THREADS = ("ScriptRunner.scriptThread", "training", _IMPORTING)
+_THREADS = ("ScriptRunner.scriptThread", "training", "export", _IMPORTING)
 _QUIET = 3.0  # seconds without a run, before an idle process imports another part of what models need
+AT_END: list[Callable[[], None]] = []
+"""What is called in the event loop when the server is asked to end, before it waits for its answers to be read."""
 _pictured, _ending = threading.Event(), threading.Event()
 
 
@@ -87,7 +89,14 @@ async def serving(_: App) -> AsyncIterator[None]:
     # Uvicorn ends well at SIGTERM, and then sends it to itself once more, to die of it. An orchestrator expects 0.
     server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
     if hasattr(server, "should_exit"):
-        signal.signal(signal.SIGTERM, lambda *_: setattr(server, "should_exit", True))
+        loop = asyncio.get_running_loop()
+
+        def end(*_: object) -> None:
+            server.should_exit = True  # type: ignore[union-attr]  # it has one, see above
+            for one in AT_END:
+                loop.call_soon_threadsafe(one)
+
+        signal.signal(signal.SIGTERM, end)
     threading.Thread(target=_import_for_models, name=_IMPORTING, daemon=True).start()
     yield
 
@@ -113,5 +122,4 @@ def _end_runs() -> None:
 
 atexit.register(_end_runs)
 patches.apply()
-keep_downloads()
 bound_log()
