@@ -3,6 +3,7 @@
 # make models brings a real model into models/, as make run does; with ALL=1 a second one, a decoder
 # make quick  format, lint, and the tests that answer within half a minute: for every change
 # make test   sets everything up, the browser included, and runs all tests
+# make newest runs the tests with Streamlit's newest release, or with STREAMLIT=1.67.0 that one; ARGS=tests/test_turns.py narrows them
 # make check  format, lint, types, tests: what CI runs
 # make lock   writes the versions and hashes of everything, after a change of requirements*.txt
 # make audit  what is known against what is locked, and a list of it (sbom.json)
@@ -28,7 +29,7 @@ PIP = python -m pip install --quiet --disable-pip-version-check --require-hashes
 MODELS = models
 GET_MODELS = $(BIN)/python .ci/get_models.py
 
-.PHONY: run dev models quick test check lint types format browser demo bench lock audit plotly decisions clean
+.PHONY: run dev models quick test newest check lint types format browser demo bench lock audit plotly decisions clean
 
 # Who runs the Lab here may open any model that is here, so only this machine reaches it; with ADDRESS=0.0.0.0 others do, and may not.
 ADDRESS ?= localhost
@@ -56,6 +57,18 @@ quick: lint
 test: $(VENV)/.dev browser
 	@$(GET_MODELS) minilm $(MODELS) || true
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS)
+
+# An environment of its own; everything but Streamlit, and what its release requires, is as it is locked.
+NEWEST ?= $(VENV)/newest
+newest: browser
+	@[ -x $(NEWEST)/bin/python ] || { echo "Making a virtual environment in $(NEWEST) ..."; $(PYTHON) -m venv $(NEWEST); }
+	@$(NEWEST)/bin/python .ci/get_torch.py "$(TORCH_INDEX)" "$(CPU_INDEX)" $(PATIENCE)
+	@echo "Installing what the Lab and its tests need ..."
+	@$(NEWEST)/bin/$(PIP) -r lock/run.txt -r lock/dev.txt
+	@$(NEWEST)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade streamlit$(if $(STREAMLIT),==$(STREAMLIT))
+	@$(NEWEST)/bin/python -c "from importlib.metadata import version; print('Testing with Streamlit', version('streamlit'))"
+	@$(NEWEST)/bin/python .ci/get_models.py minilm $(MODELS) || true
+	PYTHONDONTWRITEBYTECODE= $(NEWEST)/bin/python -m pytest -n $(WORKERS) $(ARGS)
 
 check: lint types test
 

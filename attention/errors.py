@@ -2,6 +2,8 @@
 
     AttentionError
     ├── ConfigError      a knob is out of range, or two knobs contradict each other
+    │   ├── SizeError        what is asked for is larger than may be made
+    │   └── BusyError        nothing is wrong, but others have the room: the same works later
     ├── TextError        a text that gives no tokens
     ├── MatrixError      a pasted or uploaded matrix that cannot be read, or one that is missing
     ├── NumbersError     a row of numbers that cannot be read
@@ -24,6 +26,14 @@ class AttentionError(ValueError):
 
 class ConfigError(AttentionError):
     """A hyperparameter is out of range, or two of them contradict each other."""
+
+
+class SizeError(ConfigError):
+    """What is asked for is larger than may be made here."""
+
+
+class BusyError(ConfigError):
+    """Others have the memory or the place that this needs: the same works later."""
 
 
 class TextError(AttentionError):

@@ -9,29 +9,32 @@ from contextlib import AsyncExitStack, suppress
 from benchmarks.attack import Attack
 from benchmarks.server import Server
 from benchmarks.session import Session
-from benchmarks.wire import http
+from benchmarks.wire import ask, http
 
 LONG = "text=" + "+".join(f"w{i}" for i in range(2048))
 TABLE = "text=" + "+".join(f"w{i}" for i in range(512))
-CSV, NPZ, SAFETENSORS = (f"share_{name}" for name in ("weights-L0-H0.csv", "attention.npz", "attention.safetensors"))
+CSV, NPZ, SAFETENSORS = "weights.csv", "attention.npz", "attention.safetensors"
 
 BUSY = 0.4  # seconds of processor in a second; what one other person takes is less
+PATIENCE = 300  # seconds for one file, while many others are made
 
 
-async def shared(stack: AsyncExitStack, server: Server, query: str = "", page: str = "") -> Session:
-    """A session whose Share is open."""
+async def opened(stack: AsyncExitStack, server: Server, query: str = "", page: str = "") -> Session:
+    """A session whose page is there."""
     one = await stack.enter_async_context(Session(server.base, query, page, timeout=120))
     await one.open()
-    await one.turn(sharing=True)
     return one
 
 
-async def fetched_late(
-    server: Server, people: int = 50, downloads: int = 20, delay: float = 0.3, key: str = CSV
-) -> list[str]:
-    """While all of them turn knobs, some click a download and fetch it after `delay` seconds."""
+async def fetched(url: str) -> int:
+    """The status of a file that was read to its end."""
+    return await asyncio.to_thread(http, "GET", url, None, None, "", PATIENCE)
+
+
+async def fetched_late(server: Server, people: int = 50, downloads: int = 20, delay: float = 0.3) -> list[str]:
+    """While all of them turn knobs, some fetch a file by a link that was drawn `delay` seconds before."""
     async with AsyncExitStack() as stack:
-        sessions = [await shared(stack, server) for _ in range(people)]
+        sessions = [await opened(stack, server) for _ in range(people)]
         done = asyncio.Event()
 
         async def works(one: Session, number: int) -> None:
@@ -41,13 +44,9 @@ async def fetched_late(
                 await asyncio.sleep(1)
 
         async def takes(one: Session) -> int:
-            try:
-                await one.ask_for(key)
-                url = await one.answer()
-                await asyncio.sleep(delay)
-                return await asyncio.to_thread(http, "GET", one.base + url)
-            except LookupError:
-                return 0
+            link = one.export(CSV)
+            await asyncio.sleep(delay)
+            return await fetched(link)
 
         workers = [asyncio.create_task(works(one, i)) for i, one in enumerate(sessions[downloads:])]
         statuses = []
@@ -60,29 +59,34 @@ async def fetched_late(
         return [f"a download ended with status {status}" for status in came if status != 200]
 
 
-async def while_it_runs(server: Server, tries: int = 10, key: str = CSV) -> list[str]:
-    """A cell is clicked, and 0 to 0.2 s later a download whose button the page still shows as it was."""
+async def while_it_runs(server: Server, tries: int = 10) -> list[str]:
+    """A cell is clicked, and a file is fetched by the link that was drawn before, while the page runs."""
     came = 0
     async with AsyncExitStack() as stack:
-        one, other = await shared(stack, server), await shared(stack, server)
+        one, other = await opened(stack, server), await opened(stack, server)
         for i in range(tries):
-            old = one.last.widgets[key]
-            await asyncio.gather(one.turn(q=i % 3), other.turn(q=i % 3))
-            new, one.last.widgets[key] = one.last.widgets[key], old
-            await one.ask_for(key)
-            one.last.widgets[key] = new
-            with suppress(LookupError):
-                came += await asyncio.to_thread(http, "GET", one.base + await one.answer()) == 200
+            link = one.export(CSV)
+            status, *_ = await asyncio.gather(fetched(link), one.turn(q=i % 3), other.turn(q=i % 3))
+            came += status == 200
     return [] if came == tries else [f"of {tries} downloads {came} came"]
+
+
+async def at_once(server: Server, people: int = 30) -> list[str]:
+    """So many people of one address fetch two files each at the same moment; all of them come."""
+    async with AsyncExitStack() as stack:
+        sessions = [await opened(stack, server, f"{TABLE}&seed={i}") for i in range(people)]
+        came = await asyncio.gather(*(fetched(one.export(name)) for one in sessions for name in (CSV, NPZ)))
+    return [f"a download ended with status {status}" for status in came if status != 200]
 
 
 async def hang_up(server: Server, requests: int = 30, query: str = LONG) -> list[str]:
     """Asks for so many long CSV files at once and hangs up; it is over when the server rests, apart from what somebody else wants."""
     async with AsyncExitStack() as stack:
-        one = await shared(stack, server, query)
-        for _ in range(requests):
-            await one.ask_for(CSV)
+        one = await opened(stack, server, query)
+        asking = [await asyncio.to_thread(ask, one.export(CSV, seed=str(i))) for i in range(requests)]
         await asyncio.sleep(0.5)
+        for each in asking:
+            each.close()
     used, quiet, began = server.processor(), 0, time.monotonic()
     while quiet < 3:
         await asyncio.sleep(1)
@@ -93,29 +97,35 @@ async def hang_up(server: Server, requests: int = 30, query: str = LONG) -> list
 
 
 async def everything(server: Server, query: str = LONG) -> list[str]:
-    """All files of a long text, one after the other; each comes, or a sentence says why not."""
+    """All files of a long text, one after the other, without a session; each comes, or a sentence says why not."""
     broken = []
-    async with AsyncExitStack() as stack:
-        one = await shared(stack, server, query)
-        for key in (NPZ, SAFETENSORS, CSV):
-            await one.ask_for(key)
-            with suppress(LookupError):
-                status = await asyncio.to_thread(http, "GET", one.base + await one.answer())
-                broken += [] if status == 200 else [f"{key} ended with status {status}"]
+    for name in (NPZ, SAFETENSORS, CSV, "weights-heads.csv", "weights.pdf", "attention_steps.py"):
+        status = await fetched(f"{server.base}/export/{name}?{query}")
+        broken += [] if status in (200, 413, 503) else [f"{name} ended with status {status}"]
     return broken
 
 
 async def ends(server: Server, queued: int = 12, query: str = LONG) -> list[str]:
     """SIGTERM while so many files are asked for."""
+    asking = [await asyncio.to_thread(ask, f"{server.base}/export/{CSV}?{query}&seed={i // 2}") for i in range(queued)]
+    await asyncio.sleep(0.3)
+    code, seconds = await asyncio.to_thread(server.terminate)
+    for one in asking:
+        one.close()
+    return [] if code == 0 and seconds < 10 else [f"SIGTERM: exit {code} after {seconds:.1f} s"]
+
+
+async def leave_files_unread(server: Server, readers: int = 8, seconds: float = 30, query: str = LONG) -> list[str]:
+    """Clients ask for long files and read nothing of them; whoever comes then gets a file all the same."""
     async with AsyncExitStack() as stack:
-        for _ in range(queued // 2):
-            one = await shared(stack, server, query)
-            await one.ask_for(CSV)
-            await one.ask_for(CSV)
-        await asyncio.sleep(0.3)
-        code, seconds = await asyncio.to_thread(server.terminate)
-        stack.pop_all()  # nobody is there any more to say good-bye to
-        return [] if code == 0 and seconds < 10 else [f"SIGTERM: exit {code} after {seconds:.1f} s"]
+        for i in range(readers):
+            one = await asyncio.to_thread(ask, f"{server.base}/export/{CSV}?{query}&seed={i}")
+            stack.callback(one.close)
+        await asyncio.sleep(seconds)
+        until = time.monotonic() + PATIENCE
+        while (status := await fetched(f"{server.base}/export/{CSV}?text=a+b")) != 200 and time.monotonic() < until:
+            await asyncio.sleep(2)
+        return [] if status == 200 else [f"a small file ended with status {status}"]
 
 
 async def read_nothing(server: Server, readers: int = 5, runs: int = 100, query: str = TABLE) -> list[str]:
@@ -139,8 +149,15 @@ async def read_nothing(server: Server, readers: int = 5, runs: int = 100, query:
 ATTACKS = (
     Attack("20 downloads fetched 0.3 s after the click while 50 people work", fetched_late, 700),
     Attack("10 downloads from a page whose run has not ended", while_it_runs, 450, {"tries": 2}),
+    Attack("30 people fetch two files of 512 tokens each at once", at_once, 800),
     Attack("30 long CSV files asked for, and gone", hang_up, 700, {"requests": 5, "query": TABLE}),
     Attack("npz, safetensors, CSV of 2,048 tokens", everything, 800),
     Attack("SIGTERM with 12 files in the queue", ends, 800),
+    Attack(
+        "8 clients that read nothing of long files",
+        leave_files_unread,
+        900,
+        {"readers": 3, "seconds": 1, "query": TABLE},
+    ),
     Attack("5 sockets that read nothing of long tables", read_nothing, 900),
 )

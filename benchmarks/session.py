@@ -76,6 +76,7 @@ class Run:
         exceptions: what a person would see as a traceback, or as "This app has encountered an error".
         widgets: every widget on the page, by its key.
         figure: the figure component with controls, if there is one.
+        exports: what the links to files were told.
     """
 
     seconds: float = 0.0
@@ -87,6 +88,7 @@ class Run:
     exceptions: list[str] = field(default_factory=list)
     widgets: dict[str, tuple[str, Any]] = field(default_factory=dict)
     figure: Figure | None = None
+    exports: list[dict[str, Any]] = field(default_factory=list)
 
     def knobs(self) -> set[str]:
         """The keys of all that can be turned on the page."""
@@ -186,26 +188,15 @@ class Session:
         """The address that the server gives for a file of this name."""
         return self.base + str((await self._urls(name)).upload_url)
 
-    async def ask_for(self, key: str) -> None:
-        """Clicks the download button `key`, whose file the server then makes."""
-        ask = BackMsg()
-        ask.backend_operation_request.request_id = f"{key} {time.monotonic_ns()}"
-        ask.backend_operation_request.session_id = self.id
-        ask.backend_operation_request.deferred_file.file_id = self.last.widgets[key][1].deferred_file_id
-        await self._socket.send(ask.SerializeToString())
+    @property
+    def token(self) -> str:
+        """What the page's links to files carry."""
+        (links,) = {one["token"] for one in self.last.exports}
+        return str(links)
 
-    async def answer(self) -> str:
-        """The path of the next file that was asked for.
-
-        Raises:
-            LookupError: there is none, with the sentence that the person reads.
-        """
-        until = time.monotonic() + self.timeout
-        while (message := await self._receive(until)).WhichOneof("type") != "backend_operation_response":
-            pass
-        if message.backend_operation_response.error_msg:
-            raise LookupError(message.backend_operation_response.error_msg)
-        return str(message.backend_operation_response.deferred_file.url)
+    def export(self, name: str, **more: str) -> str:
+        """The address of a file of the state that the page shows, as a link of the page has it."""
+        return f"{self.base}/export/{name}?{urlencode({**dict(parse_qsl(self.query)), **more, 'token': self.token})}"
 
     async def _urls(self, name: str) -> Any:
         ask = BackMsg()
@@ -239,9 +230,17 @@ class Session:
                 case "new_session":
                     self.id = message.new_session.initialize.session_id
                     self._script = message.new_session.page_script_hash
-                    run.figures, run.tables, run.sentences, run.widgets, run.figure = 0, 0, [], {}, None
+                    run.figures, run.tables, run.sentences, run.widgets, run.figure, run.exports = (
+                        0,
+                        0,
+                        [],
+                        {},
+                        None,
+                        [],
+                    )
                     if message.metadata.run.fragment_ids:  # what stands around it stays
                         run.widgets, run.figure = dict(self.last.widgets), self.last.figure
+                        run.exports = [*self.last.exports]
                 case "navigation":  # which page it is, the script itself has found out
                     self._script = message.navigation.page_script_hash
                 case "delta" if message.delta.WhichOneof("type") == "new_element":
@@ -277,6 +276,8 @@ class Session:
             run.figure = Figure(drawn.id, fragment, drawn.bytes)
         if kind == "bidi_component" and drawn.component_name == "attention_address":
             self._take(json.loads(drawn.json))
+        if kind == "bidi_component" and drawn.component_name == "attention_exports":
+            run.exports.append(json.loads(drawn.json))
         if getattr(drawn, "id", "").startswith("$$"):
             key = drawn.id.split("-", 2)[2]
             run.widgets[key] = (kind, drawn)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import urllib.error
 import urllib.request
+from http.client import HTTPException
+from urllib.parse import urlsplit
 
 
 def multipart(name: str, data: bytes) -> tuple[bytes, str]:
@@ -15,18 +18,33 @@ def multipart(name: str, data: bytes) -> tuple[bytes, str]:
 
 
 def http(
-    method: str, url: str, data: bytes | None = None, headers: dict[str, str] | None = None, xsrf: str = ""
+    method: str,
+    url: str,
+    data: bytes | None = None,
+    headers: dict[str, str] | None = None,
+    xsrf: str = "",
+    timeout: float = 30,
 ) -> int:
     """The status of one request, 0 if the server closed the connection."""
     headers = {**(headers or {}), "X-Xsrftoken": xsrf, "Cookie": f"_streamlit_xsrf={xsrf}"}
     try:
-        with _opener().open(urllib.request.Request(url, data, headers, method=method), timeout=30) as answer:
+        with _opener().open(urllib.request.Request(url, data, headers, method=method), timeout=timeout) as answer:
             answer.read()
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code
-    except OSError:
+    except (OSError, HTTPException):  # the second where an answer breaks off
         return 0
+
+
+def ask(url: str) -> socket.socket:
+    """Asks for something, and reads nothing of it; its room for what comes is small."""
+    parts = urlsplit(url)
+    asking = socket.socket()
+    asking.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**12)
+    asking.connect((parts.hostname, parts.port))
+    asking.sendall(f"GET {parts.path}?{parts.query} HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode())
+    return asking
 
 
 def cookies(base: str) -> dict[str, str]:

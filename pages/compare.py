@@ -24,6 +24,7 @@ from attention.printed import shown
 from attention.sources import Changeable, Patchable, link
 from attention.sources.second import SECOND, wrong
 from pages.ui import changed, show
+from pages.ui.exports.links import small
 from pages.ui.knobs import controls, inputs, second
 from pages.ui.knobs.table import FIT, TURN
 from pages.ui.knobs.widgets import locked
@@ -211,7 +212,6 @@ def rest() -> None:
         show.table(
             lambda: tables.difference(*found()),
             two.difference.matrix.numel(),
-            lambda: tables.difference_csv(*found()),
             f"{two.cell.step}-B-minus-A.csv",
         )
     if not locked():
@@ -227,9 +227,7 @@ def python(two: Both) -> None:
     ):
         with place:
             text = program.python(source, trace, cell)
-            st.download_button(
-                f"{name} (.py)", text, f"attention_{name}.py", "text/x-python", on_click="ignore", key=f"compare_{name}"
-            )
+            small(f"{name} (.py)", text, f"attention_{name}.py", "text/x-python", f"compare_{name}")
             st.code(text, height=260)
 
 

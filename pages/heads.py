@@ -6,6 +6,7 @@ import streamlit as st
 
 from attention import AttentionError, Cell, find_step
 from attention.formula.knobs import Knob
+from attention.formula.names import WEIGHTS
 from attention.formula.ranges import Choice
 from attention.numbers import tables
 from attention.numbers.metrics import frames
@@ -56,7 +57,7 @@ def open_on_map(step: str, x: int, y: int) -> None:
 def open_head(layer: int, head: int) -> None:
     name = "" if by == head_numbers.UNSORTED else by
     session().head_place = frames.placed(table, layer, head, name) if table else ""
-    open_cell(Cell(layer, "weights", head, page.cell.row, page.cell.column))
+    open_cell(Cell(layer, WEIGHTS, head, page.cell.row, page.cell.column))
 
 
 if together_layers and (needs := layers.seconds(page.trace, page.cell.step, SCREEN_CELLS)) > METRIC_SECONDS:
@@ -90,6 +91,6 @@ rows, columns = page.layer.shape(step)[-2:]
 show.long_table(
     lambda start, stop: tables.long(page.trace, [step], page.cell.layer, heads, start, stop),
     len(heads) * rows * columns,
-    f"{step}-L{page.cell.layer}-heads.csv",
+    f"{step}-heads.csv",
 )
 page.end()

@@ -23,6 +23,7 @@ clickable = not locked() and any(control["name"] == "mask" for control in around
 if clickable:
     page.about.caption("Click a cell of the mask to allow or to hide it.", width="content")
 
+from attention.formula.names import MASKED_SCORES, WEIGHTS
 from attention.lessons import masks
 
 GRID_UP_TO = 128  # tokens; a grid of more takes longer to draw than to fill in
@@ -46,7 +47,7 @@ def toggle(step: str, x: int, y: int) -> None:
 
 
 def maps() -> list[Spec]:
-    shown = [step for step in ("masked_scores", "weights") if page.layer.has(step)]
+    shown = [step for step in (MASKED_SCORES, WEIGHTS) if page.layer.has(step)]
     return [
         heatmap.mask_map_json(page.trace, page.cell.layer, cell),
         *(
@@ -81,7 +82,7 @@ elif not locked():
 show.long_table(
     lambda start, stop: masks.table(page.trace, page.cell.layer, cell.head, start, stop),
     visible().numel(),
-    f"mask-L{page.cell.layer}-H{cell.head}.csv",
+    "mask-cells.csv",
 )
 
 st.markdown("## A query that sees no key")

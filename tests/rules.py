@@ -34,6 +34,29 @@ MATHS_CALLS = {
 }
 NAMES = {step.name for step in STEPS}
 
+# Texts that are a step's name by accident.
+OTHER_WORDS = {
+    "attention/formula/knobs.py": {"key"},  # of a knob
+    "attention/formula/patching/take.py": {"weights"},  # a word of a sentence
+    "attention/formula/shares/share.py": {"key"},  # a word of a sentence
+    "attention/lessons/asking.py": {"key"},  # a kind of question
+    "attention/lessons/drafts.py": {"key"},
+    "attention/lessons/kinds.py": {"key"},
+    "attention/lessons/small_maps.py": {"key", "query"},  # titles of axes
+    "attention/models/parameters.py": {"query", "key", "value", "output"},  # attributes in transformers
+    "attention/numbers/predictions.py": {"position"},  # a column
+    "attention/pictures/controls.py": {"value"},  # keys of a message
+    "attention/pictures/heatmap.py": {"key", "query"},  # titles of axes
+    "attention/pictures/line.py": {"value"},
+    "attention/pictures/message.py": {"key"},
+    # Its functions are copied into programs that stand alone.
+    "attention/training/learning.py": {"weights"},
+    "attention/training/network.py": {"input", "query", "key", "value", "weights", "head_output", "memory", "position"},
+    "pages/ui/knobs/acts.py": {"key"},  # of a message
+    "pages/ui/knobs/widgets.py": {"key", "value"},  # arguments of Streamlit
+    "pages/ui/server/memory.py": {"memory"},  # a controller of cgroups
+}
+
 
 @dataclass(frozen=True)
 class Module:
@@ -145,11 +168,32 @@ def imports_of_one_page(module: Module) -> Offences:
             yield line, f"do not import {name}, a single page, in what pages share: move what both need to pages/ui"
 
 
+def step_texts(module: Module) -> list[ast.Constant]:
+    """The texts that are a step's name; not those that say what others call a step."""
+    declared = {
+        id(keyword.value)
+        for call in module.nodes[ast.Call]
+        if isinstance(call.func, ast.Name) and call.func.id in ("called", "_parameter") and "steps" in module.path.parts
+        for keyword in call.keywords
+    }
+    return [node for node in module.nodes[ast.Constant] if id(node) not in declared and node.value in NAMES]
+
+
+def step_names_as_texts(module: Module) -> Offences:
+    """`attention.formula.names` has each once; whoever reads a step by its name imports it from there."""
+    accidental = NAMES if module.name == "attention.formula.names" else OTHER_WORDS.get(module.path.as_posix(), set())
+    for node in step_texts(module):
+        if node.value not in accidental:
+            yield node.lineno, f"“{node.value}” is a step: import its name from attention.formula.names"
+
+
 def lists_of_steps(module: Module) -> Offences:
+    """Half of the names in one literal is a second list."""
+    constants = {name.upper() for name in NAMES}
     for kind in (ast.List, ast.Tuple, ast.Set, ast.Dict):
-        for node in module.nodes[kind]:
+        for node in module.nodes[kind] if module.name != "attention.formula.steps" else []:
             elements = [*node.keys, *node.values] if kind is ast.Dict else node.elts
-            names = {element.value for element in elements if isinstance(element, ast.Constant)} & NAMES
+            names = {element.id for element in elements if isinstance(element, ast.Name)} & constants
             if len(names) > len(STEPS) // 2:
                 yield node.lineno, "this is a second list of steps: read STEPS"
 
@@ -164,31 +208,3 @@ def global_randomness(module: Module) -> Offences:
         drawn = isinstance(node.func, ast.Attribute) and node.func.attr in ("rand", "randn")
         if drawn and "generator" not in {keyword.arg for keyword in node.keywords}:
             yield node.lineno, f"give {node.func.attr} a generator, so that a seed gives the same numbers"
-
-
-def edges(imports: dict[str, Iterable[str]]) -> dict[str, set[str]]:
-    """Which modules each module imports, by their dotted names: at its top, inside functions and for types alone."""
-    # A module inside a package imports the package with its neighbours, and nothing of it.
-    return {
-        module: {name for name in names if name in imports and name != module and not module.startswith(f"{name}.")}
-        for module, names in imports.items()
-    }
-
-
-def circles(graph: dict[str, set[str]]) -> set[frozenset[str]]:
-    """The modules that import each other, in one group for each circle."""
-
-    def reached(name: str) -> set[str]:
-        seen, waiting = set[str](), [name]
-        while waiting:
-            new = graph[waiting.pop()] - seen
-            seen |= new
-            waiting += new
-        return seen
-
-    reach = {name: reached(name) for name in graph}
-    return {
-        frozenset(other for other in graph if other in reach[name] and name in reach[other])
-        for name in graph
-        if name in reach[name]
-    }

@@ -5,19 +5,19 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 from conftest import ROOT
 from rules import (
     BACKEND,
+    NAMES,
+    OTHER_WORDS,
     PAGES,
     SHARED,
     Module,
     Rule,
-    circles,
-    edges,
     global_randomness,
     imports_of_one_page,
     imports_of_pages,
@@ -25,6 +25,8 @@ from rules import (
     maths,
     offences,
     relative_imports,
+    step_names_as_texts,
+    step_texts,
     unplaced_rooms,
     upward_imports,
 )
@@ -65,6 +67,18 @@ def test_what_pages_share_imports_no_page() -> None:
     check(imports_of_one_page, SHARED)
 
 
+def test_step_names_are_no_texts_outside_names() -> None:
+    check(step_names_as_texts, BACKEND + PAGES)
+
+
+def test_names_has_every_step_and_exceptions_are_needed() -> None:
+    texts = {module.path.as_posix(): {node.value for node in step_texts(module)} for module in BACKEND + PAGES}
+    assert texts["attention/formula/names.py"] == NAMES
+    assert {
+        path: words - texts.get(path, set()) for path, words in OTHER_WORDS.items() if words - texts.get(path, set())
+    } == {}
+
+
 def test_steps_are_listed_once() -> None:
     check(lists_of_steps, BACKEND + PAGES)
 
@@ -90,9 +104,13 @@ def test_backend_uses_neither_global_generator_nor_hash() -> None:
         (maths, "pages/x.py", "\nx.softmax(-1)\ny = x @ x\ny @= x", [2, 3, 4]),
         (imports_of_one_page, "pages/ui/x.py", "from pages import heads\nimport app", [1, 2]),
         (imports_of_one_page, "pages/ui/x.py", "from pages.ui import show", []),
-        (lists_of_steps, "pages/x.py", f"\nx = {[step.name for step in STEPS]}", [2]),
-        (lists_of_steps, "attention/x.py", f"x = {dict.fromkeys([step.name for step in STEPS])}", [1]),
-        (lists_of_steps, "attention/x.py", "x = ['query', 'key']", []),
+        (step_names_as_texts, "pages/x.py", "x = 'weights'\ny = {'query': 'no step'}", [1, 2]),
+        (step_names_as_texts, "attention/formula/knobs.py", "x = 'key'\ny = 'query'", [2]),
+        (step_names_as_texts, "attention/formula/steps/x.py", "called(theirs='query')\ncalled('query')", [2]),
+        (step_names_as_texts, "attention/formula/names.py", "QUERY = 'query'", []),
+        (lists_of_steps, "pages/x.py", f"\nx = [{', '.join(step.name.upper() for step in STEPS)}]", [2]),
+        (lists_of_steps, "attention/x.py", f"x = {{{', '.join(f'{step.name.upper()}: 0' for step in STEPS)}}}", [1]),
+        (lists_of_steps, "attention/x.py", "x = [QUERY, KEY]", []),
         (global_randomness, "attention/x.py", "import random\nhash('a')\ntorch.randn(2)\nimport random", [1, 2, 3, 4]),
         (global_randomness, "attention/x.py", "torch.rand(2, generator=generator(0))", []),
     ],
@@ -104,6 +122,34 @@ def test_rule_reports_every_offence_with_its_line(rule: Rule, path: str, text: s
     if lines:
         with pytest.raises(pytest.fail.Exception, match=f"^{len(lines)} offences:"):
             check(rule, [module])
+
+
+def edges(imports: dict[str, Iterable[str]]) -> dict[str, set[str]]:
+    """Which modules each module imports, by their dotted names: at its top, inside functions and for types alone."""
+    # A module inside a package imports the package with its neighbours, and nothing of it.
+    return {
+        module: {name for name in names if name in imports and name != module and not module.startswith(f"{name}.")}
+        for module, names in imports.items()
+    }
+
+
+def circles(graph: dict[str, set[str]]) -> set[frozenset[str]]:
+    """The modules that import each other, in one group for each circle."""
+
+    def reached(name: str) -> set[str]:
+        seen, waiting = set[str](), [name]
+        while waiting:
+            new = graph[waiting.pop()] - seen
+            seen |= new
+            waiting += new
+        return seen
+
+    reach = {name: reached(name) for name in graph}
+    return {
+        frozenset(other for other in graph if other in reach[name] and name in reach[other])
+        for name in graph
+        if name in reach[name]
+    }
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
@@ -133,7 +179,7 @@ def test_steps_is_assigned_once() -> None:
             if isinstance(target, ast.Name) and target.id == "STEPS":
                 yield module.path.name
 
-    assert [name for module in BACKEND + PAGES for name in targets(module)] == ["steps.py"]
+    assert [name for module in BACKEND + PAGES for name in targets(module)] == ["__init__.py"]
 
 
 def test_importing_attention_imports_neither_torch_nor_streamlit() -> None:

@@ -32,7 +32,7 @@ def test_the_painted_numbers_are_the_backends_with_their_arithmetic_and_the_csv_
     np.testing.assert_array_equal(painted(page, 1), CAUSAL.weights[1].numpy())
     np.testing.assert_array_equal(painted(page, 2), CAUSAL.output.numpy())
     with page.expect_download() as download:
-        page.get_by_role("button", name="Download CSV").click()
+        page.get_by_role("link", name="Download CSV").click()
     rows = download.value.path().read_text().splitlines()
     assert rows[0].split(",") == ["query_pos", *(f"{i} {token}" for i, token in enumerate(TEXT.split()))]
     np.testing.assert_array_equal(

@@ -42,8 +42,8 @@ def test_a_file_is_painted_and_its_link_asks_for_it(
     link = query(page)
     assert link["file"] == f"attention.npz:{SOURCE.digest}"
 
-    # What cannot be read leaves the picture as it is.
-    upload(page, "broken.npz", CONTENT[:300])
+    # What cannot be read leaves the picture as it is; more than 1 MB goes another way through the server.
+    upload(page, "broken.npz", CONTENT[:300] + bytes(2**20))
     expect(page.get_by_text("its list of arrays cannot be read")).to_be_visible()
     np.testing.assert_array_equal(painted(page, 1), layer["weights"][2].numpy().astype(np.float32))
 
@@ -54,7 +54,7 @@ def test_a_file_is_painted_and_its_link_asks_for_it(
     np.testing.assert_array_equal(painted(page, 2), layer["weights"][2].numpy().astype(np.float32))
     page.get_by_text("Share", exact=True).click()
     with page.expect_download() as coming:
-        page.get_by_role("button", name="All steps (.safetensors)").click()
+        page.get_by_role("link", name="All steps (.safetensors)").click()
     saved = tmp_path / "saved.safetensors"
     coming.value.save_as(saved)
     np.testing.assert_array_equal(File.open(saved).trace().layers[1]["weights"], layer["weights"])

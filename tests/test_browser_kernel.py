@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import script_address
+from contract import variants
 from playwright.sync_api import Page
 
 from attention import AttentionConfig, TypedText
@@ -17,6 +18,7 @@ from attention.formula import masks
 from attention.formula.attend import attend
 from attention.formula.formula import Formula
 from attention.formula.mask import Mask
+from attention.pictures.live import in_page as known_to_the_page
 from attention.pictures.live import live as sent_live
 from attention.pictures.live import rule_of
 from attention.pictures.message import Around, pack
@@ -152,17 +154,12 @@ def test_every_mask_is_drawn_as_it_is_at_rest_and_in_the_hand(kernel: Page, name
             )
 
 
-VARIANTS: dict[str, dict[str, Any]] = {
-    "grouped": {"n_kv_heads": 2},
-    "rope": {"positions": "rope", "n_kv_heads": 1},
-    "learned": {"positions": "learned"},
-    "cosine": {"score": "cosine"},
-    "additive": {"score": "additive"},
-    "capped": {"cap": 0.5},
-    "softmax1": {"share": "softmax1", "init": "uniform"},
-    "sigmoid": {"share": "sigmoid"},
-    "sparsemax": {"share": "sparsemax", "cap": 2.0},
+VARIANTS = {
+    name: knobs
+    for name, knobs in variants().items()
+    if known_to_the_page(TypedText("a b", AttentionConfig(**knobs)).trace().layers[0])
 }
+"""Those that the page says it knows."""
 
 
 @pytest.mark.parametrize("mask", [{}, {"mask": "causal"}, {"mask": "custom", "cells": CUSTOM}])

@@ -121,7 +121,7 @@ def test_every_page_works_under_the_policy_and_large_scripts_are_compressed_and_
     np.testing.assert_array_equal(painted(page, 1), CAUSAL.weights[0].numpy())
     settled(page)  # the click on the cell is followed by a run of the whole page, which draws the button anew
     with page.expect_download() as coming:
-        page.get_by_role("button", name="Download CSV").click()
+        page.get_by_role("link", name="Download CSV").click()
     assert coming.value.suggested_filename.endswith(".csv")
     assert not visitor.complaints
     # large scripts were compressed, and may be kept
@@ -189,6 +189,6 @@ def test_a_page_of_another_site_may_frame_the_lab(replicas: Replicas, visit: Vis
         expect(frame.locator(".js-plotly-plot .xtick").first).to_be_visible()
         assert not [cookie for cookie in visitor.context.cookies() if cookie["name"] == "route"]
         with page.expect_download() as coming:  # from the replica that has the session, without a cookie
-            frame.get_by_role("button", name="Download CSV").click()
+            frame.get_by_role("link", name="Download CSV").click()
         assert coming.value.suggested_filename.endswith(".csv")
         server.shutdown()

@@ -37,7 +37,7 @@ def upload(page: Page, numbers: np.ndarray) -> None:
 def downloaded(page: Page) -> np.ndarray:
     """The weights, as the button for CSV gives them."""
     with page.expect_download() as coming:
-        page.get_by_role("button", name="Download CSV").click()
+        page.get_by_role("link", name="Download CSV").click()
     head, *rows = csv.reader(StringIO(Path(coming.value.path()).read_text("utf-8-sig")))
     assert head[-1] == "Σ row"
     return np.array([[float(cell) for cell in row[1:-1]] for row in rows])
@@ -69,7 +69,7 @@ def test_an_upload_a_download_a_click_and_a_replica_that_is_killed(replicas: Rep
     title = cell_of(page)
     np.testing.assert_allclose(downloaded(page), weights, atol=1e-6)
     home = replicas.of(visitor)
-    assert replicas.served("PUT .*/upload_file/") == replicas.served(" /media/") == {home}
+    assert replicas.served("PUT .*/upload_file/") == replicas.served(" /export/") == {home}
 
     # The link on another replica: the same digits.
     other = opened(visit(), f"/?{urlencode(link)}", replicas.route_to(lambda server: server != home))

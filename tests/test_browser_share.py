@@ -82,7 +82,7 @@ def test_the_code_for_a_web_page_and_the_locked_link_are_copied_and_a_saved_stat
     assert f'src="{page.url.replace("&", "&amp;")}&amp;embed=true"' in clipboard(page)
     # The state that is saved here is opened there.
     with page.expect_download() as saved:
-        page.get_by_role("button", name="Save the state (.json)").click()
+        page.get_by_role("link", name="Save the state (.json)").click()
     saved.value.save_as(tmp_path / "state.json")
     other = open_page(server, fresh=True)
     other.get_by_text("Open a state or lessons", exact=True).click()
@@ -95,16 +95,16 @@ def test_the_code_for_a_web_page_and_the_locked_link_are_copied_and_a_saved_stat
 
 
 def saved(page: Page, name: str) -> bytes:
-    """What a download button gives."""
+    """What a link to a file gives."""
     with page.expect_download() as download:
-        page.get_by_role("button", name=name, exact=True).click()
+        page.get_by_role("link", name=name, exact=True).click()
     return Path(download.value.path()).read_bytes()
 
 
 def name_of(page: Page, name: str) -> str:
-    """What the file of a download button is called."""
+    """What the file of a link to a file is called."""
     with page.expect_download() as download:
-        page.get_by_role("button", name=name, exact=True).click()
+        page.get_by_role("link", name=name, exact=True).click()
     return download.value.suggested_filename
 
 

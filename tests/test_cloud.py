@@ -21,11 +21,8 @@ from typing import Any
 import pytest
 from conftest import ROOT, running_process
 from playwright.sync_api import Browser, expect
-from streamlit import net_util
-from streamlit.web.server import server_util
 from streamlit.web.server.app_discovery import discover_asgi_app
 
-from pages.ui.server import process
 from pages.ui.start import MENU
 
 FOLDER = ROOT / "deploy" / "cloud"
@@ -138,12 +135,6 @@ def test_a_start_asks_nobody_for_its_address() -> None:
     env = os.environ | {"STREAMLIT_SERVER_HEADLESS": "true"}
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True, check=True)
     assert run.stdout == ""
-
-
-def test_a_socket_of_another_site_asks_nobody_for_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert process.net_util is net_util
-    monkeypatch.setattr(net_util, "_make_blocking_http_get", lambda *_, **__: pytest.fail("asked outside"))
-    assert not server_util.is_url_from_allowed_origins("https://another.example")
 
 
 @pytest.mark.browser

@@ -1,87 +1,481 @@
-"""What figures and messages hold is what is declared, in Python and in the script that reads them."""
+"""The contract of every registry: value = explanation = copied program = picture, and a row, a link, words and a paper for each entry.
+
+`contract.py` has the checks, and derives from each entry the layers on which it is checked. A new step, normalizer, score, bias, mask,
+change or reading is checked as soon as it is in its table; what was forgotten is named, piece by piece.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
-from dataclasses import fields
-from typing import Any, NotRequired, get_origin, get_type_hints
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
+import contract
+import numpy as np
 import pytest
-from conftest import ROOT, unpacked
-from streamlit.testing.v1 import AppTest
+import torch
+from torch import Tensor
 
-from attention import AttentionConfig, Cell, TypedText
-from attention.lessons import charts, softmax
-from attention.pictures import contract, factors, heatmap, layers
-from attention.pictures.layout import Panel
-from attention.pictures.live import live
-from attention.pictures.message import Around, pack
-from attention.pictures.screen import on_screen
+from attention import (
+    PARAMETERS,
+    STEPS,
+    AttentionConfig,
+    Cell,
+    File,
+    Layer,
+    Matrices,
+    Notebook,
+    Trace,
+    Trained,
+    TypedText,
+    metrics,
+)
+from attention.export import arrays, paper
+from attention.export.program import ipynb
+from attention.formula import intervention, names, patching, steps, written
+from attention.formula import layer as layers
+from attention.formula.attributes import Attributes, TensorOf
+from attention.formula.biases import BIASES
+from attention.formula.config import MASKS
+from attention.formula.formula import Formula
+from attention.formula.patching import KINDS, Kind
+from attention.formula.positions import POSITIONS
+from attention.formula.scores import SCORES, Score
+from attention.formula.shares import SHARES, Share
+from attention.formula.shares.softmax import Softmax
+from attention.formula.steps.capped import CAPPED_SCORES
+from attention.formula.steps.maps import Map
+from attention.formula.steps.step import Steps, StepWork, Writer, cells_of
+from attention.formula.work import E_co
+from attention.numbers.aggregates import AGGREGATES
+from attention.numbers.norms import NORMS
+from attention.pictures import live, view
+from attention.printed import Arithmetic, Printed, number
+from attention.sources import knobs
+from attention.sources.link import Limits, source_of
+from attention.sources.notebooks import NOTEBOOKS
+from attention.training.tasks import TASKS
 
-SCRIPT = (ROOT / "attention" / "pictures" / "figure" / "message.js").read_text()
-DECLARED = ("Message", "Meta", "Blocks", "Live", "Control", "Own", "Tab", "Line")
-
-
-def keys(declared: type) -> tuple[set[str], set[str]]:
-    """The keys that are always there, and those that may be."""
-    hints = get_type_hints(declared, include_extras=True)
-    optional = {key for key, hint in hints.items() if get_origin(hint) is NotRequired}
-    return set(hints) - optional, optional
-
-
-def in_the_script(name: str) -> tuple[set[str], set[str]]:
-    """The same, as the script says it."""
-    (block,) = re.findall(rf"@typedef {{object}} {name}\n(.*?)\*/", SCRIPT, re.DOTALL)
-    names = re.findall(r"@property {.*} (\[?)(\w+)", block)
-    return {key for bracket, key in names if not bracket}, {key for bracket, key in names if bracket}
-
-
-def hold(sent: Iterable[Mapping[str, Any]], declared: type) -> None:
-    """Every one has all that it must and nothing else; nothing is declared that none of them has."""
-    required, optional = keys(declared)
-    found = [set(one) for one in sent]
-    assert all(required <= one <= required | optional for one in found)
-    assert set().union(*found) == required | optional
-
-
-@pytest.mark.parametrize("name", DECLARED)
-def test_the_script_says_what_python_declares(name: str) -> None:
-    assert in_the_script(name) == keys(getattr(contract, name))
-
-
-def test_a_panel_is_what_the_script_takes_it_for() -> None:
-    assert in_the_script("Panel") == ({field.name for field in fields(Panel)}, set())
-
-
-def test_every_figure_says_of_itself_what_is_declared() -> None:
-    short = TypedText("the cat sat on the mat", AttentionConfig(mask="causal")).trace()
-    long = TypedText(" ".join(f"w{i}" for i in range(300))).trace()
-    figures = [
-        *(figure for step, _ in short.layers[0] for figure in factors.factor_maps(short, Cell(0, step.name, 0, 0, 0))),
-        heatmap.heads_json(short, "weights"),
-        heatmap.heads_json(long, "weights", cells=10_000),
-        layers.layers_json(short, "weights"),
-        on_screen(heatmap.heatmap_json(long, "weights")),
-        charts.softmax_curve(softmax.curve()),
-    ]
-    metas = [figure["layout"]["meta"] for figure in figures]
-    hold(metas, contract.Meta)
-    hold([meta["blocks"] for meta in metas if "blocks" in meta], contract.Blocks)
+TEXT = "the owl asked the moon and the owl asked the"
+LIMITS = Limits(tokens=64, characters=2000, d_model=128, heads=16, trace_mb=256)
 
 
-def test_every_message_holds_what_is_declared() -> None:
-    layer = TypedText("the cat sat on the mat").trace().layers[0]
-    hold([made := live(layer, 0) or {}], contract.Live)
-    sent = [unpacked(pack([], Around(made)))]
-    for page, source in (("app.py", "typed text"), ("pages/masks.py", "typed text"), ("app.py", "notebook")):
-        app = AppTest.from_file(str(ROOT / page), default_timeout=60)
-        app.query_params["source"] = source
-        app.run()
-        messages = [one.proto.bytes for one in app.get("bidi_component")]
-        sent += [unpacked(message) for message in messages if b'"controls":' in message]
-    hold(sent, contract.Message)
-    hold([control for message in sent for control in message["controls"]], contract.Control)
-    hold([tab for message in sent for tab in message["strip"] or ()], contract.Tab)
-    hold([message["own"] for message in sent if message["own"]], contract.Own)
-    hold([message["line"] for message in sent if message["line"]], contract.Line)
+def trace_of(text: str = TEXT, **config: Any) -> Trace:
+    """Three layers of a small text, so that readings have a path."""
+    made = [TypedText(text, AttentionConfig(d_model=8, n_heads=2, seed=seed, **config)).trace() for seed in range(3)]
+    return replace(made[0], layers=tuple(one.layers[0] for one in made))
+
+
+# -- what there is --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.name)
+def test_a_step_keeps_the_contract(step: steps.Step) -> None:
+    assert not list(contract.of_step(step))
+
+
+def test_names_and_attributes_are_those_of_steps_and_parameters() -> None:
+    declared = [one.name for one in (*STEPS, *PARAMETERS)]
+    assert [name for name, one in vars(Attributes).items() if isinstance(one, TensorOf)] == declared
+    assert [value for name, value in vars(names).items() if name.isupper()] == [step.name for step in STEPS]
+
+
+def test_the_page_makes_no_step_normalizer_or_score_that_python_does_not_have() -> None:
+    assert contract.in_script("kernel.js", "SHARES") <= set(SHARES)
+    assert contract.in_script("kernel.js", "SCORES") <= set(SCORES)
+    scripts = contract.in_script("kernel.js", "CHAIN") | contract.in_script("steps.js", "STEPS")
+    assert scripts <= {step.name for step in STEPS}
+
+
+@pytest.mark.parametrize("name", SHARES)
+def test_a_normalizer_keeps_the_contract(name: str) -> None:
+    assert not list(contract.of_normalizer(name, SHARES[name]))
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_a_score_keeps_the_contract(name: str) -> None:
+    assert not list(contract.of_score(name, SCORES[name]))
+
+
+@pytest.mark.parametrize("name", BIASES)
+def test_a_bias_keeps_the_contract(name: str) -> None:
+    assert not list(contract.of_bias(name, BIASES[name]))
+
+
+@pytest.mark.parametrize("name", POSITIONS)
+def test_positions_keep_the_contract(name: str) -> None:
+    assert not list(contract.of_positions(name, POSITIONS[name]))
+
+
+@pytest.mark.parametrize("kind", [*dict.fromkeys([*MASKS, *patching.MASKS])])
+def test_a_mask_keeps_the_contract(kind: str) -> None:
+    assert not list(contract.of_mask(kind))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_an_intervention_keeps_the_contract(kind: Kind) -> None:
+    assert not list(contract.of_intervention(kind))
+
+
+def test_every_kind_of_intervention_can_be_asked_for_on_a_page() -> None:
+    from pages.ui.changed import _FIELDS
+
+    assert set(_FIELDS) == {kind.fields[0] for kind in KINDS}
+
+
+@pytest.mark.parametrize("reading", [*AGGREGATES, NORMS], ids=lambda one: one.name)
+def test_a_map_read_off_the_weights_keeps_the_contract(reading: Any) -> None:
+    assert not list(contract.of_reading(reading, trace_of()))
+    if reading is not NORMS:
+        from pages.ui.together import AGGREGATE
+
+        assert not list(contract.link(AGGREGATE, reading.name))
+
+
+@pytest.mark.parametrize("metric", metrics.METRICS, ids=lambda one: one.name)
+def test_a_metric_keeps_the_contract(metric: metrics.Metric) -> None:
+    assert not list(
+        contract.words(metric.name, words=metric.words, formula=metric.formula, over=metric.over, paper=metric.paper)
+    )
+    trace = trace_of()
+    table = metrics.of(trace)
+    column = table.column(metric.name)
+    high = len(trace.tokens) - 1 if metric.high != "1" else 1
+    assert np.isfinite(column).all(), "it is defined on a text whose words come again"
+    assert ((column >= 0) & (column <= high + 1e-6)).all()
+    assert f"{metric.name} " in repr(table)
+    assert (table.counts[..., metrics.NAMES.index(metric.name)] > 0).all()
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_keeps_the_contract(name: str) -> None:
+    task = TASKS[name]
+    assert task.name == name
+    assert not list(contract.words(name, title=task.title, sentence=task.sentence))
+    assert not list(contract.link(knobs.TASK, name))
+    source, notes = source_of({"source": "trained", "task": name, "at": "0"}, LIMITS)
+    assert isinstance(source, Trained)
+    assert (source.task, notes) == (name, ())
+    for layer in Trained(name, steps=2).trace().layers:
+        assert not list(contract.of_layer(layer))
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_keeps_the_contract(name: str) -> None:
+    assert not list(contract.link(knobs.NOTEBOOK, name))
+    assert not list(contract.of_source(Notebook(name)))
+
+
+# A link into each source; what needs a model on the disk or an uploaded file is made by hand.
+LINKS = {"typed text": {}, "matrices": {}, "notebook": {}, "trained": {"at": "0"}}
+
+
+def test_every_source_is_read_from_a_link() -> None:
+    assert {*LINKS, "model", "file"} == set(knobs.SOURCES), "say how the new source is read from a link"
+    for name, more in LINKS.items():
+        assert not list(contract.link(knobs.SOURCE, name))
+        source, notes = source_of({"source": name, **more}, LIMITS)
+        assert notes == ()
+        if name != "trained":
+            assert not list(contract.of_source(source))
+
+
+@pytest.mark.parametrize("kind", ["npz", "safetensors"])
+def test_an_export_of_numbers_comes_back_to_the_same_digits(kind: str, tmp_path: Path) -> None:
+    trace = trace_of(mask="causal", temperature=0.5, dropout=0.2)
+    path = tmp_path / f"attention.{kind}"
+    path.write_bytes(getattr(arrays, kind)(trace))
+    found = File.open(path).trace()
+    assert found.tokens == trace.tokens
+    for one, other in zip(trace.layers, found.layers, strict=True):
+        assert [step.name for step in one.steps] == [step.name for step in other.steps]
+        assert all(torch.equal(tensor, other[step.name]) for step, tensor in one)
+        assert not list(contract.of_layer(other))
+
+
+@pytest.mark.parametrize("kind", paper.KINDS)
+def test_an_export_of_a_picture_is_a_file_of_its_kind(kind: str) -> None:
+    import plotly.graph_objects as go
+
+    from attention.pictures.heatmap import heatmap_json
+
+    begins = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
+    figure = go.Figure(heatmap_json(trace_of(), names.WEIGHTS), skip_invalid=True)
+    assert paper.picture(figure, kind).startswith(begins[kind])
+
+
+def test_the_notebook_that_is_copied_has_the_program() -> None:
+    source = Matrices(x=((1.0, 0.0), (0.5, 2.0)))
+    assert "weights = torch.softmax(masked_scores, dim=-1)" in ipynb(source)
+
+
+# -- one piece forgotten ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, repr=False)
+class Doubled(Map):
+    """A complete step between the cap and the bias: twice the score."""
+
+    def make(self, layer: Steps, before: Tensor | None, heads: slice, rows: slice) -> Tensor:
+        assert before is not None
+        return 2 * before
+
+    def explain(self, work: StepWork[E_co]) -> E_co:
+        row, column = work.cell.row, work.cell.column
+        ((_, before),) = work.layer.factors(self)
+        score = work.number_at(before, row, column)
+
+        def line(digits: int) -> Printed:
+            one = number(score, digits)
+            return Printed(rf"2 \cdot {one.tex}", f"2·({one.text})", 2 * one.value)
+
+        came_from = (work.cell_of(before, row, column),)
+        return work.made(Arithmetic("2 S", [line], [line], "Twice the score.", [2 * score]), came_from)
+
+    def python(self, writer: Writer) -> list[str]:
+        return [f"{self.name} = 2 * {writer.before}"]
+
+
+class Unexplained(Doubled):
+    explain = steps.Step.explain
+
+
+class Unwritten(Doubled):
+    python = steps.Step.python
+
+
+class Miswritten(Doubled):
+    def python(self, writer: Writer) -> list[str]:
+        return [f"{self.name} = 3 * {writer.before}"]
+
+
+class Uncomputed(Doubled):
+    make = Map.make
+
+
+DOUBLED = {
+    "name": "doubled_scores", "symbol": "S″", "tex": "S''", "axes": steps.MAP_AXES, "formula": "2 C", "kind": "signed",
+    "equation": "S'' = 2 C", "unknown": "Not known.", "of": (cells_of(names.CAPPED_SCORES, names.SCALED_SCORES),),
+}  # fmt: skip
+
+
+def registered(patch: pytest.MonkeyPatch, step: steps.Step) -> None:
+    """The step in the tables, after the cap; and of those that follow the one that is made of it."""
+    at = STEPS.index(CAPPED_SCORES) + 1
+    table = (*STEPS[:at], step, *STEPS[at:])
+    for room in (steps, layers, live, contract.glossary):
+        patch.setattr(room, "STEPS", table)
+    patch.setitem(steps._STEPS, step.name, step)
+    patch.setitem(steps.DECLARED, step.name, step)
+    knob = replace(view.STEP, range=replace(view.STEP.range, options=tuple(one.name for one in table)))
+    patch.setattr(contract, "STEP", knob)
+    patch.setattr(names, step.name.upper(), step.name, raising=False)
+    tensor = TensorOf()
+    tensor.__set_name__(Layer, step.name)
+    patch.setattr(Layer, step.name, tensor, raising=False)
+
+
+def followers(patch: pytest.MonkeyPatch, name: str) -> None:
+    """Masked scores that are made of the new step."""
+    masked = steps.find_step(names.MASKED_SCORES)
+    first, second = masked.of
+    made = replace(masked, of=(replace(first, names=(name, *first.names)), second))
+    table = tuple(made if one.name == made.name else one for one in steps.STEPS)
+    for room in (steps, layers, live, contract.glossary):
+        patch.setattr(room, "STEPS", table)
+    patch.setitem(steps._STEPS, made.name, made)
+    patch.setitem(steps.DECLARED, made.name, made)
+
+
+def test_a_complete_new_step_has_nothing_to_answer_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = Doubled(**DOUBLED)
+    registered(monkeypatch, step)
+    followers(monkeypatch, step.name)
+    assert list(contract.of_step(step)) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "told"),
+    [
+        (Unexplained, {}, "explanation: doubled_scores"),
+        (Unwritten, {}, "program: NotImplementedError: doubled_scores"),
+        (Miswritten, {}, "program: it makes another doubled_scores"),
+        (Doubled, {"equation": ""}, "equation: doubled_scores has none"),
+        (Doubled, {"unknown": ""}, "unknown: doubled_scores has none"),
+        (Doubled, {"in_page": "head"}, "page: doubled_scores says in_page = True"),
+        (Doubled, {"when": "cap"}, "example: a formula with () has no doubled_scores"),
+        (Doubled, {"of": (cells_of("nothing"),)}, "factors: doubled_scores is made of nothing"),
+    ],
+)
+def test_a_piece_that_a_new_step_has_forgotten_is_named(
+    monkeypatch: pytest.MonkeyPatch, kind: type[Doubled], more: dict[str, Any], told: str
+) -> None:
+    step = kind(**{**DOUBLED, **more})
+    registered(monkeypatch, step)
+    followers(monkeypatch, step.name)
+    assert any(one.startswith(told) for one in contract.of_step(step)), list(contract.of_step(step))
+
+
+def test_a_new_step_that_nothing_is_made_of_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The masked scores are still explained as the scaled ones: twice too small."""
+    step = Doubled(**DOUBLED)
+    registered(monkeypatch, step)
+    assert any(one.startswith("explanation: masked_scores") for one in contract.of_step(step))
+
+
+@pytest.mark.parametrize(
+    ("forget", "told"),
+    [
+        (lambda patch: patch.delattr(names, "DOUBLED_SCORES"), "name: attention.formula.names has no DOUBLED_SCORES"),
+        (lambda patch: patch.delattr(Layer, "doubled_scores"), "attribute: Layer has no doubled_scores"),
+        (lambda patch: patch.setattr(contract, "STEP", view.STEP), "link: step=doubled_scores"),
+        (lambda patch: patch.setattr(contract.glossary, "STEPS", STEPS), "glossary: it has no row for doubled_scores"),
+    ],
+)
+def test_a_place_where_a_new_step_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, forget: Any, told: str) -> None:
+    step = Doubled(**DOUBLED)
+    registered(monkeypatch, step)
+    forget(monkeypatch)
+    assert any(one.startswith(told) for one in contract.of_step(step))
+
+
+def test_a_field_that_no_file_may_have_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(written._MAY_BE, "cap")
+    assert any(one.startswith("file: a formula says") for one in contract.of_step(CAPPED_SCORES))
+
+
+def test_a_new_step_that_is_not_computed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    registered(monkeypatch, step := Uncomputed(**DOUBLED))
+    with pytest.raises(NotImplementedError, match="doubled_scores has no make: say how it is computed"):
+        list(contract.of_step(step))
+
+
+@dataclass(frozen=True)
+class Halved(Softmax):
+    """Half of the softmax, and nothing else of its own: its program and its explanation are those of the softmax."""
+
+    name: str = "halved"
+    paper: str = ""
+
+    def weights(self, scores: Tensor) -> Tensor:
+        return super().weights(scores) / 2
+
+
+def test_a_new_normalizer_with_forgotten_pieces_is_told_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SHARES, "halved", Halved())
+    told = "\n".join(contract.of_normalizer("halved", Halved()))
+    assert "paper: halved has none" in told
+    assert "link: share=halved is read as 'softmax'" in told
+    assert "page: halved says in_page = True" in told
+    assert "program: it makes another weights" in told
+    assert "explanation: weights" in told
+
+
+@dataclass(frozen=True)
+class Squared(Score):
+    """A score whose program and explanation are those of the dot product."""
+
+    name: str = "squared"
+
+    def scores(self, query: Tensor, key: Tensor, weights: Tensor | None = None) -> Tensor:
+        return super().scores(query, key, weights) ** 2
+
+
+def test_a_new_score_with_forgotten_pieces_is_told_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SCORES, "squared", Squared())
+    told = "\n".join(contract.of_score("squared", Squared()))
+    assert "link: score=squared" in told
+    assert "page: squared says in_page = True" in told
+    assert "program: it makes another scores" in told
+    assert "explanation: scores" in told
+
+
+@dataclass(frozen=True)
+class Doubling(Kind):
+    """Twice the output of a head: computed, and neither explained nor written."""
+
+    name: str = "Double"
+    term: str = ""
+    fields: tuple[str, ...] = ("silence", "strength")
+    pattern: str = "(double)"
+    examples: tuple[str, ...] = ("double",)
+
+    def read(self, found: Any) -> dict[str, Any]:
+        return {"silence": "double", "strength": 0.0}
+
+    def write(self, one: Any) -> str:
+        return "double"
+
+    def words(self, one: Any) -> str:
+        return "twice its output"
+
+    def turn(self, formula: Formula, one: Any) -> Formula:
+        return replace(formula, by_hand=replace(formula.by_hand, silence="double", strength=0.0))
+
+    def output(self, hand: Any, z: Tensor, taken: Tensor | None) -> Tensor:
+        return 2 * z if hand.silence == "double" else z
+
+
+@dataclass(frozen=True)
+class Written(Doubling):
+    """The same with its program."""
+
+    def output_python(self, hand: Any, z: str) -> str:
+        return f"2 * {z}" if hand.silence == "double" else z
+
+
+def with_kind(monkeypatch: pytest.MonkeyPatch, kind: Kind) -> list[str]:
+    """What is told of a kind of change that stands in the place of silencing."""
+    fits = {"silence": (lambda one: True, "anything"), "strength": (lambda one: True, "anything")}
+    table = (replace(kind, checks=fits), *KINDS[1:])
+    monkeypatch.setattr(patching, "KINDS", table)
+    monkeypatch.setattr(intervention, "KINDS", table)
+    return list(contract.of_intervention(table[0]))
+
+
+def test_a_new_intervention_with_forgotten_pieces_is_told_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = "\n".join(with_kind(monkeypatch, Doubling()))
+    assert "term: Double has none" in told
+    assert "double: program: it makes another kept_output" in told
+    assert "double: explanation: kept_output" in told
+
+
+def test_a_new_intervention_with_its_program_is_told_only_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = "\n".join(with_kind(monkeypatch, Written()))
+    assert "program" not in told
+    assert "double: explanation: kept_output" in told
+
+
+def test_an_abstract_normalizer_cannot_be_made() -> None:
+    with pytest.raises(TypeError, match="arithmetic"):
+        type("Bare", (Share,), {"weights": lambda self, scores: scores})()
+
+
+# -- attributes and reprs --------------------------------------------------------------------------
+
+
+def test_a_misspelt_step_is_an_error_that_suggests_the_right_one() -> None:
+    layer = trace_of().layers[0]
+    with pytest.raises(AttributeError, match="it has no 'weigths': did you mean 'weights'"):
+        _ = layer.weigths  # type: ignore[attr-defined]
+    assert {"weights", "w_q", "taken_output"} <= set(dir(layer))
+    assert layer.memory is None
+    assert layer.weights is not None
+    assert torch.equal(layer.weights, layer["weights"])
+
+
+def test_reprs_are_one_screen_at_most() -> None:
+    trace = trace_of("the owl asked the moon " * 30)
+    many = replace(trace, layers=trace.layers * 16)
+    found = contract.explain(trace, names.WEIGHTS, q=5, k=3)
+    for one in (trace, many, trace.layers[0], found, found.step, metrics.of(trace)):
+        text = repr(one)
+        assert len(text.splitlines()) <= 10, text
+        assert len(text) <= 3000, text
+        assert "tensor(" not in text
+        assert "array(" not in text
+    assert repr(found).startswith("Explanation(weights L0 H0 [5, 3] = ")
+    assert "by formula: scores, scaled_scores, masked_scores, weights, head_output, output" in repr(trace.layers[0])
+    assert math.isfinite(found.value)
+    assert Cell(0, "weights", 0, 5, 3) == found.cell

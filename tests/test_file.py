@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from contract import variants
 from hypothesis import given, settings
 from safetensors.torch import save
 from test_code import run
@@ -83,14 +84,12 @@ def same(one: Trace, other: Trace) -> None:
 
 # -- what was exported here ---------------------------------------------------------------------
 
-VARIANTS: dict[str, dict[str, Any]] = {
+VARIANTS: dict[str, dict[str, Any]] = variants() | {
     "plain": {},
-    "sinusoidal, causal, cold": {"positions": "sinusoidal", "mask": "causal", "temperature": 0},
-    "rope, shared keys": {"positions": "rope", "n_kv_heads": 2, "mask": "window"},
-    "alibi, sigmoid": {"positions": "alibi", "share": "sigmoid", "mask": "prefix"},
-    "relative, softmax1": {"positions": "relative", "share": "softmax1"},
-    "cosine, sparsemax, cap": {"score": "cosine", "share": "sparsemax", "cap": 0.7},
-    "additive, uniform": {"score": "additive", "temperature": math.inf},
+    "cold": {"positions": "sinusoidal", "mask": "causal", "temperature": 0},
+    "shared keys, a window": {"positions": "rope", "n_kv_heads": 2, "mask": "window"},
+    "a prefix": {"positions": "alibi", "share": "sigmoid", "mask": "prefix"},
+    "uniform": {"temperature": math.inf},
     "dropout": {"dropout": 0.3, "d_v": 3},
     "identity": {"init": "identity", "mask": "custom", "cells": "2x2.eNpzAAAAQQBB"},
 }

@@ -193,3 +193,10 @@ def test_a_new_knob_is_one_declaration(tmp_path: Path) -> None:
         "address": {"edge": "2.0", "relations": "4", "ceiling": "30.0"},
         "error": "ceiling is a number from 1 to 100; got 0: choose one.",
     }  # fmt: skip
+
+
+def test_a_number_that_was_emptied_is_empty_and_what_was_typed_stays() -> None:
+    app = opened("app.py")
+    assert app.number_input(key="d_k").set_value(5).run().number_input(key="d_k").value == 5
+    assert app.number_input(key="d_k").set_value(None).run().number_input(key="d_k").value is None
+    assert app.text_area(key="text").set_value("one two").run().text_area(key="text").value == "one two"

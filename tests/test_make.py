@@ -150,6 +150,32 @@ def test_a_torch_that_is_there_is_left_alone(machine: Path) -> None:
     assert (said, asked) == (["Installing what the Lab needs ..."], [OWN])
 
 
+@linux
+@pytest.mark.parametrize(
+    ("given", "wanted"), [([], "streamlit"), (["STREAMLIT=1.60.0", "ARGS=tests/test_turns.py -x"], "streamlit==1.60.0")]
+)
+def test_newest_tests_another_streamlit_in_an_environment_of_its_own(
+    machine: Path, tmp_path: Path, given: list[str], wanted: str
+) -> None:
+    (machine / "answer").write_text("")
+    (packages,) = machine.glob("lib/python*/site-packages")
+    for name in ("streamlit-1.99.0.dist-info", "pytest"):
+        (packages / name).mkdir()
+    (packages / "streamlit-1.99.0.dist-info" / "METADATA").write_text("Name: streamlit\nVersion: 1.99.0\n")
+    (packages / "pytest" / "__main__.py").write_text("import sys; print('pytest', *sys.argv[1:])")
+    command = ["make", "--silent", f"VENV={tmp_path}/none", f"NEWEST={machine}", "TORCH_INDEX=", "WORKERS=2", *given]
+    env = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS")}
+    run = subprocess.run(
+        [*command, f"MODELS={tmp_path}", "newest"], cwd=ROOT, env=env, capture_output=True, text=True, check=True
+    )
+    asked = (machine / "asked").read_text().splitlines()
+    newest = f"install --quiet --disable-pip-version-check --upgrade {wanted}"
+    assert asked[:3] == [CPU, f"{OWN} -r lock/dev.txt", newest]
+    assert "Testing with Streamlit 1.99.0" in run.stdout
+    assert run.stdout.splitlines()[-1] == " ".join(["pytest -n 2", *given[1:]]).replace("ARGS=", "")
+    assert not (tmp_path / "none").exists()
+
+
 @pytest.mark.parametrize("right", [True, False])
 def test_plotlys_script_is_the_one_that_npm_published(machine: Path, tmp_path: Path, right: bool) -> None:
     folder, vendor = tmp_path / "package", tmp_path / "vendor"

@@ -3,6 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attention import ConfigError
 from attention.formula import masks
 from attention.formula.mask import Mask
 
@@ -49,3 +50,8 @@ def test_every_mask_is_its_definition(n_queries, n_keys, size, name):
 @pytest.mark.parametrize("name", ["none", "causal", "window", "causal window"])
 def test_a_mask_is_boolean(name):
     assert Mask(name).build(3, 4).dtype == torch.bool
+
+
+def test_a_kind_of_mask_that_nobody_declared_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"a mask is one of none, causal, .*; got 'diagonal': choose one of them\."):
+        Mask("diagonal").build(2, 2)

@@ -42,6 +42,8 @@ FOREIGN = {
     "layout.meta": "a figure of Plotly",
     "layout.uirevision": "a figure of Plotly",
     "layer.weights": "a variable, of a Layer",
+    "attention_steps.py": "an export",
+    "maps.png": "an export",
 }
 """Files that are not ours, or not in the repository, and whose they are."""
 
@@ -191,7 +193,7 @@ def test_every_module_and_file_that_prose_names_is_there() -> None:
         ("attention/x.py", "# attention.formula.mask.Mask.gone", ["attention.formula.mask.Mask.gone"]),
         ("attention/x.py", "x = 'attention.gone'", []),  # code is mypy's to check
         ("attention/x.py", "# `kept.lost(x)`, `kept.matrix(x)` and `self.gone`", ["kept.lost"]),
-        ("attention/x.py", "# in `attention/gone/` and `numbers/kinds/`", ["attention/gone/"]),
+        ("attention/x.py", "# in `attention/gone/` and `numbers/metrics/`", ["attention/gone/"]),
         ("attention/x.py", "# gone.py, test_names.py and modeling_gpt2.py", ["gone.py"]),
         ("attention/x.py", "# torch.nn.functional and attention.npz", []),
         ("pages/ui/x.js", "/* see ./gone.js */ a = 1; // not_there.css", ["./gone.js", "not_there.css"]),

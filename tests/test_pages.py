@@ -84,7 +84,8 @@ def test_a_page_with_numbers_of_its_own_makes_no_trace_of_somebodys_source(page,
     app.session_state["sharing"] = True
     app.run()
     assert not app.exception
-    labels = [one.proto.label for one in app.get("download_button")]
+    components = [one.proto for one in app.get("bidi_component") if one.proto.component_name == "attention_exports"]
+    labels = [label for one in components for label, *_ in json.loads(one.json)["links"]]
     assert "Save the state (.json)" in labels
     assert ("All steps (.npz)" in labels) == (page == "app.py")
     assert (theirs in made) == (page == "app.py")

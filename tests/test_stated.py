@@ -40,7 +40,7 @@ from attention import (
 )
 from attention.export import arrays
 from attention.export.program import python
-from attention.formula import masks
+from attention.formula import masks, patching
 from attention.formula.formula import Formula
 from attention.formula.intervention import read as interventions
 from attention.formula.merging import MergedLayer, merged
@@ -199,7 +199,7 @@ def dropped_of(layer: Layer, cell: Cell) -> float:
 
 def kept_of(layer: Layer, cell: Cell) -> float:
     taken = None if layer.taken_output is None else layer["taken_output"][cell.head].double()
-    z = formula_of(layer, cell).by_hand.kept(layer.matrix("head_output", cell.head).double(), taken)
+    z = patching.patched_output(formula_of(layer, cell).by_hand, layer.matrix("head_output", cell.head).double(), taken)
     return float(z[cell.row, cell.column])
 
 

@@ -3,77 +3,142 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from starlette.applications import Starlette
+from starlette.types import Message
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
-from streamlit.runtime.session_manager import SessionClientDisconnectedError
-from streamlit.web.server.starlette.starlette_websocket import StarletteSessionClient
+from streamlit.runtime.session_manager import SessionClient, SessionClientDisconnectedError
+from streamlit.web.server.starlette.starlette_websocket import create_websocket_routes
 from test_harm import finished
 from websockets.exceptions import ConnectionClosedError
 
 from benchmarks.session import Session
-from pages.ui.server import process, unread
+from pages.ui.server import unread
+from pages.ui.server.unread import BoundedUnread
 
-assert process  # it has wrapped Streamlit
 LARGE = ForwardMsg(script_finished=ForwardMsg.FINISHED_SUCCESSFULLY, hash="x" * 100_000)
+SCOPE = {"type": "websocket", "path": "/_stcore/stream", "headers": [], "query_string": b"", "root_path": ""}
 
 
-class Socket(SimpleNamespace):
-    """A web socket that takes what it `may`, and then nothing more."""
+class Browser:
+    """A browser that reads as many messages as it `may`, and then nothing more; its socket to Streamlit's own endpoint."""
 
-    def __init__(self, may: float) -> None:
-        super().__init__(headers={}, cookies={}, client=None, may=may, codes=[])
+    def __init__(self, app: BoundedUnread, clients: list[SessionClient], may: float) -> None:
+        self.may, self.codes, self.read = may, list[int](), 0
+        self._coming: asyncio.Queue[Message] = asyncio.Queue()
+        self._coming.put_nowait({"type": "websocket.connect"})
+        self._clients = clients
+        self._task = asyncio.create_task(app(SCOPE, self._coming.get, self._send))
 
-    async def send_bytes(self, _: bytes) -> None:
-        while self.may <= 0:
-            await asyncio.sleep(0.001)
-        self.may -= 1
+    async def client(self) -> SessionClient:
+        """What Streamlit writes to."""
+        while not self._clients:
+            await asyncio.sleep(0)
+        return self._clients.pop(0)
 
-    async def close(self, code: int) -> None:
-        self.codes.append(code)
+    async def _send(self, message: Message) -> None:
+        if message["type"] == "websocket.close":
+            self.codes.append(message["code"])
+        if message["type"] == "websocket.send":
+            while self.may <= 0:
+                await asyncio.sleep(0.001)
+            self.may -= 1
+            self.read += 1
+
+    async def leave(self) -> None:
+        self._coming.put_nowait({"type": "websocket.disconnect", "code": 1001})
+        await self._task
+
+
+class Sockets(SimpleNamespace):
+    """Streamlit's endpoint of sockets behind ours: `open` one, and see which sessions were `disconnected`."""
+
+    def __init__(self) -> None:
+        clients: list[SessionClient] = []
+        super().__init__(disconnected=[])
+        runtime: Any = SimpleNamespace(
+            connect_session=lambda client, **_: clients.append(client) or id(client),
+            disconnect_session=lambda session, client: self.disconnected.append(client),
+        )
+        app = BoundedUnread(Starlette(routes=create_websocket_routes(runtime, None)))
+        self.app, self.clients = app, clients
+
+    def open(self, may: float) -> Browser:
+        return Browser(self.app, self.clients, may)
+
+
+def in_process(use: Callable[[Sockets], Awaitable[None]]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(60):
+            await use(sockets := Sockets())
+        assert not sockets.app._sockets
+
+    finished(limited())
 
 
 def test_the_one_who_has_read_least_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unread, "UNREAD_MB", 20)
 
-    async def use() -> None:
-        slow, slower, reads = Socket(0), Socket(0), Socket(float("inf"))
-        clients: list[Any] = [StarletteSessionClient(socket) for socket in (slow, slower, reads)]  # type: ignore[arg-type]  # as below
+    async def use(sockets: Sockets) -> None:
+        browsers = [sockets.open(may) for may in (0, 0, float("inf"))]
+        slow, slower, reads = browsers
+        clients = [await browser.client() for browser in browsers]
         for i in range(250):
-            await asyncio.sleep(0)
             for client, every in zip(clients, (2, 1, 1), strict=True):
-                if i % every == 0 and not client._closed.is_set():
-                    client.write_forward_msg(LARGE)
-            while not clients[2]._send_queue.empty():
+                if i % every == 0:
+                    with suppress(SessionClientDisconnectedError):  # as Streamlit does
+                        client.write_forward_msg(LARGE)
+            while reads.read <= i:
                 await asyncio.sleep(0)
         while not slower.codes:
             await asyncio.sleep(0)
         assert (slow.codes, slower.codes, reads.codes) == ([], [1013], [])
-        assert [client._send_queue.qsize() > 0 for client in clients] == [True, False, False]
+        assert sockets.disconnected == [clients[1]]
         with pytest.raises(SessionClientDisconnectedError):
             clients[1].write_forward_msg(LARGE)
-        for client in clients:
-            await client.aclose()
+        assert reads.read == 250
+        for browser in browsers:
+            await browser.leave()
 
-    finished(use())
+    in_process(use)
 
 
 def test_a_full_queue_is_emptied() -> None:
-    async def use() -> None:
-        socket = Socket(0)
-        client: Any = StarletteSessionClient(socket)  # type: ignore[arg-type]  # it has what is asked of one
-        while not client._send_queue.full():
-            client.write_forward_msg(ForwardMsg())
-        with pytest.raises(SessionClientDisconnectedError):
-            client.write_forward_msg(ForwardMsg())
-        assert client._send_queue.empty()
-        while not socket.codes:
+    async def use(sockets: Sockets) -> None:
+        browser = sockets.open(0)
+        client = await browser.client()
+        while not browser.codes:
+            with suppress(SessionClientDisconnectedError):
+                client.write_forward_msg(ForwardMsg())
+            assert all(len(socket._queue) <= unread._MOST for socket in sockets.app._sockets)
             await asyncio.sleep(0)
-        await client.aclose()
+        assert browser.codes == [1013]
+        await browser.leave()
 
-    finished(use())
+    in_process(use)
+
+
+def test_what_was_sent_before_a_socket_is_closed_arrives() -> None:
+    async def use(sockets: Sockets) -> None:
+        browser = sockets.open(0)
+        client = await browser.client()
+        for _ in range(10):
+            client.write_forward_msg(LARGE)
+            await asyncio.sleep(0)
+        browser._coming.put_nowait({"type": "websocket.receive", "bytes": b"no message of Streamlit's"})
+        while client not in sockets.disconnected:
+            await asyncio.sleep(0)
+        assert not browser.codes
+        browser.may = float("inf")
+        await browser._task
+        assert (browser.read, browser.codes) == (10, [1002])
+
+    in_process(use)
 
 
 def test_a_message_of_more_than_8_mb_is_not_taken(server: str) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 
 import pytest
 from starlette.applications import Starlette
-from starlette.types import Message
+from starlette.types import ASGIApp, Message
+from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.Common_pb2 import FileUploaderState, FileURLs
 from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileManager
 from streamlit.runtime.uploaded_file_manager import UploadedFile, UploadedFileRec
@@ -17,10 +20,11 @@ from test_harm import finished
 
 from benchmarks.session import Session
 from benchmarks.wire import http, multipart
-from pages.ui.server import process, uploads
+from pages.ui.server import places, uploads
 from pages.ui.server.limits import UPLOADS_AT_ONCE
+from pages.ui.server.places import NotedPlaces
+from pages.ui.server.uploads import BoundedUploads
 
-assert process  # it has wrapped Streamlit
 MATRIX = b"1,0,0\n0,1,0\n"
 LARGE = 2**20 + 1
 
@@ -75,12 +79,12 @@ def test_what_has_been_read_takes_no_room(monkeypatch: pytest.MonkeyPatch) -> No
 class Upload:
     """One upload, whose body comes when `more` is set."""
 
-    def __init__(self, app: Starlette, place: str, size: int) -> None:
-        self.app, self.place, self.size = app, place, size
+    def __init__(self, app: ASGIApp, place: str, content: bytes) -> None:
+        self.app, self.place, self.content = app, place, content
         self.reads, self.more, self.status = asyncio.Event(), asyncio.Event(), 0
 
     async def run(self) -> int:
-        body, kind = multipart("x.csv", b"1" * self.size)
+        body, kind = multipart("x.csv", self.content)
         headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
         scope = {"type": "http", "method": "PUT", "path": self.place, "headers": headers, "query_string": b""}
 
@@ -97,15 +101,18 @@ class Upload:
 
 
 def in_process(monkeypatch: pytest.MonkeyPatch, use: Callable[[Callable[..., Upload]], Awaitable[None]]) -> None:
-    """Runs `use(upload)` with the routes of Streamlit's uploads, and looks that nothing is left of them."""
+    """Runs `use(upload)` with the routes of Streamlit's uploads behind ours, and looks that nothing is left of them."""
     manager = MemoryUploadedFileManager("/_stcore/upload_file")
+    monkeypatch.setattr(places, "_places", defaultdict(list))
     runtime = SimpleNamespace(uploaded_file_mgr=manager, is_active_session=lambda _: True)
     monkeypatch.setattr("streamlit.runtime.get_instance", lambda: runtime)
     monkeypatch.setattr(starlette_routes, "is_xsrf_enabled", lambda: False)
-    app = Starlette(routes=starlette_routes.create_upload_routes(runtime, manager, None))  # type: ignore[arg-type]  # without a base path
+    app = BoundedUploads(Starlette(routes=starlette_routes.create_upload_routes(runtime, manager, None)))  # type: ignore[arg-type]  # without a base path
 
-    def upload(session: str, size: int = LARGE) -> Upload:
-        return Upload(app, manager.get_upload_urls(session, ["x.csv"])[0].upload_url, size)
+    def upload(session: str, size: int = LARGE, content: bytes = b"") -> Upload:
+        [place] = manager.get_upload_urls(session, ["x.csv"])
+        places.add(session, place.file_id)
+        return Upload(app, place.upload_url, content or b"1" * size)
 
     async def limited() -> None:
         async with asyncio.timeout(60):
@@ -113,10 +120,55 @@ def in_process(monkeypatch: pytest.MonkeyPatch, use: Callable[[Callable[..., Upl
 
     finished(limited())
     assert not uploads._coming
-    for session in list(uploads._asked):
-        manager.remove_session_files(session)
-    assert not uploads._asked
-    assert not manager._total_bytes
+    assert not any(places._places.values())
+
+
+@pytest.mark.parametrize("content", [bytes(LARGE), b"\r\n--edg" * 2**18, b"\r\n" * 2**20])
+def test_a_large_file_arrives_whole_and_never_lies_in_a_folder(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda *_, **__: pytest.fail("a file of Streamlit's"))
+
+    async def use(upload: Callable[..., Upload]) -> None:
+        one = upload("s", content=content)
+        one.more.set()
+        assert await one.run() == 204
+        session, file = one.place.split("/")[-2:]
+        [there] = uploads._manager().get_files(session, [file])
+        assert (there.name, there.type, there.data == content) == ("x.csv", "application/octet-stream", True)
+
+    in_process(monkeypatch, use)
+
+
+def test_a_large_form_with_more_than_a_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def use(upload: Callable[..., Upload]) -> None:
+        other = b"\r\n--edge\r\nContent-Disposition: form-data; name=x\r\n\r\n"
+        for content in (bytes(LARGE) + other, bytes(LARGE) + b"\r\n--edge--", b"1" * 2**20 + b"\r\n--edgeless"):
+            one = upload("s", content=content)
+            one.more.set()
+            assert await one.run() == 400
+
+    in_process(monkeypatch, use)
+
+
+def test_a_page_gets_a_few_places_at_a_time() -> None:
+    asks = BackMsg()
+    asks.file_urls_request.file_names.extend(["x.csv"] * 1000)
+    few = BackMsg.FromString(places._with_few_names(asks.SerializeToString())).file_urls_request.file_names
+    assert len(few) == places.MOST
+    asks.rerun_script.query_string = "x"  # of several kinds the last counts
+    for untouched in (asks.SerializeToString(), b"no message of Streamlit's"):
+        assert places._with_few_names(untouched) is untouched
+
+
+def test_places_are_forgotten_with_their_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "_places", defaultdict(list, gone=["a"], there=["b"]))
+    runtime = SimpleNamespace(is_active_session=lambda session: session == "there")
+    monkeypatch.setattr("streamlit.runtime.get_instance", lambda: runtime)
+
+    async def ends(*_: object) -> None:
+        pass
+
+    finished(NotedPlaces(ends)({"type": "websocket"}, ends, ends))  # type: ignore[arg-type]  # neither is called
+    assert places._places == {"there": ["b"]}
 
 
 def test_a_few_at_a_time_and_a_small_one_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from contract import variants
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,28 +24,7 @@ from attention.formula.scores import SCORES
 from attention.formula.shares import SHARES
 
 CAT = "the cat sat on the mat"
-VARIANTS: dict[str, dict[str, Any]] = {
-    "learned": {"positions": "learned"},
-    "rope": {"positions": "rope"},
-    "alibi": {"positions": "alibi"},
-    "relative": {"positions": "relative"},
-    "grouped": {"n_kv_heads": 2},
-    "one key head": {"n_kv_heads": 1, "positions": "rope"},
-    "cosine": {"score": "cosine"},
-    "additive": {"score": "additive"},
-    "capped": {"cap": 1.5},
-    "softmax1": {"share": "softmax1"},
-    "sigmoid": {"share": "sigmoid"},
-    "sparsemax": {"share": "sparsemax"},
-    "all at once": {
-        "positions": "alibi",
-        "n_kv_heads": 2,
-        "score": "cosine",
-        "cap": 0.5,
-        "share": "softmax1",
-        "dropout": 0.3,
-    },
-}
+VARIANTS = variants()
 
 
 def rand(*shape: int, seed: int = 0) -> torch.Tensor:

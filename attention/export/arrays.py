@@ -76,6 +76,17 @@ def size(trace: Trace, head: int | None = None, layers: Collection[int] | None =
     return sum(prod(layer.shape(name)[1 if alone else 0 :]) * _itemsize(layer) for layer, name, alone in shapes)
 
 
+def part_within(
+    trace: Trace, layer: int, head: int, most: int, only_layer: bool = False
+) -> tuple[int | None, tuple[int, ...] | None]:
+    """Which head and which layers one file of at most so many bytes has, as `npz` takes them.
+
+    All of the trace; or the layer; or that head of it, whatever it takes. With `only_layer` the first is left out.
+    """
+    parts: list[tuple[int | None, tuple[int, ...] | None]] = [(None, None), (None, (layer,)), (head, (layer,))]
+    return next((part for part in parts[only_layer:] if size(trace, *part) <= most), parts[-1])
+
+
 def _texts(trace: Trace) -> tuple[tuple[str, tuple[str, ...]], ...]:
     return ("tokens", trace.tokens), ("key_tokens", trace.key_tokens)
 

@@ -6,19 +6,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from attention.formula.names import QUERY, SCORES
 from attention.formula.steps import HEAD_AXES, MAP_AXES, declared
 
 if TYPE_CHECKING:
-    from attention.formula.formula import Formula
     from attention.formula.layer import Layer
 
-_GIVEN = ("query", "scores", "bias", "sinks", "taken_weights")
+_GIVEN = (QUERY, SCORES, "bias", "sinks", "taken_weights")
 
 
 def others(layer: Layer, lines_of: Callable[[Layer], list[str]]) -> list[str]:
     """Lines that put the maps of heads with another formula in their places; `lines_of` a layer make its maps of its scores."""
     assert layer.formula is not None
-    names = [step.name for step in layer.steps if step.axes == MAP_AXES and step.name not in (*layer.holds, "scores")]
+    names = [step.name for step in layer.steps if step.axes == MAP_AXES and step.name not in (*layer.holds, SCORES)]
     if not layer.formula.heads or not names:
         return []
     all_names = ", ".join(names)
@@ -39,48 +39,19 @@ def others(layer: Layer, lines_of: Callable[[Layer], list[str]]) -> list[str]:
     return lines
 
 
-def cells(formula: Formula, step: str) -> list[str]:
-    """Lines that set single cells of the scores, as they enter the softmax, or of the weights."""
-    kind = {"masked_scores": "scores", "weights": "weights"}.get(step)
-    there = [cell for cell in formula.by_hand.cells if cell.step == kind]
-    lines = [f"{step} = {step}.clone()"] if there else []
-    for query in dict.fromkeys(cell.query for cell in there):
-        of_row = {cell.key: cell.value for cell in there if cell.query == query}
-        if kind == "weights" and any(cell.rescaled for cell in there if cell.query == query):
-            lines += [
-                f"rest = {step}[:, {query}].clone()  # the rest of this row is rescaled",
-                f"rest[:, {list(of_row)}] = 0",
-                f"left = ({step}[:, {query}].sum(-1, keepdim=True) - {sum(of_row.values())!r}).clamp_min(0)",
-                f"{step}[:, {query}] *= left / rest.sum(-1, keepdim=True).clamp_min(1e-30)",
-            ]
-        lines += [f"{step}[:, {query}, {key}] = {value!r}  # set by hand" for key, value in of_row.items()]
-    return lines
-
-
-def kept(layer: Layer) -> list[str]:
-    """Lines that make what goes on of the heads' outputs."""
-    assert layer.formula is not None
-    lines = ["kept_output = head_output.clone()  # [head query_pos d_v]"]
-    for head in range(layer.n_heads):
-        hand = layer.formula.of(head).by_hand
-        z = f"taken_output[{head}]" if hand.takes("head_output") else f"head_output[{head}]"
-        said = z
-        if hand.silence:
-            said = f"{1 - hand.strength!r} * {z}"
-            said += f" + {hand.strength!r} * {z}.mean(dim=0)" if hand.silence == "mean" else "  # silenced"
-        lines += [f"kept_output[{head}] = {said}"] if hand.keeps else []
-    return lines
-
-
 def _alone(layer: Layer, head: int) -> Layer:
-    """A layer of that head alone, with its formula."""
+    """A layer of that head alone, with its formula; a bias is that of all heads, whatever made it."""
     assert layer.formula is not None
-    found = {}
+    found, formula = {}, layer.formula.of(head)
+    if formula.bias:
+        formula = replace(formula, bias="given")
     for name, tensor in layer.recorded.items():
-        axis = declared(name).axes[0]
-        at = head // (layer.n_heads // len(tensor)) if axis in HEAD_AXES else 0
-        found[name] = tensor[at : at + 1] if axis in HEAD_AXES else tensor
-    formula = layer.formula.of(head)
+        axes = declared(name).axes
+        at = next((i for i, axis in enumerate(axes) if axis in HEAD_AXES), None)
+        own = 0 if at is None else head // (layer.n_heads // tensor.shape[at])
+        found[name] = tensor if at is None else tensor.narrow(at, own, 1)
+    if formula.bias:
+        found["bias"] = layer["bias"][head : head + 1]
     if "mask" in found and formula.mask is not None and formula.mask != layer.formula.mask:
         del found["mask"]
     return replace(layer, recorded=found, formula=formula, own=None)

@@ -19,7 +19,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from attention.errors import MissingError
-from attention.export.formula import DOT, formula, projections
+from attention.export.formula import formula, projections
+from attention.formula.inline import defined
+from attention.formula.names import HEAD_OUTPUT, INPUT, KEPT_OUTPUT, MEMORY, OUTPUT, SCORES, WEIGHTS
+from attention.formula.scores import dot
 from attention.formula.steps import find_step
 from attention.formula.what_if import WhatIf
 from attention.sources import literals
@@ -43,7 +46,7 @@ _IMPORTS = {
     "safetensors": "import safetensors.torch",
     "torch": "import torch",
 }
-_CALLED = {"input": "x", "memory": "x2"}
+_CALLED = {INPUT: "x", MEMORY: "x2"}
 
 
 def python(source: Source, trace: Trace | None = None, cell: Cell | None = None) -> str:
@@ -85,10 +88,10 @@ def _steps(source: Source, trace: Trace, cell: Cell | None) -> tuple[str, Layer,
     layer, inside = trace.layer(index).inner.without(*snippet.without), _inside(trace, snippet)
     lines = literals.texts("tokens", layer.tokens)
     keys = "tokens"
-    if layer.key_tokens != layer.tokens or layer.has("memory"):
+    if layer.key_tokens != layer.tokens or layer.has(MEMORY):
         keys = "key_tokens"
         lines += literals.texts(keys, layer.key_tokens)
-    lines += [*DOT, *inside] if inside else []
+    lines += [*defined(dot), *inside] if inside else []
     lines += [*snippet.lines, *projections(layer), *formula(layer, keys)]
     return snippet.about, layer, _program(lines + ([] if cell is None else _comparison(layer, cell)))
 
@@ -101,13 +104,13 @@ def _inside(trace: Trace, snippet: Snippet) -> list[str]:
 
 def _function(layer: Layer, name: str) -> list[str]:
     """A function of that name that makes what goes on of all heads' outputs, [head query_pos d_v], of its query, key and value."""
-    lines = formula(layer.without("w_o", "b_o", "output"), "key_tokens")
+    lines = formula(layer.without("w_o", "b_o", OUTPUT), "key_tokens")
     return [
         "",
         f"def {name}(query, key, value, bias, sinks, taken_weights, taken_output):  # what goes on of its heads' outputs",
         "    tokens, key_tokens = range(query.shape[1]), range(key.shape[1])",
         *(f"    {line}" if line else "" for line in lines),
-        f"    return {'kept_output' if layer.has('kept_output') else 'head_output'}",
+        f"    return {KEPT_OUTPUT if layer.has(KEPT_OUTPUT) else HEAD_OUTPUT}",
         "",
     ]
 
@@ -128,9 +131,9 @@ def _comparison(layer: Layer, cell: Cell) -> list[str]:
 
 def _drawing(layer: Layer) -> str:
     """The program of the second cell: one head's weights, or its scores where it has no weights."""
-    name, colours = ("weights", 'zmin=0, zmax=1, colorscale="Viridis"')
-    if not layer.has("weights"):
-        name, colours = "scores", 'zmid=0, colorscale="RdBu"'
+    name, colours = (WEIGHTS, 'zmin=0, zmax=1, colorscale="Viridis"')
+    if not layer.has(WEIGHTS):
+        name, colours = SCORES, 'zmid=0, colorscale="RdBu"'
     lines, names = ["head = 0"], list[str]()
     for tokens, variable in ((layer.tokens, "tokens"), (layer.key_tokens, "key_tokens")):
         if variable == "key_tokens" and layer.key_tokens == layer.tokens:

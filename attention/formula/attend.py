@@ -12,6 +12,7 @@ from attention.formula.dropping import drop_weights
 from attention.formula.formula import Formula
 from attention.formula.functions import mask_scores, mix_values, project, project_output, scale_scores
 from attention.formula.layer import Layer
+from attention.formula.names import KEY, QUERY, VALUE
 
 if TYPE_CHECKING:
     from attention.formula.axes import Key, OutputProjection, Query, Value, Visible
@@ -49,6 +50,6 @@ def attend(
     if mask is not None and mask.dtype != torch.bool:
         raise ShapeError(f"a mask is boolean, True = may attend; got {mask.dtype}: compare it with 0 first.")
     divisor = math.sqrt(query.shape[-1]) if scaled else 1.0
-    recorded = {"query": query, "key": key, "value": value, "w_o": w_o, "mask": mask}
+    recorded = {QUERY: query, KEY: key, VALUE: value, "w_o": w_o, "mask": mask}
     there = {name: tensor for name, tensor in recorded.items() if tensor is not None}
     return Layer(recorded=there, formula=formula or Formula(divisor=divisor, temperature=temperature))

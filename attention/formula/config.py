@@ -12,12 +12,13 @@ from attention.formula import positions
 from attention.formula.dropping import Dropping
 from attention.formula.knobs import knob, knobs_of
 from attention.formula.mask import Mask
+from attention.formula.mask_rules import OFFERED
 from attention.formula.positions import Positions
 from attention.formula.ranges import Choice, Real, Switch, Text, Whole
 from attention.formula.scores import SCORES, Score
 from attention.formula.shares import SHARES, Share
 
-MASKS = ("none", "causal", "window", "causal window", "prefix", "padding", "custom")
+MASKS = ("none", *OFFERED, "padding", "custom")
 POSITIONS = tuple(positions.POSITIONS)
 INITS = ("scaled normal", "uniform", "normal", "linear", "identity")
 TEMPERATURE = Real(0.05, 100)  # that pages offer: colder or hotter looks like the ends

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from attention.errors import ConfigError
+from attention.errors import SizeError
 from attention.formula.config import HeadSizes
 from attention.formula.scores import ROWS
 
@@ -75,18 +75,18 @@ class Cost:
         """Its bytes, if they are no more than `most`.
 
         Raises:
-            ConfigError: they are more.
+            SizeError: they are more.
         """
         n_heads, d_k, d_v = self.sizes
         tanhs = n_heads * d_k * self.n_queries * self.n_keys
         if self.additive and tanhs > MOST_TANHS:
-            raise ConfigError(
+            raise SizeError(
                 f"Additive scores take at most {MOST_TANHS:,} tanh here, one for each column of each pair in each head; got {tanhs:,}: "
                 "choose a smaller d_model, or a shorter text."
             )
         if self.bytes > most:
             heads = f"{self.kept} {'head' if self.kept == 1 else 'heads'}"
-            raise ConfigError(
+            raise SizeError(
                 f"All steps need at most {most / 2**20:,.0f} MB here; {heads} of {self.n_queries:,} × {self.n_keys:,} scores, "
                 f"and {n_heads} · {max(d_k, d_v):,} columns of d_model {self.d_model:,}, need {self.bytes / 2**20:,.0f} MB: "
                 f"choose fewer heads, a smaller d_model, a shorter text, {ALLOW_MORE}."

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from attention.formula import kept
+from attention.formula.inline import inlined
+from attention.formula.names import DROPPED_WEIGHTS
 from attention.printed import Arithmetic, Printed, number, product, quotient
 
 if TYPE_CHECKING:  # torch takes more than a second to import; a page must open before that
@@ -55,7 +57,7 @@ class Dropping:
         """Lines of plain torch that make `dropped_weights` from a variable of that name; they need a `generator`."""
         return [
             f'dropout, luck = {self.share!r}, torch.rand({weights}.shape, generator=generator("dropout"))',
-            f"dropped_weights = torch.where(luck >= dropout, {weights} / (1 - dropout), 0)",
+            *inlined(drop_weights, DROPPED_WEIGHTS, weights=weights, share="dropout"),
         ]
 
     def arithmetic(self, symbol: str, weight: float, query: int, key: int, hidden: bool, by: float) -> Arithmetic:
@@ -121,7 +123,7 @@ class GivenDropping(Dropping):
 
     def python(self, weights: str) -> list[str]:
         """A line of plain torch that makes `dropped_weights` from a variable of that name, and `drop`."""
-        return [f"dropped_weights = {weights} * drop"]
+        return [f"{DROPPED_WEIGHTS} = {weights} * drop"]
 
     def arithmetic(self, symbol: str, weight: float, query: int, key: int, hidden: bool, by: float) -> Arithmetic:
         """How a weight, `symbol` as LaTeX, became what is left of it, times `by`."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from attention.errors import ConfigError
 from attention.formula.by_hand import UNCHANGED
 from attention.formula.intervening import Pass
 from attention.formula.intervention import Intervention
-from attention.formula.mask import Mask
+from attention.formula.names import WEIGHTS
+from attention.formula.patching import Extent, counts
 
 if TYPE_CHECKING:
     from attention.formula.intervening import Run
@@ -17,15 +18,6 @@ if TYPE_CHECKING:
 
 _LONGEST_OFFER = 300  # characters, in a sentence
 T = TypeVar("T")
-
-
-class Extent(NamedTuple):
-    """How large one layer is, by its name."""
-
-    name: str
-    n_heads: int
-    queries: int
-    keys: int
 
 
 def prepared(those: tuple[Intervention, ...], order: Sequence[int], unchanged: Run | None, other: Run) -> Pass:
@@ -65,7 +57,7 @@ def takes(order: Sequence[int], those: Iterable[Intervention]) -> dict[int, bool
     found: dict[int, bool] = {}
     for one in (one for one in those if one.take):
         for at in order if one.layer is None else [one.layer]:
-            found[at] = found.get(at, False) or one.take == "weights"
+            found[at] = found.get(at, False) or one.take == WEIGHTS
     return found
 
 
@@ -81,7 +73,7 @@ def _sharing(one: Intervention, layers: Sequence[Layer]) -> str:
     """Which heads share the keys or values that are taken, where a layer has fewer heads of these."""
     layer = layers[one.layer or 0]
     group = layer.n_heads // layer.sizes.get("kv_head", layer.n_heads)
-    if one.head is None or one.take not in ("key", "value") or group == 1:
+    if one.head is None or not any(kind.reaches_group(one) for kind in one.kinds) or group == 1:
         return ""
     first = one.head // group * group
     heads = [str(head) for head in range(first, first + group)]
@@ -95,18 +87,11 @@ def check(those: Iterable[Intervention], layers: Sequence[Extent]) -> None:
         ConfigError: there is no such layer, head or cell.
     """
     for one in those:
-        _ = Mask("custom", cells=one.hidden).build(1, 1)
-        _counts("layers", one.layer, len(layers))
+        counts("layers", one.layer, len(layers))
         for layer in layers if one.layer is None else [layers[one.layer]]:
-            _counts(f"heads of {layer.name}", one.head, layer.n_heads)
-            for cell in one.cells:
-                _counts(f"queries of {layer.name}", cell.query, layer.queries)
-                _counts(f"keys of {layer.name}", cell.key, layer.keys)
-
-
-def _counts(those: str, number: int | None, size: int) -> None:
-    if number is not None and number >= size:
-        raise ConfigError(f"{those} count from 0 to {size - 1}; got {number}: choose one of these.")
+            counts(f"heads of {layer.name}", one.head, layer.n_heads)
+            for kind in one.kinds:
+                kind.check(one, layer)
 
 
 def other_of(kind: str, other: T | None, came: str) -> T:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from attention.formula.by_hand import ByHand
 from attention.formula.dropping import Dropping
 from attention.formula.mask import Mask
-from attention.formula.steps import STEPS, Step
 from attention.formula.what_if import OWN, WhatIf
 
 if TYPE_CHECKING:
@@ -62,39 +61,10 @@ class Formula:
         """Whether of some head's output another goes on than it made."""
         return any(one.by_hand.keeps for one in (self, *dict(self.heads).values()))
 
-    def has(self, step: Step) -> bool:
-        """Whether it has this step, given that there are scores."""
-        return not step.when or bool(getattr(self, step.when))
-
-    def knobs(self, step: Step) -> tuple[object, ...]:
-        """Those of its fields on which a step depends: its own and those of the steps before it."""
-        found = tuple(getattr(self, name) for one in STEPS[: STEPS.index(step) + 1] for name in one.knobs)
-        return (*found, self.by_hand, self.heads) if self.changed else found
-
     @property
     def settings(self) -> dict[str, float]:
         """Its numbers by the names that exported files have for them."""
         return {"divisor": self.divisor or 1.0, "temperature": self.temperature, **self.dropping.settings}
-
-    def said(self, step: Step) -> str:
-        """How it makes a step, plain text."""
-        from attention.formula.scores import SCORES
-        from attention.formula.shares import SHARES
-
-        if step.name == "scores":
-            return SCORES[self.score].formula
-        if step.name == "scaled_scores":
-            own = self.divisor == self.own_divisor and f"S / ({self.divisor:g} · temperature)"
-            return "S / temperature" if self.divisor == 1 else own or SCORES[self.score].scaled
-        if step.name == "dropped_weights":
-            return self.dropping.formula
-        if step.name == "kept_output" and not self.heads:
-            return self.by_hand.formula
-        if step.name == "weights" and self.by_hand.takes("weights"):
-            return f"A of {dict(self.by_hand.taken)['weights']}"
-        if step.name == "weights" and self.share:
-            return SHARES[self.share].formula
-        return step.formula
 
     def turned(self, config: AttentionConfig | WhatIf, d_k: int) -> Formula:
         """The formula with the knobs after the scores as `config` has them; padding stays padding."""

@@ -3,15 +3,13 @@
     softmax(mask(Q Kᵀ / (√d_k · temperature))) V W_O
 
 How scores come from Q and K is in `scores`, how weights come from scores in `shares`. Nothing is overwritten: a step that
-is overwritten cannot be shown. Source: Vaswani et al. 2017, "Attention Is All You Need", equation 1 and section 3.2.2.
+is overwritten cannot be shown. A copied program has the bodies of these functions (`attention.formula.inline`). Source: Vaswani et al. 2017, "Attention Is All You Need", equation 1 and section 3.2.2.
 """
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING
-
-import torch
 
 from attention.formula.scores import times
 
@@ -39,26 +37,48 @@ def project(x: Rows, w: Projection, b: HeadRow | None = None) -> HeadRows:
     return beside.reshape(len(beside), len(w), -1).transpose(0, 1).contiguous()
 
 
+def divide_scores(scores: Scores, divisor: float) -> Scores:
+    """The scores, each over the divisor."""
+    return scores / divisor
+
+
 def scale_scores(scores: Scores, divisor: float, temperature: float) -> Scores:
     """Scores divided by divisor · temperature.
 
     At temperature 0 there is no such quotient: the scores stay divided by the divisor alone, and the weights
     take the limit.
     """
-    return scores / divisor if temperature == 0 else scores / (divisor * temperature)
+    return divide_scores(scores, divisor if temperature == 0 else divisor * temperature)
 
 
-def cap_scores(scaled_scores: Scores, cap: float, temperature: float = 1.0) -> Scores:
-    """Scores kept between −cap and cap, cap · tanh(S′ / cap); at temperature 0 they are −cap, 0 or cap.
+def cap_scores(scores: Scores, cap: float) -> Scores:
+    """Scores between −cap and cap: cap · tanh(S′ / cap).
 
     Source: Gemma Team 2024, "Gemma 2", section 2 (logit soft-capping); Bello et al. 2016, section 3.
     """
-    return cap * (scaled_scores.sign() if temperature == 0 else torch.tanh(scaled_scores / cap))
+    import torch
+
+    return cap * torch.tanh(scores / cap)
+
+
+def cap_signs(scores: Scores, cap: float) -> Scores:
+    """Capped scores at temperature 0, the limit: −cap, 0 or cap."""
+    return cap * scores.sign()
+
+
+def add_bias(scores: Scores, bias: Scores) -> Scores:
+    """Scores plus the bias of each pair of positions."""
+    return scores + bias
+
+
+def hide_scores(scores: Scores, mask: Visible) -> Scores:
+    """The scores, and −∞ where the mask (True = may attend) hides a key."""
+    return scores.masked_fill(~mask, -math.inf)
 
 
 def mask_scores(scores: Scores, mask: Visible | None) -> Scores:
-    """The scores, and −∞ where the mask (True = may attend) hides a key."""
-    return scores if mask is None else scores.masked_fill(~mask, -math.inf)
+    """The same; without a mask nothing is hidden."""
+    return scores if mask is None else hide_scores(scores, mask)
 
 
 def mix_values(weights: Weights, value: Value) -> HeadOutput:
@@ -66,7 +86,12 @@ def mix_values(weights: Weights, value: Value) -> HeadOutput:
     return weights @ value
 
 
+def join_heads(head_output: HeadOutput, w_o: OutputProjection) -> Output:
+    """The heads side by side, times W_O."""
+    return head_output.transpose(0, 1).flatten(1) @ w_o.flatten(0, 1)
+
+
 def project_output(head_output: HeadOutput, w_o: OutputProjection, b_o: OutputBias | None = None) -> Output:
-    """The heads side by side, times W_O, plus b_O."""
-    beside = head_output.transpose(0, 1).flatten(1) @ w_o.flatten(0, 1)
-    return beside if b_o is None else beside + b_o
+    """The same, plus b_O."""
+    output = join_heads(head_output, w_o)
+    return output if b_o is None else output + b_o

@@ -17,13 +17,15 @@ from attention.formula.by_hand import OTHER, UNCHANGED, ByHand
 from attention.formula.changing import changed, divided, reach
 from attention.formula.formula import Formula
 from attention.formula.intervention import Intervention
+from attention.formula.names import HEAD_OUTPUT, KEPT_OUTPUT, KEY, QUERY, VALUE, WEIGHTS
+from attention.formula.patching import patched_output
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from attention.formula.layer import Layer
 
-_ENTER = ("query", "key", "value")
+_ENTER = (QUERY, KEY, VALUE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,8 +113,8 @@ class Pass:
             layer, call, kept = self._changed(at, call, layer, those)
         if at in self.wanted:
             z = call.head_output if kept is None else kept
-            shown = layer["kept_output" if layer.has("kept_output") else "head_output"]
-            weights = layer.part("weights")[0] if self.wanted[at] else None
+            shown = layer[KEPT_OUTPUT if layer.has(KEPT_OUTPUT) else HEAD_OUTPUT]
+            weights = layer.part(WEIGHTS)[0] if self.wanted[at] else None
             self.gives[at] = Given(replace(call, head_output=z), weights, shown)
         return layer, kept
 
@@ -139,7 +141,8 @@ class Pass:
     def _changed(self, at: int, call: Call, layer: Layer, those: Sequence[Intervention]) -> tuple[Layer, Call, Tensor]:
         formula = own = layer.formula
         if own is None:
-            if any(one.silence == "" and one.take != "head_output" for one in those) or at in self.unchanged:
+            inside = [one for one in those if not all(kind.on_output(one) for kind in one.kinds)]
+            if inside or at in self.unchanged:
                 raise ConfigError(
                     f"Of {layer.name} only the output of heads can be changed, since its formula is not known here: silence them."
                 )
@@ -149,7 +152,7 @@ class Pass:
         layer = replace(layer.recording(**self._taken(at, call, those)), formula=formula if layer.formula else None)
         others = [head for head in range(len(call.query)) if _plain(formula.of(head)) != _plain(own)]
         if others:
-            weights = layer.part("weights")[0] if call.weights is None else call.weights.clone()
+            weights = layer.part(WEIGHTS)[0] if call.weights is None else call.weights.clone()
             for head in others:
                 weights[head] = self._weights(at, head, layer)
             value = call.value.repeat_interleave(len(call.query) // len(call.value), dim=0)
@@ -158,10 +161,10 @@ class Pass:
                 others
             ]  # all heads at once, as eager attention does
             call = replace(call, weights=weights, head_output=z)
-        theirs = self.other[at].call.head_output if any(one.take == "head_output" for one in those) else None
+        theirs = self.other[at].call.head_output if any(one.take == HEAD_OUTPUT for one in those) else None
         whole = torch.stack(
             [
-                formula.of(head).by_hand.kept(z, None if theirs is None else theirs[head])
+                patched_output(formula.of(head).by_hand, z, None if theirs is None else theirs[head])
                 for head, z in enumerate(call.head_output)
             ]
         )
@@ -175,26 +178,26 @@ class Pass:
         if at in self.unchanged:
             found["taken_weights"] = _known(self.unchanged[at].weights)
         for one in those:
-            if one.take == "weights":
+            if one.take == WEIGHTS:
                 weights = _known(self.other[at].weights)
                 there = found.get("taken_weights", weights)
                 found["taken_weights"] = _with(there, weights, sorted(reach(one, len(call.query), len(call.key))))
-            if one.take == "head_output":
+            if one.take == HEAD_OUTPUT:
                 found["taken_output"] = self.other[at].head_output
         return found
 
     def _weights(self, at: int, head: int, layer: Layer) -> Tensor:
         """A changed head's weights: as our formula makes them, or to the bit as the other run had them."""
         hand = _known(layer.formula).of(head).by_hand
-        run = {OTHER: self.other, UNCHANGED: self.unchanged}.get(dict(hand.taken).get("weights", ""), {})
+        run = {OTHER: self.other, UNCHANGED: self.unchanged}.get(dict(hand.taken).get(WEIGHTS, ""), {})
         theirs = run[at].call.weights if at in run and not hand.cells else None
-        return layer.part("weights", heads=slice(head, head + 1))[0][0] if theirs is None else theirs[head]
+        return layer.part(WEIGHTS, heads=slice(head, head + 1))[0][0] if theirs is None else theirs[head]
 
 
 def _plain(formula: Formula) -> Formula:
     """What of a head's formula decides on its weights."""
     hand = formula.by_hand
-    shares = ByHand(hand.cells, tuple(pair for pair in hand.taken if pair[0] == "weights"))
+    shares = ByHand(hand.cells, tuple(pair for pair in hand.taken if pair[0] == WEIGHTS))
     return replace(divided(formula), by_hand=shares, heads=())
 
 

@@ -9,16 +9,25 @@ import re
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
 from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from attention.errors import MissingError, check_index
 from attention.formula import kept
+from attention.formula.attributes import Attributes
 from attention.formula.facts import Facts, Survey
 from attention.formula.formula import Formula
+from attention.formula.names import (
+    HEAD_OUTPUT,
+    KEPT_OUTPUT,
+    OUTPUT,
+    QUERY,
+    SCORES,
+)
 from attention.formula.sizes import axes_of, sizes_of
-from attention.formula.steps import DECLARED, HEAD_AXES, MAP_AXES, STEPS, Factor, Step, declared, find_step
+from attention.formula.steps import DECLARED, HEAD_AXES, MAP_AXES, STEPS, Factor, Step, declared, find_step, knobs_of
 from attention.formula.what_if import WhatIf
 
 if TYPE_CHECKING:  # torch takes more than a second to import; a page must open before that
@@ -27,7 +36,7 @@ if TYPE_CHECKING:  # torch takes more than a second to import; a page must open 
     from attention.formula.config import AttentionConfig
 
 _BY_FORMULA = ("mask", "bias")  # what a formula makes of no other step
-_AFTER = tuple(step.name for step in STEPS if step.axes == MAP_AXES and step.name != "scores")
+_AFTER = tuple(step.name for step in STEPS if step.axes == MAP_AXES and step.name != SCORES)
 _numbers = count()
 T = TypeVar("T")
 
@@ -41,8 +50,8 @@ class Recorded(dict[str, "Tensor"]):
         weakref.finalize(self, kept.gone, self.number)
 
 
-@dataclass(frozen=True, eq=False)
-class Layer:
+@dataclass(frozen=True, eq=False, repr=False)
+class Layer(Attributes):
     """One attention layer: the tensors its source recorded, and the formula that makes the steps after them.
 
     ``layer.weights`` is the whole tensor of a step or parameter, None where the layer does not have it; ``layer["weights"]``
@@ -83,10 +92,20 @@ class Layer:
             object.__setattr__(self, "key_tokens", self.tokens)
         _ = self.sizes  # says what does not fit, before torch does
 
-    def __getattr__(self, name: str) -> Tensor | None:
-        if name not in DECLARED:
-            raise AttributeError(name)
-        return self._tensor(name) if self.has(name) else None
+    if not TYPE_CHECKING:  # to a type checker a misspelling is an error
+
+        def __getattr__(self, name: str) -> None:
+            near = get_close_matches(name, [one for one in dir(type(self)) if not one.startswith("_")], 1)
+            hint = f": did you mean {near[0]!r}?" if near else "."
+            raise AttributeError(f"a layer has steps and parameters such as weights and w_q; it has no {name!r}{hint}")
+
+    def __repr__(self) -> str:
+        made = ", ".join(step.name for step in self.steps if step.name not in self.recorded)
+        sizes = ", ".join(f"{axis} {size}" for axis, size in self.sizes.items())
+        recorded = ", ".join(self.recorded)
+        parts = [repr(self.name) if self.name else "", sizes]
+        parts += [f"{what}: {names}" for what, names in (("recorded", recorded), ("by formula", made)) if names]
+        return f"{type(self).__name__}({'; '.join(part for part in parts if part)})"
 
     def __iter__(self) -> Iterator[tuple[Step, Tensor]]:
         for step in self.steps:
@@ -115,26 +134,10 @@ class Layer:
             return True
         if formula is None:
             return False
-        if name == "mask":
-            return formula.mask is not None
-        if name == "bias":
-            return bool(formula.bias)
+        if name in _BY_FORMULA:
+            return bool(formula.bias) if name == "bias" else formula.mask is not None
         step = DECLARED[name]
-        if not isinstance(step, Step) or step.how == "given" or not formula.has(step):
-            return False
-        match name:
-            case "rotated_query" | "rotated_key":
-                return name.removeprefix("rotated_") in there
-            case "scores":
-                return "query" in there and "key" in there
-            case "output":
-                return "w_o" in there and self.has("head_output")
-            case "head_output":
-                return "value" in there and self.has("scores")
-            case "kept_output":
-                return self.has("head_output")
-            case _:
-                return step.axes == MAP_AXES and self.has("scores")
+        return isinstance(step, Step) and step.enabled(formula) and step.available(self)
 
     def without(self, *names: str) -> Layer:
         """The layer without some of what is recorded; itself where it has none of that."""
@@ -146,6 +149,10 @@ class Layer:
         """The layer with more tensors recorded; None for one that it shall not have."""
         there = {**self.recorded, **tensors}
         return replace(self, recorded={name: tensor for name, tensor in there.items() if tensor is not None})
+
+    def remade(self, formula: Formula) -> Layer:
+        """The layer with another formula, of the same that is recorded."""
+        return replace(self, formula=formula)
 
     def turned(self, config: AttentionConfig | WhatIf) -> Layer:
         """The layer with the knobs after the scores as `config` has them; itself where there is no formula to turn."""
@@ -163,10 +170,10 @@ class Layer:
         """The knobs of a `WhatIf`, by name, that change something here; none where maps were recorded, or nothing made them."""
         layer = self.inner
         formula = layer.own or layer.formula
-        if formula is None or not layer.has("scores") or any(name in layer.recorded for name in _AFTER):
+        if formula is None or not layer.has(SCORES) or any(name in layer.recorded for name in _AFTER):
             return ()
         # Scores that were given, and that nothing is divided by, stay as they are.
-        divides = formula.divisor or (formula.share and layer.has("query"))
+        divides = formula.divisor or (formula.share and layer.has(QUERY))
         divided = ("temperature", *(["scaled"] if formula.divisor not in (None, 1) else [])) if divides else ()
         hides = ("mask", "window", "prefix", "cells") if formula.share else ()
         return tuple(one.name for one in fields(WhatIf) if one.name in (*divided, *hides))
@@ -182,7 +189,7 @@ class Layer:
         """What is recorded and still so: where a hand has turned the formula, outputs are made anew, and another mask is another."""
         if self.own is None or self.formula is None:
             return self.recorded
-        aside = ("head_output", "kept_output", "output", *(["mask"] if self.formula.mask != self.own.mask else []))
+        aside = (HEAD_OUTPUT, KEPT_OUTPUT, OUTPUT, *(["mask"] if self.formula.mask != self.own.mask else []))
         return {name: tensor for name, tensor in self.recorded.items() if name not in aside}
 
     @cached_property
@@ -332,7 +339,7 @@ class Layer:
             knobs = getattr(self.formula, name)
             return kept.matrix(self.number, (name, head), knobs, lambda: making.made(self, name, head))
         step = find_step(name)
-        if name == "head_output" and not self.whole:
+        if name == HEAD_OUTPUT and not self.whole:
             return self._survey().head_output
         return self._once((name, head), step, lambda: making.made(self, name, head))
 
@@ -340,7 +347,7 @@ class Layer:
         """The facts of all maps and the outputs of all heads, each head made some queries at a time and forgotten."""
         from attention.formula import making
 
-        return self._once("survey", find_step("head_output"), lambda: making.survey(self))
+        return self._once("survey", find_step(HEAD_OUTPUT), lambda: making.survey(self))
 
     @property
     def number(self) -> int:
@@ -349,7 +356,7 @@ class Layer:
         return self.recorded.number
 
     def _once(self, place: Any, step: Step, make: Callable[[], T]) -> T:
-        return kept.matrix(self.number, place, self.formula and self.formula.knobs(step), make)
+        return kept.matrix(self.number, place, self.formula and knobs_of(self.formula, step), make)
 
     # -- what is said of a step ---------------------------------------------------------------
 
@@ -360,14 +367,13 @@ class Layer:
 
     def formula_of(self, step: Step) -> str:
         """The step's formula as this layer has it: D V where weights are dropped, X₂ W_K across two texts, another score."""
-        unmade = self.formula is None and step.after_projections and step.name in self.recorded
+        unmade = self.formula is None and step.by_formula and step.name in self.recorded
         if unmade or (step.name in self.told and not self.factors(step)):
             return "as recorded"
-        formula = self.formula.said(step) if self.formula else step.formula
+        formula = step.formula_in(self.formula) if self.formula else step.formula
         for factor, there in self.factors(step):
             for name in {*factor.names} - {there}:
                 symbol = rf"(?<!\w){re.escape(find_step(name).symbol)}(?![A-Za-z0-9_′₂])"
                 formula = re.sub(symbol, find_step(there).symbol, formula)
-        biased = self.has(f"b_{step.name[0]}") if step.name in ("query", "key", "value", "output") else False
-        formula = f"{formula} + b_{step.symbol}" if biased else formula
+        formula = f"{formula} + b_{step.symbol}" if step.bias and self.has(step.bias) else formula
         return f"{formula}, and more, as recorded" if step.name in self.told else formula

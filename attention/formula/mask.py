@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from attention.errors import ConfigError
+from attention.formula.inline import expression
+from attention.formula.mask_rules import RULES
+
 if TYPE_CHECKING:  # torch takes more than a second to import; a page must open before that
     from attention.formula.axes import Visible
 
@@ -38,21 +42,16 @@ class Mask:
 
         from attention.formula import masks
 
-        match self.kind:
-            case "causal":
-                visible = masks.causal(n_queries, n_keys)
-            case "window":
-                visible = masks.window(n_queries, n_keys, self.window)
-            case "causal window":
-                visible = masks.causal(n_queries, n_keys) & masks.window(n_queries, n_keys, self.window)
-            case "prefix":
-                visible = masks.prefix(n_queries, n_keys, self.prefix)
-            case "first":
-                visible = masks.first(n_queries, n_keys)
-            case "custom":
-                visible = masks.custom(n_queries, n_keys, self.cells)
-            case _:
-                visible = masks.all_visible(n_queries, n_keys)
+        if rule := RULES.get(self.kind):
+            visible = rule.visible(*masks.positions(n_queries, n_keys), self._size)
+        elif self.kind == "custom":
+            visible = masks.custom(n_queries, n_keys, self.cells)
+        elif self.kind in ("none", "padding"):
+            visible = masks.all_visible(n_queries, n_keys)
+        else:
+            raise ConfigError(
+                f"a mask is one of none, {', '.join(RULES)}, padding, custom; got {self.kind[:20]!r}: choose one of them."
+            )
         return visible if self.real is None else visible & masks.padding(n_queries, torch.tensor(self.real))
 
     def notes(self, n_queries: int, n_keys: int) -> tuple[str, ...]:
@@ -82,20 +81,17 @@ class Mask:
         rule = {"kind": self.kind, "window": self.window, "prefix": self.prefix, "real": real, "bits": None}
         if self.kind == "custom" and self.cells:
             return rule | {"bits": self.build(n_queries, n_keys).numpy().astype(np.uint8)}
-        return rule | ({} if self.kind in _RULES else {"kind": "none"})
+        return rule | ({} if self.kind in RULES else {"kind": "none"})
 
     def python(self, real: str = "real") -> str:
         """The rule as Python, in terms of `query_pos`, `key_pos` and, where there is padding, `real`; empty where none says it."""
-        rule = _RULES.get(self.kind, "").format(window=self.window, prefix=self.prefix)
+        rule = expression(RULES[self.kind].visible, size=str(self._size)) if self.kind in RULES else ""
         if self.real is None or self.kind == "custom":
             return rule
         return f"({rule}) & {real}" if rule else f"{real}.expand(len(tokens), -1)"
 
-
-_RULES = {
-    "causal": "key_pos <= query_pos",
-    "window": "(key_pos - query_pos).abs() <= {window}",
-    "causal window": "(key_pos <= query_pos) & (key_pos >= query_pos - {window})",
-    "prefix": "(key_pos <= query_pos) | (key_pos < {prefix})",
-    "first": "(key_pos < 1).expand(len(query_pos), -1)",
-}
+    @property
+    def _size(self) -> int:
+        """The size of its rule, 0 where that has none."""
+        name = RULES[self.kind].size
+        return int(getattr(self, name)) if name else 0

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from attention.errors import ConfigError
+from attention.formula import mask_rules
 
 if TYPE_CHECKING:
     from attention.formula.axes import Visible
@@ -31,8 +32,7 @@ def causal(n_queries: int, n_keys: int) -> Visible:
     two sequences that both start at 0; the other alignment (bottom right) is for a cache of
     earlier keys of the same sequence, which nothing here has.
     """
-    query_pos, key_pos = _positions(n_queries, n_keys)
-    return key_pos <= query_pos
+    return mask_rules.causal(*positions(n_queries, n_keys))
 
 
 def window(n_queries: int, n_keys: int, size: int) -> Visible:
@@ -40,9 +40,7 @@ def window(n_queries: int, n_keys: int, size: int) -> Visible:
 
     With many more queries than keys, late rows see nothing.
     """
-    query_pos, key_pos = _positions(n_queries, n_keys)
-    # Not by their difference, which would be a number of 8 bytes for every cell.
-    return (key_pos >= query_pos - size) & (key_pos <= query_pos + size)
+    return mask_rules.window(*positions(n_queries, n_keys), size)
 
 
 def prefix(n_queries: int, n_keys: int, size: int) -> Visible:
@@ -50,8 +48,7 @@ def prefix(n_queries: int, n_keys: int, size: int) -> Visible:
 
     Source: Raffel et al. 2020, "T5", figure 4.
     """
-    _, key_pos = _positions(n_queries, n_keys)
-    return causal(n_queries, n_keys) | (key_pos < size)
+    return mask_rules.prefix(*positions(n_queries, n_keys), size)
 
 
 def padding(n_queries: int, real: Tensor) -> Visible:
@@ -88,7 +85,7 @@ def encode(visible: Visible) -> str:
 
 def first(n_queries: int, n_keys: int) -> Visible:
     """Every query sees the first key alone."""
-    return _positions(n_queries, n_keys)[1].expand(n_queries, -1) == 0
+    return mask_rules.first(*positions(n_queries, n_keys))
 
 
 def all_visible(n_queries: int, n_keys: int) -> Visible:
@@ -127,5 +124,6 @@ def _decode(cells: str) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
     return bits.reshape(rows, columns).astype(bool)
 
 
-def _positions(n_queries: int, n_keys: int) -> tuple[Tensor, Tensor]:
+def positions(n_queries: int, n_keys: int) -> tuple[Tensor, Tensor]:
+    """The positions of queries as a column, and those of keys as a row."""
     return torch.arange(n_queries)[:, None], torch.arange(n_keys)[None, :]

@@ -12,6 +12,7 @@ from attention.errors import TextError
 from attention.formula import kept
 from attention.formula.facts import Facts
 from attention.formula.layer import Layer
+from attention.formula.names import WEIGHTS
 from attention.formula.steps import Step, find_step
 from attention.tokens import Generated
 
@@ -67,7 +68,7 @@ def goes_on(before: str, token: str, hashed: bool) -> bool:
     return not token.startswith(("·", "⏎")) and _letters(token) and _letters(before)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MergedLayer(Layer):
     """The weights of another layer, summed over the pieces of each key and averaged over those of each query.
 
@@ -97,7 +98,7 @@ class MergedLayer(Layer):
 
     def has(self, name: str) -> bool:
         """Whether it is the weights, and there are any."""
-        return name == "weights" and self.origin.has(name)
+        return name == WEIGHTS and self.origin.has(name)
 
     def turned(self, config: AttentionConfig | WhatIf) -> MergedLayer:
         """The same of the turned layer."""
@@ -109,7 +110,7 @@ class MergedLayer(Layer):
         for name in names:
             self._check(name)
         spans = self.queries.spans[rows]
-        whole = self.origin.part("weights", heads=heads, rows=slice(spans[0][0], spans[-1][1]))[0] if spans else None
+        whole = self.origin.part(WEIGHTS, heads=heads, rows=slice(spans[0][0], spans[-1][1]))[0] if spans else None
         assert whole is not None
         return (self._merged(whole, spans),) * len(names)
 
@@ -171,7 +172,7 @@ def merged(layer: Layer, special: Sequence[str], words: bool, what: str) -> Laye
     done += ["rows divided by what is left"] if what == "renormalise" else []
     said = ", ".join(done)
     return MergedLayer(
-        layer.name, queries.names, keys.names, told={"weights": said[0].upper() + said[1:]}, whole=layer.whole,
+        layer.name, queries.names, keys.names, told={WEIGHTS: said[0].upper() + said[1:]}, whole=layer.whole,
         origin=layer, queries=queries, keys=keys, renormalised=what == "renormalise",
     )  # fmt: skip
 

@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from torch import Tensor
+from attention.formula.inline import inlined
+from attention.formula.names import POSITION
 
+if TYPE_CHECKING:
     from attention.formula.axes import HeadRows, Rows
 
 BASE = 10_000.0  # of the angles, in sinusoidal encodings and in RoPE
@@ -38,6 +39,10 @@ class Positions:
         """What is added to the embeddings; None where nothing is."""
         return None
 
+    def python(self, count: str, target: str) -> list[str]:
+        """Lines that make `added` of `count` positions into a variable; they need `d_model`, and `generator` where it is drawn."""
+        raise NotImplementedError(f"{self.name} has no python: say how its rows are made.")
+
 
 @dataclass(frozen=True)
 class Sinusoidal(Positions):
@@ -46,6 +51,10 @@ class Sinusoidal(Positions):
     def added(self, n_positions: int, d_model: int, seed: int) -> Rows:
         """The same for every seed: `sinusoidal`."""
         return sinusoidal(n_positions, d_model)
+
+    def python(self, count: str, target: str) -> list[str]:
+        """The body of `sinusoidal`."""
+        return inlined(sinusoidal, target, n_positions=count, BASE=repr(BASE))
 
 
 @dataclass(frozen=True)
@@ -58,8 +67,13 @@ class Learned(Positions):
 
         from attention.formula.seeds import generator
 
-        rows = [torch.randn(d_model, generator=generator(seed, "position", at, d_model)) for at in range(n_positions)]
+        rows = [torch.randn(d_model, generator=generator(seed, POSITION, at, d_model)) for at in range(n_positions)]
         return torch.stack(rows)
+
+    def python(self, count: str, target: str) -> list[str]:
+        """One line."""
+        rows = f'[torch.randn(d_model, generator=generator("{POSITION}", at, d_model)) for at in range({count})]'
+        return [f"{target} = torch.stack({rows})"]
 
 
 POSITIONS: dict[str, Positions] = {
@@ -123,8 +137,8 @@ def rotated(rows: HeadRows, base: float) -> HeadRows:
     """
     import torch
 
-    half = rows.shape[-1] // 2
-    angle = torch.arange(rows.shape[-2], dtype=torch.float64)[:, None] * angles(rows.shape[-1], base)
+    half, count = rows.shape[-1] // 2, torch.arange(rows.shape[-2], dtype=torch.float64)
+    angle = count[:, None] * base ** (-torch.arange(0, 2 * half, 2, dtype=torch.float64) / (2 * half))
     first, second = rows[..., :half].double(), rows[..., half:].double()
     turned = (first * angle.cos() - second * angle.sin(), second * angle.cos() + first * angle.sin())
     return torch.cat(turned, dim=-1).to(rows.dtype)
@@ -133,10 +147,3 @@ def rotated(rows: HeadRows, base: float) -> HeadRows:
 def partner(column: int, d_k: int) -> int:
     """The column that makes a pair with this one, with which it is turned."""
     return (column + d_k // 2) % d_k
-
-
-def angles(d_k: int, base: float) -> Tensor:
-    """By how much each pair of columns is turned from one position to the next, [d_k / 2], in float64."""
-    import torch
-
-    return base ** (-torch.arange(0, d_k, 2, dtype=torch.float64) / d_k)

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Literal
+
+from attention.formula import names
+from attention.formula.inline import inlined
+from attention.formula.work import E_co, Work
+from attention.printed import Arithmetic, Printed, factor, number, product, quotient
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from attention.formula.axes import HeadRow, Key, Query, Scores
+    from attention.formula.cell import Cell
 
 
 ROWS = 256  # rows of a large product that are made at once: they stay in the processor's cache
@@ -50,9 +57,14 @@ class Score:
         """How well each query matches each key, of which every head has its own here; `weights` is its parameter."""
         return times(query, key.transpose(-2, -1))
 
-    def python(self, query: str, key: str) -> tuple[str, ...]:
-        """Lines that compute `scores` from variables of these names, with `dot` for the product."""
-        return (f"scores = dot({query}, {key}.mT)",)
+    def python(self, query: str, key: str, dot: str) -> list[str]:
+        """Lines that compute `scores` from variables of these names; `dot` is the product's function, empty for @."""
+        product = f"{dot}({query}, {key}.mT)" if dot else f"{query} @ {key}.mT"
+        return [f"{names.SCORES} = {product}  # [head query_pos key_pos]"]
+
+    def explain(self, work: Work[E_co], left: str, right: str) -> E_co:
+        """The arithmetic of a score of the rows of two steps, where it is no plain product."""
+        raise NotImplementedError(f"{self.name} has no explain: say how a cell is made.")
 
 
 @dataclass(frozen=True)
@@ -78,15 +90,36 @@ class Cosine(Score):
 
     def scores(self, query: Query, key: Key, weights: HeadRow | None = None) -> Scores:
         """The cosine of each query and each key; 0 where one of them is all zeros."""
-        unit = [one.double() / one.double().norm(dim=-1, keepdim=True).clamp_min(1e-300) for one in (query, key)]
+        both = [one.double() for one in (query, key)]
+        unit = [one / one.norm(dim=-1, keepdim=True).clamp_min(1e-300) for one in both]
         return times(unit[0], unit[1].transpose(-2, -1)).to(query.dtype)
 
-    def python(self, query: str, key: str) -> tuple[str, ...]:
+    def python(self, query: str, key: str, dot: str) -> list[str]:
         """Lines that compute `scores`."""
-        return (
-            f"unit_query, unit_key = (one.double() / one.double().norm(dim=-1, keepdim=True) for one in ({query}, {key}))",
-            "scores = (unit_query @ unit_key.mT).to(query.dtype)",
-        )
+        return inlined(Cosine.scores, names.SCORES, query=query, key=key, times="torch.matmul")
+
+    def explain(self, work: Work[E_co], left: str, right: str) -> E_co:
+        """The dot product over both lengths."""
+        row, column = work.cell.row, work.cell.column
+        words = self.told.format(row=row, column=column)
+        query, key = work.row_of(left, row).double().tolist(), work.row_of(right, column).double().tolist()
+        cells = work.cell_of(left, row, 0), work.cell_of(right, column, 0)
+        dot = math.fsum(a * b for a, b in zip(query, key, strict=True))
+        lengths = math.hypot(*query), math.hypot(*key)
+        if not math.prod(lengths):
+            return work.stated(0.0, f"{words} One of them has no length.", "one of them has no length", cells)
+
+        def line(digits: int) -> Printed:
+            return quotient(number(dot, digits), product(*lengths, digits))
+
+        def short(digits: int) -> Printed:
+            below = product(*lengths, digits)
+            return quotient(number(dot, digits), Printed(below.tex, f"({below.text})", below.value))
+
+        above = rf"\sum_i {work.symbol(left, row, 'i')}\, {work.symbol(right, column, 'i')}"
+        tex = rf"\frac{{{above}}}{{\lVert Q_{{{row}}} \rVert \, \lVert K_{{{column}}} \rVert}}"
+        values = [dot, math.prod(lengths)]
+        return work.made(Arithmetic(tex, [line], [short], words, values, "quotient"), cells)
 
 
 @dataclass(frozen=True)
@@ -128,16 +161,40 @@ class Additive(Score):
             whole[:, at : at + few] = total
         return whole
 
-    def python(self, query: str, key: str) -> tuple[str, ...]:
-        """Lines that compute `scores`."""
-        return (
+    def explain(self, work: Work[E_co], left: str, right: str) -> E_co:
+        """A weighed tanh for each column."""
+        row, column = work.cell.row, work.cell.column
+        query, key = work.row_of(left, row).double().tolist(), work.row_of(right, column).double().tolist()
+        weights = work.layer[self.parameter][work.cell.head].double().tolist()
+        sums = [a + b for a, b in zip(query, key, strict=True)]
+
+        def piece(i: int, digits: int) -> Printed:
+            weight, inside = factor(weights[i], digits), number(sums[i], digits)
+            value = weight.value * Decimal(math.tanh(float(inside.value)))
+            return Printed(rf"{weight.tex} \cdot \tanh({inside.tex})", f"{weight.text}·tanh({inside.text})", value)
+
+        def back(i: int) -> tuple[Cell, ...]:
+            return work.cell_of(left, row, i), work.cell_of(right, column, i)
+
+        tex = rf"\sum_i w_{{S,i}} \tanh({work.symbol(left, row, 'i')} + {work.symbol(right, column, 'i')})"
+        values = [weight * math.tanh(one) for weight, one in zip(weights, sums, strict=True)]
+        return work.summed(values, piece, tex, self.told.format(row=row, column=column), back)
+
+    def python(self, query: str, key: str, dot: str) -> list[str]:
+        """Lines that compute `scores` at once; `scores` itself makes some rows at a time."""
+        return [
             f"together = torch.tanh({query}.double()[:, :, None] + {key}.double()[:, None])  # [head query_pos key_pos d_k]",
             "scores = (together @ w_s.double()[:, None, :, None])[..., 0].to(query.dtype)",
-        )
+        ]
 
 
 SCORES: dict[str, Score] = {score.name: score for score in (Score(), Cosine(), Additive())}
 """Every way to compare a query with a key, by its name in links."""
+
+
+def dot(left: Tensor, right: Tensor) -> Tensor:
+    """Left @ right, summed in double precision and rounded once."""
+    return (left.double() @ right.double()).to(left.dtype)  # equal words get equal scores
 
 
 def times(left: Tensor, right: Tensor, plus: Tensor | None = None) -> Tensor:

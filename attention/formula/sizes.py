@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from attention.errors import ShapeError
+from attention.formula.names import OUTPUT
 from attention.formula.steps import DECLARED
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-_OUT = ("w_o", "b_o", "output")  # whose d_model may be another than the input's
+_OUT = ("w_o", "b_o", OUTPUT)  # whose d_model may be another than the input's
 
 
 def axes_of(name: str) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from textwrap import shorten
 from typing import TYPE_CHECKING
 
 from attention.errors import check_index
@@ -16,8 +17,11 @@ if TYPE_CHECKING:
     from attention.formula.prediction import Prediction
     from attention.formula.what_if import WhatIf
 
+_SHOWN_TEXT = 80  # characters of the text in a repr
+_SHOWN_LAYERS = 6
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Trace:
     """Everything that happened on the way from tokens to output: one sequence, no batch axis.
 
@@ -60,6 +64,12 @@ class Trace:
             for layer in self.layers
         )
         object.__setattr__(self, "layers", layers)
+
+    def __repr__(self) -> str:
+        text = shorten(" ".join(self.tokens), _SHOWN_TEXT, placeholder=" …")
+        layers = [*map(repr, self.layers[:_SHOWN_LAYERS]), *(["…"] if len(self.layers) > _SHOWN_LAYERS else [])]
+        heading = f"Trace({len(self.tokens)} tokens: {text!r}; {len(self.layers)} layers"
+        return "\n  ".join([f"{heading}:" if layers else heading, *layers]) + ")"
 
     @property
     def generated(self) -> int:

@@ -33,8 +33,10 @@ def accepted(lesson: Lesson, seen: Seen, sent: object) -> Guess | None:
             fits = isinstance(guess, tuple) and sorted(guess) == list(range(options))
         case "row":
             fits = isinstance(guess, tuple) and len(guess) == options
-        case _:
+        case "cell" | "number":
             fits = True
+        case kind:
+            raise ValueError(f"no answer is accepted to a question of the kind {kind!r}: say when it fits.")
     return guess if fits else None
 
 

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 from attention.formula.cell import Cell
 from attention.formula.layer import Layer
+from attention.formula.names import INPUT, MASKED_SCORES, SCALED_SCORES, WEIGHTS
 from attention.formula.ranges import in_url
 from attention.formula.steps import STEPS, Step, find_step, is_step
 from attention.formula.trace import Trace
@@ -36,23 +37,23 @@ class Turn(NamedTuple):
 
 
 TURNS = (
-    Turn("temperature", "0.3", "scaled_scores", "the temperature is 0.3", "at temperature 0.3",
+    Turn("temperature", "0.3", SCALED_SCORES, "the temperature is 0.3", "at temperature 0.3",
          "Divided by 0.3, scores lie further apart, and what is furthest above the others takes more."),
-    Turn("temperature", "3.0", "scaled_scores", "the temperature is 3", "at temperature 3",
+    Turn("temperature", "3.0", SCALED_SCORES, "the temperature is 3", "at temperature 3",
          "Divided by 3, scores lie closer together, and shares come closer to each other."),
-    Turn("mask", "causal", "masked_scores", "a causal mask hides what comes later", "with a causal mask",
+    Turn("mask", "causal", MASKED_SCORES, "a causal mask hides what comes later", "with a causal mask",
          "The mask hides later keys, and 1 is shared out among those that are left."),
-    Turn("mask", "none", "masked_scores", "there is no mask", "without a mask",
+    Turn("mask", "none", MASKED_SCORES, "there is no mask", "without a mask",
          "Without a mask every key takes part, and 1 is shared out among all of them."),
-    Turn("scaled", "false", "scaled_scores", "scores are not divided by √d_k", "without √d_k",
+    Turn("scaled", "false", SCALED_SCORES, "scores are not divided by √d_k", "without √d_k",
          "Without the division scores lie further apart, and what is furthest above the others takes more."),
-    Turn("positions", "sinusoidal", "input", "positions are added", "with positions",
+    Turn("positions", "sinusoidal", INPUT, "positions are added", "with positions",
          "A pattern of its place is added to each row of the input, so queries and keys become others, and so do their products."),
 )  # fmt: skip
 """Every "more, less or the same, if …" that a teacher finds; those of the source that is shown."""
 
 _SILENT = Turn(
-    knobs.DO.key, "{}.*.zero", "input", "layer {} is silenced", "layer {} silenced",
+    knobs.DO.key, "{}.*.zero", INPUT, "layer {} is silenced", "layer {} silenced",
     "What this layer reads was written by the layers before it, so its queries and keys may become others.",
 )  # fmt: skip
 
@@ -75,7 +76,7 @@ def drafts(trace: Trace, cell: Cell, state: Mapping[str, str]) -> tuple[Draft, .
     state = {knobs.SOURCE.key: str(knobs.SOURCE.default), **state}  # never empty, and true whatever is the default
     layer = trace.layer(cell.layer)
     here = _About(layer, cell, state)
-    in_row = here if here.step.column_axis == "key_pos" or not layer.has("weights") else here.in_the_weights()
+    in_row = here if here.step.column_axis == "key_pos" or not layer.has(WEIGHTS) else here.in_the_weights()
     in_words = in_row.step.column_axis == "key_pos"
     found = [in_row.key()] if in_words else []
     more: list[Draft] = []
@@ -103,7 +104,7 @@ class _About(NamedTuple):
     def in_the_weights(self) -> _About:
         """The same about the weights of the query that comes nearest."""
         row = min(self.cell.row, len(self.layer.tokens) - 1)
-        return self._replace(cell=replace(self.cell, step="weights", row=row, column=0))
+        return self._replace(cell=replace(self.cell, step=WEIGHTS, row=row, column=0))
 
     @property
     def noun(self) -> str:
@@ -155,7 +156,7 @@ class _About(NamedTuple):
         return self.lesson(kind, question, answer, hide=(row,), **more)
 
     def key(self) -> Draft:
-        weights = self.step.name == "weights"
+        weights = self.step.name == WEIGHTS
         what = f"look at most{'' if weights else f', by its {self.noun}s'}"
         asked = f"Which key does {self.row_name} {what}?"
         part = Part(self.step.name, self.cell.row)

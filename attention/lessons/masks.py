@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from attention.formula import masks
 from attention.formula.cell import Cell
 from attention.formula.layer import Layer
+from attention.formula.names import INPUT, MASKED_SCORES, OUTPUT, SCALED_SCORES, SCORES, VALUE, WEIGHTS
 from attention.formula.shares import SHARES
 from attention.numbers import tables
 from attention.tokens import label
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from attention.formula.trace import Trace
 
 
-_SCORES = ("scaled_scores", "scores", "masked_scores")
+_SCORES = (SCALED_SCORES, SCORES, MASKED_SCORES)
 
 
 def toggled(visible: Tensor, query_pos: int, key_pos: int) -> str:
@@ -61,8 +62,8 @@ def table(trace: Trace, layer: int = 0, head: int = 0, start: int = 0, stop: int
     Of these rows it has those from `start` to before `stop`.
     """
     shown = trace.layer(layer)
-    steps = [step for step in ("masked_scores", "weights") if shown.has(step)]
-    rows = tables.long(trace, steps or ["scores"], layer, (head,), start, stop).drop(columns="head")
+    steps = [step for step in (MASKED_SCORES, WEIGHTS) if shown.has(step)]
+    rows = tables.long(trace, steps or [SCORES], layer, (head,), start, stop).drop(columns="head")
     rows.insert(2, "may attend", visible_cells(trace, layer, head).flatten().numpy()[start:][: len(rows)])
     return rows
 
@@ -180,16 +181,16 @@ def averages(x: Tensor) -> Averages:
 
 def has_rows(layer: Layer) -> bool:
     """Whether there are rows to average: those of the input, or values."""
-    return layer.has("input") or layer.has("value")
+    return layer.has(INPUT) or layer.has(VALUE)
 
 
 def averaging_traces(trace: Trace, layer: int = 0) -> tuple[Averages, dict[str, Trace]]:
     """The averaging trick on the rows of a trace: the numbers, and a trace to draw for each of the three ways."""
     chosen = trace.layer(layer)
-    x, tokens = (chosen["input"], chosen.tokens) if chosen.has("input") else (chosen.matrix("value"), chosen.key_tokens)
+    x, tokens = (chosen[INPUT], chosen.tokens) if chosen.has(INPUT) else (chosen.matrix(VALUE), chosen.key_tokens)
     found = averages(x)
     ways = {"loop": found.loop, "triangular matrix": found.triangle, "masked softmax": found.softmax}
     return found, {
-        name: replace(trace, tokens=tokens, key_tokens=tokens, layers=(Layer(recorded={"output": rows}),))
+        name: replace(trace, tokens=tokens, key_tokens=tokens, layers=(Layer(recorded={OUTPUT: rows}),))
         for name, rows in ways.items()
     }

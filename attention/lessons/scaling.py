@@ -11,6 +11,7 @@ import pandas as pd
 
 from attention.formula.config import INITS
 from attention.formula.formula import Formula
+from attention.formula.names import SCORES, WEIGHTS
 from attention.lessons.softmax import entropy
 
 if TYPE_CHECKING:  # torch takes more than a second to import; a page must open before that
@@ -90,11 +91,11 @@ def measured(source: TypedText) -> Scaling:
         one = replace(short, config=replace(source.config, init=init, **sizes))
         trace = one.trace()
         layer = trace.layers[0]
-        scores, d_k, d_model = layer.matrix("scores"), layer.sizes["d_k"], source.config.d_model
+        scores, d_k, d_model = layer.matrix(SCORES), layer.sizes["d_k"], source.config.d_model
         divisors = (math.sqrt(d_k), math.sqrt(d_model), 1.0)
         formula = layer.formula or Formula()
         ways = [replace(layer, formula=replace(formula, divisor=divisor)) for divisor in divisors]
-        maps = [way.matrix("weights").numpy() for way in ways]
+        maps = [way.matrix(WEIGHTS).numpy() for way in ways]
         weights.append(maps)
         entropies.append([_mean_entropy(one) for one in maps])
         spreads.append([float(scores.double().std(correction=0)) / divisor for divisor in divisors])

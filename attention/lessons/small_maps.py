@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attention.formula.names import WEIGHTS
 from attention.formula.steps import find_step
 from attention.lessons.scaling import DIVISORS
 from attention.pictures import scales
@@ -44,7 +45,7 @@ def scaling_maps(lesson: Scaling) -> Spec:
         + ".",
     )
     hover = "%{y}<br>%{x}<br>"
-    heat, _ = scales.painted(find_step("weights"), 0, 1, "fixed")
+    heat, _ = scales.painted(find_step(WEIGHTS), 0, 1, "fixed")
     heat["colorbar"] |= {"len": 0.4, "y": 0, "yanchor": "top", "ypad": 10}
     told = f"{hover}<b>%{{z:.9g}}</b><extra></extra>"
     figure["data"].append({"type": "heatmap", "z": weights, **heat, "hoverongaps": False, "hovertemplate": told})

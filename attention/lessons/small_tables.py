@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from attention.errors import MissingError, PictureError
+from attention.formula.names import WEIGHTS
 from attention.formula.steps import Step, find_step
 from attention.lessons.lesson import SAID, Part
 from attention.pictures.drawing import HIDDEN
@@ -46,7 +47,7 @@ def table(layer: Layer, head: int, part: Part, kept_back: Collection[Part], name
             f"A lesson's map has at most {MOST} rows and columns; {part.step} has {len(rows)} × {matrix.shape[1]}: "
             "shorten the text, show one row, or choose another step."
         )
-    hidden = layer.mask if step.how in ("hidden", "shared out") else None
+    hidden = layer.mask if step.masked else None
     open_cells = {
         (q, k): float(matrix[q, k])
         for q in rows
@@ -90,7 +91,7 @@ def said(trace: Trace, part: Part, kept_back: Collection[Part], named: str = "")
     says = there.get(max(there) if part.row is None else part.row)
     if says is None:
         raise MissingError(f"The model is asked at {', '.join(map(str, there))}; got {part.row}: choose one of these.")
-    step = find_step("weights")  # a probability, in the same colours
+    step = find_step(WEIGHTS)  # a probability, in the same colours
 
     def cell(share: float) -> tuple[str, str, str, str]:
         ground = ramp(step, share)

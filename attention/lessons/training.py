@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from attention.formula.names import WEIGHTS
 from attention.formula.steps import find_step
 from attention.pictures import scales
 from attention.pictures.charts import GRID, INK
@@ -66,7 +67,7 @@ def maps(plan: Plan, snapshot: Snapshot, example: Example, name: str = "", moves
         moves: whether the next comes at once: then nothing but the numbers differs, and the page paints the cells alone.
     """
     trace = shown(plan, snapshot, example)
-    drawn = [heatmap_json(trace, "weights", number) for number in range(len(trace.layers))]
+    drawn = [heatmap_json(trace, WEIGHTS, number) for number in range(len(trace.layers))]
     gold = plan.task.posed(example.ids, plan.design).gold[0]
     shapes = [{**outline(column, row, 1, 1, 1), "opacity": 0.8} for row, column in gold.nonzero().tolist()]
     for spec, layer in zip(drawn, trace.layers, strict=True):
@@ -79,7 +80,7 @@ def maps(plan: Plan, snapshot: Snapshot, example: Example, name: str = "", moves
         spec["layout"]["title"]["subtitle"]["text"] = " · ".join(told)
         spec["layout"]["uirevision"] = f"{name} {layer.name} {spec['layout']['uirevision']}"
         spec["layout"]["meta"]["file"] = [
-            "weights",
+            WEIGHTS,
             "-".join([*name.split(), *layer.name.split(), f"step{snapshot.step}"]),
         ]
         # A sum of 1 beside each row is nothing to see while it learns.
@@ -143,14 +144,14 @@ def curves(runs: Mapping[str, Sequence[Snapshot]], steps: int, at: int) -> Spec:
 def seeds(plans: Sequence[Plan], lasts: Sequence[Snapshot], example: Example) -> Spec:
     """The weights of the last layer of many seeds, in one map with one scale, and what each has reached."""
     matrices = [
-        shown(plan, last, example).layers[-1].matrix("weights").numpy() for plan, last in zip(plans, lasts, strict=True)
+        shown(plan, last, example).layers[-1].matrix(WEIGHTS).numpy() for plan, last in zip(plans, lasts, strict=True)
     ]
     rows, columns = matrices[0].shape
     panels = tiles(SEEDS, _ACROSS, rows, columns, (max(2, round(rows * 0.24)), max(1, round(columns * 0.1))))
     weights = blank(panels, np.float32(np.nan))
     for panel, matrix in zip(panels, matrices, strict=False):
         weights[panel.place] = matrix
-    heat = {**scales.painted(find_step("weights"), 0, 1, "fixed")[0], "showscale": False}  # as above it
+    heat = {**scales.painted(find_step(WEIGHTS), 0, 1, "fixed")[0], "showscale": False}  # as above it
     there = panels[: len(matrices)]
     reached = [
         f"seed {plan.seed} · {last.accuracy:.2f} · {last.score:.2f}" for plan, last in zip(plans, lasts, strict=True)

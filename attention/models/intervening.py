@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from attention.errors import ConfigError
 from attention.formula import fitting
 from attention.formula.intervention import Intervention
+from attention.formula.patching import Extent
 
 if TYPE_CHECKING:
     from attention.models.loaded import Loaded
@@ -41,7 +42,7 @@ def check(loaded: Loaded, those: tuple[Intervention, ...], lengths: Sequence[int
     for site in loaded.layers:
         n_queries = lengths[-1 if site.name.startswith(("decoder", "cross")) else 0]
         n_keys = lengths[-1 if site.name.startswith("decoder") else 0]
-        layers.append(fitting.Extent(site.name, site.n_heads, n_queries, n_keys))
+        layers.append(Extent(site.name, site.n_heads, n_queries, n_keys))
     fitting.check(those, layers)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from attention.formula.formula import Formula
 from attention.formula.layer import Layer
 from attention.formula.mask import Mask
+from attention.formula.names import INPUT, KEY, MEMORY, QUERY, VALUE, WEIGHTS
 
 if TYPE_CHECKING:
     from attention.models.loaded import Site
@@ -16,10 +17,10 @@ if TYPE_CHECKING:
 
 WHOLE_BYTES = 2**24  # of the maps of all heads of a layer; beyond, they are made head by head
 _TOLD = {
-    "input": "What this layer's attention was given: what the layers before it, and a normalisation, made of the tokens.",
-    "memory": "What the encoder made of the first text.",
-    "query": "The query as it enters the product: what the model does to it before, such as rotary position, is not recorded.",
-    "key": "The key as it enters the product: what the model does to it before, such as rotary position, is not recorded.",
+    INPUT: "What this layer's attention was given: what the layers before it, and a normalisation, made of the tokens.",
+    MEMORY: "What the encoder made of the first text.",
+    QUERY: "The query as it enters the product: what the model does to it before, such as rotary position, is not recorded.",
+    KEY: "The key as it enters the product: what the model does to it before, such as rotary position, is not recorded.",
 }
 _NEAR = 1e-4  # how far weights may be from those of eager attention, and be called the same
 MAPS = 4  # scores, scaled, masked, weights: about as many are made of every head
@@ -29,11 +30,11 @@ NUMBER = 4  # bytes
 def layer_of(call: Call, site: Site, tokens: tuple[str, ...], keys: tuple[str, ...]) -> Layer:
     """What was recorded of one call, and the formula that makes the rest of it."""
     there: dict[str, Any] = {
-        "input": call.input,
-        "memory": call.memory,
-        "query": call.query,
-        "key": call.key,
-        "value": call.value,
+        INPUT: call.input,
+        MEMORY: call.memory,
+        QUERY: call.query,
+        KEY: call.key,
+        VALUE: call.value,
     }
     there |= site.parameters
     there |= {
@@ -70,6 +71,6 @@ def _same(layer: Layer, call: Call) -> bool:
     for at in {0, last // 2, last}:
         rows = slice(at, at + 1)
         theirs = call.rows(rows)[0] if call.weights is None else call.weights[:, rows]
-        if theirs is not None and bool((part(layer, ("weights",), heads, rows)[0] - theirs).abs().max() > _NEAR):
+        if theirs is not None and bool((part(layer, (WEIGHTS,), heads, rows)[0] - theirs).abs().max() > _NEAR):
             return False
     return True

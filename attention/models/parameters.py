@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from attention.formula.functions import project, project_output
+from attention.formula.names import KEY, QUERY, VALUE
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -58,7 +59,7 @@ def parameters(call: Call, parent: Module | None) -> dict[str, Tensor]:
 def made(there: Mapping[str, Tensor], call: Call) -> frozenset[str]:
     """Which of query, key and value are their projection of the input, with nothing done to it before they were recorded."""
     x2 = call.memory if call.memory is not None else call.input
-    ways = (("query", call.input, call.query), ("key", x2, call.key), ("value", x2, call.value))
+    ways = ((QUERY, call.input, call.query), (KEY, x2, call.key), (VALUE, x2, call.value))
     return frozenset(
         name
         for name, x, found in ways

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from attention.errors import ModelError
 from attention.formula.layer import Layer
+from attention.formula.names import WEIGHTS
 from attention.models import predicting, recording, running
 from attention.models.layers import layer_of
 from attention.models.pieces import readable
@@ -89,4 +90,4 @@ def weights_alone(
             f"{loaded.name} gives no attention weights: it has none, or does not say them. Choose another model."
         )
     tokens = Tokens(loaded, given, said)
-    return [Layer(name, *tokens.of(name), recorded={"weights": weights}) for name, weights in there], found
+    return [Layer(name, *tokens.of(name), recorded={WEIGHTS: weights}) for name, weights in there], found

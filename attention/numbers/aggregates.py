@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from attention.errors import MissingError, ShapeError
 from attention.formula import kept
 from attention.formula.cell import Cell
+from attention.formula.names import WEIGHTS
 from attention.formula.steps import Step
 from attention.formula.trace import Trace
 from attention.numbers.arithmetic import Explanation
@@ -38,11 +39,11 @@ def _over_heads(trace: Trace, layer: int, name: str) -> Tensor:
     its = trace.layer(layer)
 
     def make() -> Tensor:
-        n_heads, *shape = its.shape("weights")
+        n_heads, *shape = its.shape(WEIGHTS)
         whole = torch.zeros(*shape, dtype=torch.float64)
         kind = torch.float32
         for heads, rows in blocks(n_heads, *shape):
-            (weights,) = its.part("weights", heads=heads, rows=rows)
+            (weights,) = its.part(WEIGHTS, heads=heads, rows=rows)
             kind = weights.dtype
             if name == "mean":
                 whole[rows] += weights.sum(dim=0, dtype=torch.float64)
@@ -56,12 +57,12 @@ def _over_heads(trace: Trace, layer: int, name: str) -> Tensor:
 def _path(trace: Trace, layer: int) -> tuple[int, ...]:
     """The layers that a rollout multiplies: those up to this one that attend within the same text."""
     own = trace.layer(layer)
-    if not own.has("weights") or is_crossed(own):
+    if not own.has(WEIGHTS) or is_crossed(own):
         raise ShapeError(
             f"Rollout follows one text through layers of self-attention; {own.name or f'layer {layer}'} attends from one text "
             "to another: choose mean or max, or another layer."
         )
-    weighed = ((at, one) for at, one in enumerate(trace.layers[: layer + 1]) if one.has("weights"))
+    weighed = ((at, one) for at, one in enumerate(trace.layers[: layer + 1]) if one.has(WEIGHTS))
     return tuple(at for at, one in weighed if not is_crossed(one) and one.tokens == own.tokens)
 
 
@@ -157,24 +158,24 @@ def _told_rollout(work: Working, trace: Trace) -> Explanation:
 
 
 def _of_heads(work: Working) -> list[float]:
-    (weights,) = work.layer.part("weights", rows=slice(work.cell.row, work.cell.row + 1))
+    (weights,) = work.layer.part(WEIGHTS, rows=slice(work.cell.row, work.cell.row + 1))
     found: list[float] = weights[:, 0, work.cell.column].double().tolist()
     return found
 
 
 def _largest_head(work: Working, values: list[float]) -> Cell:
     head = max(range(len(values)), key=lambda i: values[i])
-    return Cell(work.cell.layer, "weights", head, work.cell.row, work.cell.column)
+    return Cell(work.cell.layer, WEIGHTS, head, work.cell.row, work.cell.column)
 
 
 # fmt: off
 AGGREGATES: tuple[Reading, ...] = (
     Reading(
-        Step("mean", "Ā", r"\bar A", _AXES, "mean of A over the heads", "probability", how="shared out"),
+        Step("mean", "Ā", r"\bar A", _AXES, "mean of A over the heads", "probability", masked=True),
         "The mean of all heads of the layer. Heads that do opposite things cancel out: no head need look like this.",
         "", _mean, _told_mean),
     Reading(
-        Step("max", "max A", r"\max_h A", _AXES, "largest of A over the heads", "probability", how="shared out"),
+        Step("max", "max A", r"\max_h A", _AXES, "largest of A over the heads", "probability", masked=True),
         "The largest weight that any head of the layer gives. Rows may sum to more than 1, since every cell may be another head's.",
         "", _max, _told_max),
     Reading(

@@ -28,7 +28,7 @@ class Term:
     value: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
     """How one number of a trace came about.
 
@@ -72,6 +72,11 @@ class Explanation:
             raise ValueError(
                 f"the terms of an explanation make its value, {self.value}; got {self.result}: state it as recorded, without terms."
             )
+
+    def __repr__(self) -> str:
+        cell = self.cell
+        how = f" {self.sign} {self.short}" if self.short else ""
+        return f"Explanation({cell.step} L{cell.layer} H{cell.head} [{cell.row}, {cell.column}] = {self.shown}{how}; {self.words})"
 
     @property
     def shown(self) -> str:

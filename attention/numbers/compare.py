@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from attention.errors import MissingError, ShapeError
 from attention.formula.facts import ends
 from attention.formula.layer import Layer
+from attention.formula.names import WEIGHTS
 from attention.formula.steps import Step, find_step
 from attention.formula.trace import Trace
 from attention.numbers.alignment import Alignment, aligned
@@ -108,7 +109,7 @@ class Difference:
         return [Change(at // wide, at % wide, value) for at in found if (value := float(flat[at]))]
 
 
-def compare(a: Trace, b: Trace, step: str = "weights", at: Place = FIRST, other: Place | None = None) -> Difference:
+def compare(a: Trace, b: Trace, step: str = WEIGHTS, at: Place = FIRST, other: Place | None = None) -> Difference:
     """B − A of a step: of the layer and head `at` in A, and `other` in B (the same where none is given).
 
     Raises:
@@ -168,7 +169,7 @@ def largest_of(difference: Tensor) -> float:
 
 def _hidden(layer: Layer, step: Step, rows: Alignment, columns: Alignment, side: Side) -> Tensor | None:
     """Which cells of a step the mask hides; of several that are put together all."""
-    if not layer.has("mask") or step.how not in ("hidden", "shared out", "drawn"):
+    if not layer.has("mask") or not step.masked:
         return None
     hidden = ~layer["mask"]
     return hidden if rows.plain and columns.plain else grouped(hidden.float(), rows, columns, side) == 1

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from attention.errors import check_index
 from attention.formula.cell import Cell
+from attention.formula.patching import explained
 from attention.formula.steps import find_step
 from attention.formula.trace import Trace
 from attention.numbers.arithmetic import Explanation
-from attention.numbers.kinds import KINDS
-from attention.numbers.kinds.changed import by_hand
-from attention.numbers.kinds.together import together
+from attention.numbers.together import together
 from attention.numbers.working import Working
 
 
@@ -31,10 +30,10 @@ def explain(trace: Trace, step: str, layer: int = 0, head: int = 0, q: int = 0, 
     work = Working(chosen.of(head) if found.per_head else chosen, found, Cell(layer, step, head, q, k), value)
     if chosen.inner is not chosen:
         return together(work)
-    if chosen.formula is None and found.after_projections:
+    if chosen.formula is None and found.by_formula:
         return work.as_recorded()
-    if by := by_hand(work):
-        return by
+    if chosen.formula is not None and (told := explained(work)) is not None:
+        return told
     if step in chosen.told:  # something more was done to the step, which some of its numbers do not show
         return work.as_recorded()
-    return KINDS[found.how](work)
+    return found.explain(work)

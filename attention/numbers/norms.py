@@ -8,6 +8,7 @@ from attention.errors import MissingError
 from attention.formula import kept
 from attention.formula.cell import Cell
 from attention.formula.layer import Layer
+from attention.formula.names import VALUE, WEIGHTS
 from attention.formula.steps import Step
 from attention.formula.trace import Trace
 from attention.numbers.arithmetic import Explanation
@@ -25,13 +26,13 @@ def reach(layer: Layer) -> Tensor | None:
     f(x_j) = (x_j W_V + b_V) W_O, with the rows of W_O that belong to the head: the key's value, as the output gets it.
     Source: Kobayashi et al. 2020, "Attention is Not Only a Weight: Analyzing Transformers with Vector Norms", section 3.
     """
-    if not (layer.has("value") and layer.has("w_o")):
+    if not (layer.has(VALUE) and layer.has("w_o")):
         return None
 
     def make() -> Tensor:
         import torch
 
-        value, w_o = layer["value"], layer["w_o"]
+        value, w_o = layer[VALUE], layer["w_o"]
         group = len(w_o) // len(value)  # query heads that share a key head
         return torch.stack([(value[head // group] @ w_o[head]).norm(dim=-1) for head in range(len(w_o))])
 
@@ -40,7 +41,7 @@ def reach(layer: Layer) -> Tensor | None:
 
 def has(layer: Layer) -> bool:
     """Whether a layer has what the norm-weighted view needs; nothing is worked out."""
-    return all(layer.has(name) for name in ("weights", "value", "w_o"))
+    return all(layer.has(name) for name in (WEIGHTS, VALUE, "w_o"))
 
 
 def _norms(trace: Trace, layer: int, head: int) -> Tensor:
@@ -51,13 +52,13 @@ def _norms(trace: Trace, layer: int, head: int) -> Tensor:
             "The norm-weighted view needs values and W_O, which this layer does not have: choose another layer or source."
         )
     own = lengths[head]
-    return kept.matrix(its.number, ("norms", head), its.formula, lambda: its.matrix("weights", head) * own)
+    return kept.matrix(its.number, ("norms", head), its.formula, lambda: its.matrix(WEIGHTS, head) * own)
 
 
 def _told(work: Working, _: Trace) -> Explanation:
     cell, lengths = work.cell, reach(work.layer)
     assert lengths is not None  # the map is there
-    weight, length = work.number_at("weights", cell.row, cell.column), float(lengths[cell.head, cell.column])
+    weight, length = work.number_at(WEIGHTS, cell.row, cell.column), float(lengths[cell.head, cell.column])
 
     def line(digits: int) -> Printed:
         return product(weight, length, digits)
@@ -68,13 +69,13 @@ def _told(work: Working, _: Trace) -> Explanation:
     )
     at = f"{cell.row},{cell.column}"
     tex = rf"\lVert A_{{{at}}} f(x_{{{cell.column}}}) \rVert = A_{{{at}}} \, \lVert f(x_{{{cell.column}}}) \rVert"
-    back = Cell(cell.layer, "weights", cell.head, cell.row, cell.column)
+    back = Cell(cell.layer, WEIGHTS, cell.head, cell.row, cell.column)
     return work.made(Arithmetic(tex, [line], [line], words, [weight * length]), (back,))
 
 
 NORMS = Reading(
     Step("norm-weighted", "‖A f(x)‖", r"\lVert A f \rVert", ("head", "query_pos", "key_pos"), "A ‖f(x)‖, f(x) = (x W_V + b_V) W_O",
-         "probability", how="shared out"),  # a length has no sign: it is drawn as a share is, stretched to the largest
+         "probability", masked=True),  # a length has no sign: it is drawn as a share is, stretched to the largest
     "How long the vector is that a query gets from each key. A large weight on a key whose value is short does little.",
     "Kobayashi et al. 2020, Attention is Not Only a Weight: Analyzing Transformers with Vector Norms",
     _norms, _told, per_head=True,

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from attention.formula.layer import Layer
+from attention.formula.names import MASKED_SCORES, MEMORY, WEIGHTS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -119,9 +120,9 @@ def patterns(layer: Layer) -> Iterator[tuple[slice, slice, Pattern]]:
 
     from attention.numbers.norms import reach
 
-    if not layer.has("weights"):
+    if not layer.has(WEIGHTS):
         return
-    n_heads, n_queries, n_keys = layer.shape("weights")
+    n_heads, n_queries, n_keys = layer.shape(WEIGHTS)
     crossed, brings = is_crossed(layer), reach(layer)
     numbers: dict[str, int] = {}
     rows_of, keys_of = (
@@ -129,14 +130,14 @@ def patterns(layer: Layer) -> Iterator[tuple[slice, slice, Pattern]]:
         for tokens, size in ((layer.tokens, n_queries), (layer.key_tokens, n_keys))
     )
     counted = torch.tensor(_real(layer, crossed, n_queries))
-    lower = not layer.has("masked_scores") and not layer.has("mask") and not crossed and _looks_back(layer)
+    lower = not layer.has(MASKED_SCORES) and not layer.has("mask") and not crossed and _looks_back(layer)
     for heads, rows in blocks(n_heads, n_queries, n_keys):
         places = torch.arange(n_queries)[rows]
-        if layer.has("masked_scores"):
-            weights, masked = layer.part("weights", "masked_scores", heads=heads, rows=rows)
+        if layer.has(MASKED_SCORES):
+            weights, masked = layer.part(WEIGHTS, MASKED_SCORES, heads=heads, rows=rows)
             visible = masked != -math.inf
         else:
-            (weights,) = layer.part("weights", heads=heads, rows=rows)
+            (weights,) = layer.part(WEIGHTS, heads=heads, rows=rows)
             seen = layer.mask
             visible = torch.ones(1, len(places), n_keys, dtype=torch.bool) if seen is None else seen[None, rows]
             if lower:
@@ -156,8 +157,8 @@ def blocks(n_heads: int, n_queries: int, n_keys: int) -> Iterator[tuple[slice, s
 
 def is_crossed(layer: Layer) -> bool:
     """Whether the queries are one text and the keys another."""
-    _, n_queries, n_keys = layer.shape("weights")
-    return layer.has("memory") or layer.tokens != layer.key_tokens or n_queries != n_keys
+    _, n_queries, n_keys = layer.shape(WEIGHTS)
+    return layer.has(MEMORY) or layer.tokens != layer.key_tokens or n_queries != n_keys
 
 
 def _real(layer: Layer, crossed: bool, n_queries: int) -> list[bool]:
@@ -170,9 +171,9 @@ def _real(layer: Layer, crossed: bool, n_queries: int) -> list[bool]:
 
 def _looks_back(layer: Layer) -> bool:
     """Whether no head gives any weight to a later key: of weights alone, nobody says which keys could be looked at."""
-    n_heads, n_queries, n_keys = layer.shape("weights")
+    n_heads, n_queries, n_keys = layer.shape(WEIGHTS)
     for heads, rows in blocks(n_heads, n_queries, n_keys):
-        (weights,) = layer.part("weights", heads=heads, rows=rows)
+        (weights,) = layer.part(WEIGHTS, heads=heads, rows=rows)
         if bool(weights.triu(rows.start + 1).any()):
             return False
     return True

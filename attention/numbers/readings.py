@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from attention.errors import MissingError, check_index
 from attention.formula.cell import Cell
+from attention.formula.names import WEIGHTS
 from attention.formula.steps import Step
 from attention.formula.trace import Trace
 from attention.numbers.arithmetic import NEAR, Explanation
@@ -58,7 +59,7 @@ class Reading:
             ShapeError: the layers do not fit together.
         """
         its = trace.layer(layer)
-        if not its.has("weights"):
+        if not its.has(WEIGHTS):
             raise MissingError(f"{self.name} reads the weights, which this layer does not have: choose another layer.")
         if self.per_head:
             check_index("heads", head, its.n_heads)

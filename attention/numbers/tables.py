@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from attention.formula.cell import Cell
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 ROUNDING = 1e-4  # what single precision may leave of a sum of 4096 shares
 LONGEST_NAME = 40  # characters of a token; a long table repeats it in every row
+SPREADSHEET_ROWS = 2**20 - 1  # below a heading
 _PIECE = 2**14  # numbers of a CSV file that are written at a time
+_LONG_PIECE = 2**15  # rows of a long table that are written at a time
 
 
 def frame(trace: Trace, step: str, layer: int = 0, head: int = 0) -> pd.DataFrame:
@@ -124,6 +126,13 @@ def long(
         parts = [shown.matrix(step, head).numpy().reshape(-1) for head in heads[first : int(which[-1]) + 1]]
         table[step] = np.concatenate(parts)[start - first * size :][: len(place)]
     return pd.DataFrame(table)
+
+
+def long_csv(rows: Callable[[int, int], pd.DataFrame], n_rows: int) -> Iterator[str]:
+    """A long table as CSV, in pieces of some rows: those that `rows(start, stop)` gives, at most as many as a spreadsheet holds."""
+    most = min(n_rows, SPREADSHEET_ROWS)
+    for start in range(0, most, _LONG_PIECE):
+        yield rows(start, min(most, start + _LONG_PIECE)).to_csv(index=False, header=start == 0)
 
 
 def row_sums(facts: Facts) -> str:

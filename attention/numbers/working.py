@@ -11,7 +11,7 @@ from attention import printed
 from attention.formula.cell import Cell
 from attention.formula.formula import Formula
 from attention.formula.layer import Layer
-from attention.formula.steps import HEAD_AXES, Step, declared, find_step, is_step
+from attention.formula.steps import HEAD_AXES, Parameter, Step, declared, find_step, is_step
 from attention.numbers.arithmetic import Explanation, Term, itself, makes, near_of, same
 from attention.printed import SHOWN_TERMS, Arithmetic, Line, Parts, Printed, fitting, number, shown
 
@@ -151,6 +151,10 @@ class Working:
         shorts = [line(Parts(values, count)) for count in counts]
         work = Arithmetic(formula, [line(parts)], shorts, words, [*parts.values, *bias])
         return self.made(work, back(max(range(len(values)), key=lambda i: abs(values[i]))))
+
+    def declared(self, name: str) -> Step | Parameter:
+        """The step or parameter called `name`."""
+        return declared(name)
 
     # -- where the numbers lie -----------------------------------------------------------------
 

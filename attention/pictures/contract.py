@@ -1,6 +1,6 @@
 """What a figure says of itself, and what a page is told in one message: every key that travels, with its type.
 
-The script of the page reads the same; it says so in attention/pictures/figure/message.js, and tests/test_contract.py compares the two
+The script of the page reads the same; it says so in attention/pictures/figure/message.js, and tests/test_message_contract.py compares the two
 with each other and with what is sent.
 """
 

@@ -120,7 +120,7 @@ def ground(hover: str, number: str) -> dict[str, Any]:
 
 def hidden_cells(trace: Trace, step: Step, layer: int, head: int | None = None) -> NDArray[np.bool_] | None:
     """Which cells a head's mask hides [query_pos key_pos], without one those hidden in all; None for the steps before and after it."""
-    if step.how not in ("hidden", "shared out", "drawn"):
+    if not step.masked:
         return None
     there = trace.layer(layer)
     alike = there.formula is None or not there.formula.heads

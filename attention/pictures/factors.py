@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from attention.formula.cell import Cell
 from attention.formula.layer import Layer
+from attention.formula.names import HEAD_OUTPUT, WEIGHTS
 from attention.formula.positions import partner
 from attention.formula.steps import MAP_AXES, Factor, Step, declared, find_step, is_step
 from attention.formula.trace import Trace
@@ -42,9 +43,9 @@ def clicked(trace: Trace, chosen: Cell, name: str, row: int, column: int) -> Cel
     chosen step that the place belongs to.
     """
     made = trace.layer(chosen.layer)
-    if name == _beside("head_output"):
-        width = made.shape("head_output")[-1]
-        return Cell(chosen.layer, "head_output", column // width, row, column % width)
+    if name == _beside(HEAD_OUTPUT):
+        width = made.shape(HEAD_OUTPUT)[-1]
+        return Cell(chosen.layer, HEAD_OUTPUT, column // width, row, column % width)
     if is_step(name):
         return Cell(chosen.layer, name, chosen.head, row, column)
     place = {"row": chosen.row, "column": chosen.column}
@@ -64,7 +65,7 @@ def _map(trace: Trace, factor: Factor, name: str, cell: Cell, colors: str) -> Sp
     sides = {"row": cell.row, "column": cell.column, "pair": cell.column, "": None}
     row, column = sides[factor.row], sides[factor.column]
     if name == "mask":
-        return mask_map_json(trace, layer, Cell(layer, "weights", cell.head, cell.row, cell.column))
+        return mask_map_json(trace, layer, Cell(layer, WEIGHTS, cell.head, cell.row, cell.column))
     step, whole = _declared(trace.layer(layer), name, factor)
     matrix = whole if factor.side_by_side else trace.layer(layer).matrix(name, cell.head)
     rows, columns = matrix.shape

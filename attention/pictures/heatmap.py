@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from attention.formula.cell import Cell
+from attention.formula.names import OUTPUT, WEIGHTS
 from attention.formula.steps import Step, find_step
 from attention.formula.trace import Trace
 from attention.pictures.changed import as_figure
@@ -112,7 +113,7 @@ def mask_map_json(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> S
     heading = "<b>mask</b>  may attend"
     layout = laid_out(its, ("query_pos", "key_pos"), [panel], heading, facts, meta, (rows, columns))
     layout["title"]["pad"]["b"] = 60  # level with its neighbours, which a colour bar lifts
-    row, column = place_of(find_step("weights"), chosen)
+    row, column = place_of(find_step(WEIGHTS), chosen)
     layout["shapes"] = marks(rows, columns, row, column)
     return placed({"data": [heat], "layout": layout}, row, column)
 
@@ -123,7 +124,7 @@ heatmap, mask_map = as_figure(heatmap_json), as_figure(mask_map_json)
 
 def way_json(trace: Trace, name: str) -> Spec:
     """The rows of `output` under the name of the way that made them, for a comparison of several ways."""
-    figure = heatmap_json(trace, "output")
+    figure = heatmap_json(trace, OUTPUT)
     layout, meta = figure["layout"], figure["layout"]["meta"]
     layout["title"]["text"] = f"<b>{name}</b>"
     layout["title"]["subtitle"]["text"] = "each row the average of all rows up to it"

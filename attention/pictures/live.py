@@ -11,8 +11,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attention.formula.mask import Mask
-from attention.formula.scores import SCORES
+from attention.formula.names import (
+    HEAD_OUTPUT,
+    INPUT,
+    KEY,
+    MEMORY,
+    OUTPUT,
+    QUERY,
+    SCORES,
+    VALUE,
+    WEIGHTS,
+)
+from attention.formula.scores import SCORES as WAYS
 from attention.formula.shares import SHARES
+from attention.formula.steps import MAP_AXES, STEPS
 from attention.pictures.contract import Live
 
 if TYPE_CHECKING:
@@ -24,8 +36,8 @@ if TYPE_CHECKING:
 MOST_BYTES = 124_000
 """What all heads may take together; beyond, only the shown one is sent."""
 
-FROM_SCORES = ("scores", "scaled_scores", "capped_scores", "masked_scores", "weights")
-FROM_ALL = (*FROM_SCORES, "head_output", "output")
+FROM_SCORES = tuple(step.name for step in STEPS if step.in_page == "head")
+FROM_ALL = tuple(step.name for step in STEPS if step.in_page)
 
 
 def live(layer: Layer, head: int) -> Live | None:
@@ -38,12 +50,12 @@ def live(layer: Layer, head: int) -> Live | None:
     formula = layer.formula
     if formula is None or not in_page(layer):
         return None
-    # What is drawn the server alone makes, and nothing in the page adds a bias to the output.
-    whole = not any(step.how == "drawn" for step in layer.steps) and not layer.has("b_o")
-    heads, inputs = _matrices(layer, list(range(layer.n_heads)), ("query", "key", "value")) if whole else ({}, {})
+    # What comes after the weights and is not made in the page the server alone makes; and nothing there adds a bias to the output.
+    whole = not any(step.axes == MAP_AXES and not step.in_page for step in layer.steps) and not layer.has("b_o")
+    heads, inputs = _matrices(layer, list(range(layer.n_heads)), (QUERY, KEY, VALUE)) if whole else ({}, {})
     w_o = None if layer.w_o is None else layer.w_o.flatten(0, 1).numpy()
     if not whole or _size(heads, inputs) + (0 if w_o is None else w_o.nbytes) > MOST_BYTES:
-        heads, inputs = _matrices(layer, [head], ("query", "key"))
+        heads, inputs = _matrices(layer, [head], (QUERY, KEY))
         whole, w_o = False, None
     return {
         "head": head,
@@ -59,7 +71,7 @@ def live(layer: Layer, head: int) -> Live | None:
         "made": [
             name
             for name in (FROM_ALL if whole else FROM_SCORES)
-            if layer.has(name) and not _recorded(layer, name) and (name != "output" or w_o is not None)
+            if layer.has(name) and not _recorded(layer, name) and (name != OUTPUT or w_o is not None)
         ],
     }
 
@@ -67,11 +79,13 @@ def live(layer: Layer, head: int) -> Live | None:
 def in_page(layer: Layer) -> bool:
     """Whether the page's own arithmetic knows a layer's formula, and has what it needs: it is declared, never guessed from numbers."""
     formula = layer.formula
-    if formula is None or not all(map(layer.has, ("scores", "weights", "value"))):
+    if formula is None or not all(map(layer.has, (SCORES, WEIGHTS, VALUE))):
         return False
     if any(name in layer.holds for name in FROM_SCORES):
         return False  # what is recorded need not be what the page would make
-    knows = SCORES[formula.score].in_page and SHARES[formula.share].in_page and not formula.bias and not formula.changed
+    maps = [step for step in layer.steps if step.axes == MAP_AXES]
+    chain = all(step.in_page for step in maps[: [step.name for step in maps].index(WEIGHTS)])
+    knows = WAYS[formula.score].in_page and SHARES[formula.share].in_page and chain and not formula.changed
     # The limits of the others are Python's.
     cold = layer.temperature == 0 and (formula.share != "softmax" or formula.cap)
     return bool(knows and formula.divisor and not cold)
@@ -79,7 +93,7 @@ def in_page(layer: Layer) -> bool:
 
 def _recorded(layer: Layer, name: str) -> bool:
     """Whether a step, or the one that it is made of, is recorded, and so need not be what the page would make."""
-    return name in layer.holds or (name == "output" and "head_output" in layer.holds)
+    return name in layer.holds or (name == OUTPUT and HEAD_OUTPUT in layer.holds)
 
 
 def rule_of(layer: Layer) -> dict[str, Any]:
@@ -96,12 +110,12 @@ def _matrices(layer: Layer, heads: list[int], names: tuple[str, ...]) -> tuple[d
 
     What is turned by its position is sent turned, under the name of what it was: scores are made of that.
     """
-    inputs: dict[str, Any] = {"input": _once(layer["input"].numpy())} if layer.has("input") else {}
-    if layer.has("memory"):
-        inputs["memory"] = _once(layer["memory"].numpy())
-    other = "memory" if "memory" in inputs else "input"
-    made_from = {"query": ("input", "w_q"), "key": (other, "w_k"), "value": (other, "w_v")}
-    turned = {name: f"rotated_{name}" for name in ("query", "key") if layer.has(f"rotated_{name}")}
+    inputs: dict[str, Any] = {INPUT: _once(layer[INPUT].numpy())} if layer.has(INPUT) else {}
+    if layer.has(MEMORY):
+        inputs[MEMORY] = _once(layer[MEMORY].numpy())
+    other = MEMORY if MEMORY in inputs else INPUT
+    made_from = {QUERY: (INPUT, "w_q"), KEY: (other, "w_k"), VALUE: (other, "w_v")}
+    turned = {name: f"rotated_{name}" for name in (QUERY, KEY) if layer.has(f"rotated_{name}")}
     plainly = not turned and not any(layer.has(name) for name in ("b_q", "b_k", "b_v"))
     projected = bool(inputs) and plainly and all(layer.has(w) for _, w in made_from.values())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from attention.formula.layer import Layer
+from attention.formula.names import WEIGHTS
 from attention.numbers import norms, tables
 from attention.numbers.norms import NORMS
 from attention.pictures.contract import Tab
@@ -12,7 +13,7 @@ from attention.pictures.view import STEP, VIEWS
 def step_strip(layer: Layer, chosen: str, view: str, overview: tuple[str, ...]) -> list[Tab]:
     """The steps of a layer in their order, each with symbol and shape; before them the `overview` of the most important ones, if any."""
     at_once = view == VIEWS[0] and chosen in overview
-    weighed = bool(overview) and view == VIEWS[2] and chosen == "weights" and norms.has(layer)
+    weighed = bool(overview) and view == VIEWS[2] and chosen == WEIGHTS and norms.has(layer)
     drawn: list[Tab] = []
     if overview:
         symbols = " ".join(step.symbol for step in layer.steps if step.name in overview)
@@ -33,6 +34,6 @@ def step_strip(layer: Layer, chosen: str, view: str, overview: tuple[str, ...]) 
     if overview and norms.has(layer):  # no step of the formula, and last of all
         drawn.append({
             "name": NORMS.name, "symbol": NORMS.step.symbol, "shape": "lengths", "help": "A ‖f(x)‖",
-            "chosen": weighed, "view": VIEWS[2], "step": "weights",
+            "chosen": weighed, "view": VIEWS[2], "step": WEIGHTS,
         })  # fmt: skip
     return drawn

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from attention.formula.by_hand import OTHER
+from attention.formula.names import HEAD_OUTPUT, KEY, QUERY, VALUE, WEIGHTS
 
 if TYPE_CHECKING:
     from attention.formula.intervention import Intervention
     from attention.formula.trace import Trace
 
-_ENTER = ("query", "key", "value")
-_TAKEN = {"weights": "taken_weights", "head_output": "taken_output"}
+_ENTER = (QUERY, KEY, VALUE)
+_TAKEN = {WEIGHTS: "taken_weights", HEAD_OUTPUT: "taken_output"}
 CHANGED_ITSELF = 'raise SystemExit("The other state is changed itself: copy its own Python, and put the two together.")'
 
 
@@ -52,7 +53,7 @@ class Changed:
         for at in self.order[: self.order.index(self.index) + 1]:
             for one in (part for whole in self._those(at) for part in whole.parts if part.take in _ENTER):
                 layer = self.trace.layer(at).inner
-                kv_heads = layer.sizes.get("kv_head", layer.n_heads) if one.take != "query" else layer.n_heads
+                kv_heads = layer.sizes.get("kv_head", layer.n_heads) if one.take != QUERY else layer.n_heads
                 heads = ":" if one.head is None else str([one.head * kv_heads // layer.n_heads])
                 lines += [
                     f"    if {self.now(at)}:",

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attention.errors import MatrixError, ShapeError
+from attention.formula.names import KEY, MEMORY, QUERY, SCORES, VALUE
 from attention.sources.reading.matrix import MAX_NUMBERS, Matrix, Stack, checked, too_large
 
 if TYPE_CHECKING:
@@ -20,11 +21,11 @@ SYMBOLS = {
     "w_k": "W_K",
     "w_v": "W_V",
     "w_o": "W_O",
-    "query": "Q",
-    "key": "K",
-    "value": "V",
-    "memory": "X₂",
-    "scores": "S",
+    QUERY: "Q",
+    KEY: "K",
+    VALUE: "V",
+    MEMORY: "X₂",
+    SCORES: "S",
     "bias": "bias",
     "drop": "drop",
     "b_q": "b_Q",
@@ -34,21 +35,21 @@ SYMBOLS = {
 }
 """The fields of `Matrices` that hold a matrix, and their letters in the formula."""
 
-_KEYS = ("w_k", "w_v", "key", "value", "b_k", "b_v")  # of which several heads of queries may share one
-_UNCUT = ("x", "memory", "b_o")
+_KEYS = ("w_k", "w_v", KEY, VALUE, "b_k", "b_v")  # of which several heads of queries may share one
+_UNCUT = ("x", MEMORY, "b_o")
 _MAPS = {"bias": "added to the scores", "drop": "multiplied with the weights"}
 _ROWS = ("b_q", "b_k", "b_v", "b_o")
 _EQUAL = (
-    ("x", "columns", "memory", "columns"),
+    ("x", "columns", MEMORY, "columns"),
     ("x", "columns", "w_q", "rows"),
     ("x", "columns", "w_k", "rows"),
     ("x", "columns", "w_v", "rows"),
     ("w_q", "columns", "w_k", "columns"),
-    ("query", "columns", "key", "columns"),
-    ("scores", "columns", "value", "rows"),
-    ("key", "rows", "value", "rows"),
+    (QUERY, "columns", KEY, "columns"),
+    (SCORES, "columns", VALUE, "rows"),
+    (KEY, "rows", VALUE, "rows"),
     ("w_v", "columns", "w_o", "rows"),
-    ("value", "columns", "w_o", "rows"),
+    (VALUE, "columns", "w_o", "rows"),
     ("b_q", "columns", "w_q", "columns"),
     ("b_k", "columns", "w_k", "columns"),
     ("b_v", "columns", "w_v", "columns"),
@@ -91,7 +92,7 @@ def tensors(given: Mapping[str, Any], n_heads: int) -> dict[str, Tensor]:
     shapes = {name: Shape.of(matrix) for name, matrix in given.items()}
     count = heads(shapes, n_heads)
     shared = next((shapes[name].stack for name in _KEYS if name in shapes and shapes[name].stack), count)
-    if count > 1 and not shapes.keys() & {"w_q", "query", "scores"}:
+    if count > 1 and not shapes.keys() & {"w_q", QUERY, SCORES}:
         raise ShapeError(
             f"X alone is one head, since no projection makes others of it; got {count} heads: give W_Q, W_K and W_V, or choose 1 head."
         )
@@ -117,8 +118,8 @@ def tensors(given: Mapping[str, Any], n_heads: int) -> dict[str, Tensor]:
 
 def sizes(found: Mapping[str, Tensor]) -> tuple[int, int]:
     """How many queries there are, and how many keys."""
-    queries = next(found[name] for name in ("x", "query", "scores") if name in found)
-    keys = next(found[name] for name in ("memory", "x", "key", "value") if name in found)
+    queries = next(found[name] for name in ("x", QUERY, SCORES) if name in found)
+    keys = next(found[name] for name in (MEMORY, "x", KEY, VALUE) if name in found)
     return queries.shape[-2], keys.shape[-2]
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from attention.errors import FileError
 from attention.formula.layer import Layer
+from attention.formula.names import WEIGHTS
 from attention.formula.steps import MAP_AXES, declared
 from attention.formula.trace import Trace
 from attention.formula.what_if import WhatIf
@@ -198,7 +199,7 @@ def _notes(name: str, archive: Archive, found: Layout) -> list[str]:
         listed = ", ".join(map(quoted, found.unused[:6])) + (", …" if len(found.unused) > 6 else "")
         notes.append(f"Of {quoted(name)} this is not used: {listed}.")
     places = found.layers[0].places
-    if not found.exported and places.keys() == {"weights"} and places["weights"].entry != "weights":
+    if not found.exported and places.keys() == {WEIGHTS} and places[WEIGHTS].entry != WEIGHTS:
         notes.append(f"The one array of {quoted(name)} is read as weights.")
     return notes
 
@@ -207,10 +208,10 @@ def _sums(found: Layout, layers: list[Layer], archive: Archive) -> list[str]:
     """A sentence where rows of recorded weights do not sum to 1."""
     apart: list[float] = []
     for stored, layer in zip(found.layers, layers, strict=True):
-        if "weights" not in layer.recorded or layer.formula is not None:
+        if WEIGHTS not in layer.recorded or layer.formula is not None:
             continue
-        short = archive.arrays[stored.places["weights"].entry].kind.short
-        sums = layer["weights"].sum(dim=-1).flatten()
+        short = archive.arrays[stored.places[WEIGHTS].entry].kind.short
+        sums = layer[WEIGHTS].sum(dim=-1).flatten()
         apart += sums[(sums - 1).abs() > (0.01 if short else 1e-3)].tolist()
     if not apart:
         return []

@@ -6,6 +6,18 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from attention.formula.names import (
+    DROPPED_WEIGHTS,
+    INPUT,
+    KEY,
+    MEMORY,
+    QUERY,
+    ROTATED_KEY,
+    ROTATED_QUERY,
+    SCORES,
+    VALUE,
+    WEIGHTS,
+)
 from attention.formula.shares import SHARES
 from attention.sources.cutting import SYMBOLS, Shape
 from attention.sources.reading.matrix import Matrix, Stack
@@ -34,7 +46,7 @@ def carried(trace: Trace, layer: int) -> Carried | None:
     matrices = _matrices(found)
     if matrices is None:
         return None
-    if found.has("rotated_query"):
+    if found.has(ROTATED_QUERY):
         lost.append("Q and K are taken as their positions have turned them.")
     if found.weights is None:
         lost.append("It has no softmax; your own matrices always have one, so the steps after the scores are others.")
@@ -43,7 +55,7 @@ def carried(trace: Trace, layer: int) -> Carried | None:
     if SHARES[share].parameter:
         lost.append(f"Its {SHARES[share].parameter} are left out, and the softmax shares out.")
         share = "softmax"
-    d_k = found.sizes.get("d_k", 1) if "scores" not in matrices else 1
+    d_k = found.sizes.get("d_k", 1) if SCORES not in matrices else 1
     named = found.tokens != tuple(f"x{i}" for i in range(len(found.tokens)))
     knobs = {
         "labels": " ".join("_".join(token.split()) or "∅" for token in found.tokens) if named else "",
@@ -71,12 +83,12 @@ def fitted(given: Mapping[str, Matrix | Stack]) -> Mapping[str, Matrix | Stack]:
     if {"x", "w_q", "w_v"} <= columns.keys():
         d_model, d_k = columns["x"], columns["w_q"]
         sizes = {"w_q": (d_model, d_k), "w_k": (d_model, d_k), "w_v": (d_model, columns["w_v"])}
-    elif {"query", "key"} <= columns.keys():
-        sizes = {"key": (rows["key"], columns["query"]), "value": (rows["key"], columns["value"])}
-    if "w_o" in columns and (d_v := columns.get("w_v", columns.get("value", columns.get("x", 0)))):
+    elif {QUERY, KEY} <= columns.keys():
+        sizes = {KEY: (rows[KEY], columns[QUERY]), VALUE: (rows[KEY], columns[VALUE])}
+    if "w_o" in columns and (d_v := columns.get("w_v", columns.get(VALUE, columns.get("x", 0)))):
         sizes["w_o"] = (d_v, columns["w_o"])
-    if "memory" in columns and "x" in columns:
-        sizes["memory"] = (rows["memory"], columns["x"])
+    if MEMORY in columns and "x" in columns:
+        sizes[MEMORY] = (rows[MEMORY], columns["x"])
     for bias in (bias for bias in ("b_q", "b_k", "b_v", "b_o") if rows.get(bias) == 1):
         sizes[bias] = (1, sizes.get(f"w_{bias[-1]}", (0, columns[bias]))[1])
     return {
@@ -94,30 +106,30 @@ def said(given: Mapping[str, Matrix | Stack]) -> str:
 def _matrices(layer: Layer) -> dict[str, Matrix | Stack] | None:
     """What makes the scores and the output: X and its projections; or Q, K and V; or the scores themselves."""
     formula = layer.formula
-    plain = "scores" not in layer.recorded and (formula is None or formula.score == "dot")
-    if plain and all(layer.has(name) for name in ("input", "w_q", "w_k", "w_v")) and not layer.has("rotated_query"):
-        names: tuple[str, ...] = ("input", "memory", "w_q", "w_k", "w_v", "b_q", "b_k", "b_v")
-    elif plain and all(layer.has(name) for name in ("query", "key", "value")):
-        turned = layer.has("rotated_query")
-        names = ("rotated_query", "rotated_key", "value") if turned else ("query", "key", "value")
-    elif layer.has("scores") and layer.has("value"):
-        names = ("scores", "value")
+    plain = SCORES not in layer.recorded and (formula is None or formula.score == "dot")
+    if plain and all(layer.has(name) for name in (INPUT, "w_q", "w_k", "w_v")) and not layer.has(ROTATED_QUERY):
+        names: tuple[str, ...] = (INPUT, MEMORY, "w_q", "w_k", "w_v", "b_q", "b_k", "b_v")
+    elif plain and all(layer.has(name) for name in (QUERY, KEY, VALUE)):
+        turned = layer.has(ROTATED_QUERY)
+        names = (ROTATED_QUERY, ROTATED_KEY, VALUE) if turned else (QUERY, KEY, VALUE)
+    elif layer.has(SCORES) and layer.has(VALUE):
+        names = (SCORES, VALUE)
     else:
         return None
     there = [name for name in (*names, "w_o", "b_o", "bias") if layer.has(name)]
     many = layer.n_heads > 1
     given = {_FIELDS.get(name, name): _given(layer[name], many) for name in there if name != "b_o" or "w_o" in there}
-    return given | ({"drop": _given(_dropped(layer), many)} if layer.has("dropped_weights") else {})
+    return given | ({"drop": _given(_dropped(layer), many)} if layer.has(DROPPED_WEIGHTS) else {})
 
 
 def _dropped(layer: Layer) -> Tensor:
     """What the weights are multiplied by, [head query_pos key_pos]."""
     assert layer.formula is not None  # which has dropped them
-    ones = layer["weights"].new_ones(layer.shape("weights"))
+    ones = layer[WEIGHTS].new_ones(layer.shape(WEIGHTS))
     return layer.formula.dropping.weights(layer, ones, slice(None), slice(None))
 
 
-_FIELDS = {"input": "x", "rotated_query": "query", "rotated_key": "key"}
+_FIELDS = {INPUT: "x", ROTATED_QUERY: QUERY, ROTATED_KEY: KEY}
 
 
 def _mask(layer: Layer) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from attention.formula import config, what_if
 from attention.formula.intervention import Changes
 from attention.formula.knobs import Knob
 from attention.formula.merging import SPECIAL as SPECIALS
+from attention.formula.names import KEY, MEMORY, QUERY, SCORES, VALUE
 from attention.formula.prediction import MOST_GENERATED
 from attention.formula.ranges import Choice, Named, Places, Range, Real, Switch, Text, Whole
 from attention.sources.cutting import SYMBOLS
@@ -22,15 +23,15 @@ CALLED = {"trained": "trained model"}
 """What a source is called where its name is no noun."""
 GIVEN = {
     "X and weights": ("x", "w_q", "w_k", "w_v", "w_o"),
-    "Q, K and V": ("query", "key", "value", "w_o"),
+    "Q, K and V": (QUERY, KEY, VALUE, "w_o"),
     "X alone": ("x", "w_o"),
-    "scores and V": ("scores", "value", "w_o"),
+    "scores and V": (SCORES, VALUE, "w_o"),
 }
 """What a person's own matrices may be; W_O may be left empty."""
 MORE = {
-    "X and weights": ("memory", "b_q", "b_k", "b_v", "b_o", "bias", "drop"),
+    "X and weights": (MEMORY, "b_q", "b_k", "b_v", "b_o", "bias", "drop"),
     "Q, K and V": ("b_o", "bias", "drop"),
-    "X alone": ("memory", "b_o", "bias", "drop"),
+    "X alone": (MEMORY, "b_o", "bias", "drop"),
     "scores and V": ("b_o", "bias", "drop"),
 }
 """What may stand beside them; all of it may be left empty."""
@@ -44,11 +45,11 @@ _MATRICES = {
     "w_k": "2,2,2;0,2,1;0,1,1",
     "w_v": "1,1,0;0,1,1;0,0,0",
     "w_o": "",
-    "query": "2,0,2;2,0,0;4,0,2;2,1,2",
-    "key": "2,2,2;0,2,1;2,4,3;0,1,1",
-    "value": "1,1,0;0,1,1;1,2,1;0,0,0",
-    "scores": "8,2,10,2;4,0,4,0;12,2,14,2;10,4,14,3",
-    **dict.fromkeys(("memory", "b_q", "b_k", "b_v", "b_o", "bias", "drop"), ""),
+    QUERY: "2,0,2;2,0,0;4,0,2;2,1,2",
+    KEY: "2,2,2;0,2,1;2,4,3;0,1,1",
+    VALUE: "1,1,0;0,1,1;1,2,1;0,0,0",
+    SCORES: "8,2,10,2;4,0,4,0;12,2,14,2;10,4,14,3",
+    **dict.fromkeys((MEMORY, "b_q", "b_k", "b_v", "b_o", "bias", "drop"), ""),
 }
 LONGEST_MATRIX = 20_000  # characters; more would make a field slow
 

@@ -13,6 +13,7 @@ from attention.formula.dropping import Dropping, GivenDropping
 from attention.formula.formula import Formula
 from attention.formula.layer import Layer
 from attention.formula.mask import Mask
+from attention.formula.names import INPUT, KEY, MASKED_SCORES, MEMORY, QUERY, SCORES, VALUE
 from attention.formula.trace import Trace
 from attention.sources import cutting
 from attention.sources.cutting import SYMBOLS, Given, Shape
@@ -20,8 +21,8 @@ from attention.sources.cutting import SYMBOLS, Given, Shape
 if TYPE_CHECKING:
     from attention.sources import Snippet
 
-_PROJECTED, _DIRECT, _SCORED = ("x", "w_q", "w_k", "w_v"), ("query", "key", "value"), ("scores", "value")
-_BESIDE = {"b_q": "w_q", "b_k": "w_k", "b_v": "w_v", "b_o": "w_o", "memory": "x"}  # what makes sense with another only
+_PROJECTED, _DIRECT, _SCORED = ("x", "w_q", "w_k", "w_v"), (QUERY, KEY, VALUE), (SCORES, VALUE)
+_BESIDE = {"b_q": "w_q", "b_k": "w_k", "b_v": "w_v", "b_o": "w_o", MEMORY: "x"}  # what makes sense with another only
 _LARGEST = 3.4e38  # pictures are drawn in single precision
 
 
@@ -116,11 +117,11 @@ class Matrices:
             )
         _ = self.needs
         if "x" in recorded:
-            keys = recorded.get("memory", recorded["x"])
-            for name, rows in (("query", recorded["x"]), ("key", keys), ("value", keys)):
+            keys = recorded.get(MEMORY, recorded["x"])
+            for name, rows in ((QUERY, recorded["x"]), (KEY, keys), (VALUE, keys)):
                 w, b = (recorded.get(f"{kind}_{name[0]}") for kind in "wb")
                 recorded[name] = rows[None] if w is None else project(rows, w, b)
-            recorded["input"] = recorded.pop("x")
+            recorded[INPUT] = recorded.pop("x")
         tokens = self._labels(self.tokens, "tokens", "queries", "x", n_queries)
         same = n_keys == n_queries and not self.key_tokens and not self.memory
         key_tokens = tokens if same else self._labels(self.key_tokens, "key_tokens", "keys", "k", n_keys)
@@ -156,8 +157,8 @@ class Matrices:
             shape = first(*names)
             return shape.columns if shape.stack else shape.columns // heads
 
-        sizes = HeadSizes(heads, width("w_q", "query", "x"), width("w_v", "value", "x"))
-        queries, keys = first("x", "query", "scores").rows, first("memory", "x", "key", "value").rows
+        sizes = HeadSizes(heads, width("w_q", QUERY, "x"), width("w_v", VALUE, "x"))
+        queries, keys = first("x", QUERY, SCORES).rows, first(MEMORY, "x", KEY, VALUE).rows
         maps = (
             3 + (self.config.mask != "none") + (self.config.cap is not None) + 2 * (bool(self.bias) + bool(self.drop))
         )
@@ -184,8 +185,8 @@ class Matrices:
 
 def _check_complete(given: set[str]) -> None:
     projected, direct, scored = ([name for name in names if name in given] for names in (_PROJECTED, _DIRECT, _SCORED))
-    others = [*projected, *(name for name in direct if name != "value")]
-    if "scores" in given and (others or "value" not in given):
+    others = [*projected, *(name for name in direct if name != VALUE)]
+    if SCORES in given and (others or VALUE not in given):
         what = f"leave out {_listed(others)}" if others else "give V too"
         raise MatrixError(f"Attention from given scores needs S and V; got {_listed([*others, *scored])}: {what}.")
     if projected and direct:
@@ -196,7 +197,7 @@ def _check_complete(given: set[str]) -> None:
         raise MatrixError(
             f"Attention needs X, W_Q, W_K and W_V, or Q, K and V; got {_listed(sorted(given)) or 'none of them'}: give one set or the other."
         )
-    needed = _SCORED if "scores" in given else ("x",) if projected == ["x"] else _PROJECTED if projected else _DIRECT
+    needed = _SCORED if SCORES in given else ("x",) if projected == ["x"] else _PROJECTED if projected else _DIRECT
     missing = [name for name in needed if name not in given]
     if missing:
         raise MatrixError(
@@ -210,8 +211,8 @@ def _check_complete(given: set[str]) -> None:
 
 
 def _check_drawable(layer: Layer) -> None:
-    given = [(SYMBOLS[name], getattr(layer, "input" if name == "x" else name)) for name in SYMBOLS]
-    steps = [(step.symbol, tensor) for step, tensor in layer if step.name != "masked_scores"]  # its −∞ are meant
+    given = [(SYMBOLS[name], getattr(layer, INPUT if name == "x" else name)) for name in SYMBOLS]
+    steps = [(step.symbol, tensor) for step, tensor in layer if step.name != MASKED_SCORES]  # its −∞ are meant
     for symbol, tensor in [*given, *steps]:
         if tensor is None:
             continue

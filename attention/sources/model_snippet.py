@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from attention.formula.names import HEAD_OUTPUT, KEY, QUERY, VALUE, WEIGHTS
 from attention.sources import Snippet
 from attention.sources.changed_snippet import CHANGED_ITSELF, Changed
 
@@ -36,13 +37,13 @@ class State(Protocol):
         """The model in memory, and the ids that it reads."""
 
 
-_MADE = ("query", "key", "value", "bias", "sinks", "mask", "taken_weights", "taken_output")
+_MADE = (QUERY, KEY, VALUE, "bias", "sinks", "mask", "taken_weights", "taken_output")
 _THERE = {
-    "query": "[1]",
-    "key": "[2]",
-    "value": "[3]",
-    "weights": "[5][0]",
-    "head_output": "[6][0].transpose(0, 1)",
+    QUERY: "[1]",
+    KEY: "[2]",
+    VALUE: "[3]",
+    WEIGHTS: "[5][0]",
+    HEAD_OUTPUT: "[6][0].transpose(0, 1)",
 }
 """Where a call of the copied program has what another run takes from it."""
 

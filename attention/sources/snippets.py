@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from attention.formula.biases import BUCKETS
 from attention.formula.config import AttentionConfig
+from attention.formula.names import INPUT, MEMORY, POSITION
 from attention.formula.positions import POSITIONS
 from attention.formula.scores import SCORES
 from attention.formula.steps import declared
@@ -26,12 +27,6 @@ GENERATOR = (
     '    return torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)',
     "",
 )
-SINUSOIDAL = (
-    "columns = torch.arange(d_model)",
-    "rate = torch.exp((columns // 2 * 2).double() * (-math.log(10000.0) / d_model))",
-    "angle = torch.arange({count})[:, None] * rate",
-    "{made} torch.where(columns % 2 == 0, angle.sin(), angle.cos()).float()",
-)
 _DRAWN = {
     "scaled normal": "torch.randn(shape, generator=generator(name)) / math.sqrt(shape[0])",
     "normal": "torch.randn(shape, generator=generator(name))",
@@ -42,7 +37,7 @@ _DRAWN = {
 
 def typed_text(config: AttentionConfig, trace: Trace) -> Snippet:
     """The beginning for a typed text: embeddings, positions and projections, all from the seed."""
-    crossed = trace.layers[0].has("memory")
+    crossed = trace.layers[0].has(MEMORY)
     lines = [*_sizes(config), "", *GENERATOR, *_inputs(config, crossed)]
     if config.init == "identity":
         x2 = "x2" if crossed else "x"
@@ -62,19 +57,20 @@ def typed_text(config: AttentionConfig, trace: Trace) -> Snippet:
 
 def matrices(layer: Layer, given: tuple[str, ...]) -> Snippet:
     """The beginning for someone's own matrices: the numbers themselves, or where they lie if they are many."""
-    steps = {name: "input" if name == "x" else name for name in given}
+    steps = {name: INPUT if name == "x" else name for name in given}
     many = sum(layer[step].numel() for step in steps.values()) > MOST_NUMBERS
     lines = ['given = np.load("attention.npz")  # the numbers of all steps, exported beside this code'] * many
     for name, step in steps.items():
-        called, said = "x2" if name == "memory" else name, f"  # [{' '.join(declared(step).axes)}]"
+        called, said = "x2" if name == MEMORY else name, f"  # [{' '.join(declared(step).axes)}]"
         if many:
             lines += [f'{called} = torch.from_numpy(given["L0.{step}"]){said}']
         else:
             rows, cut = _beside(name, layer[step])
             lines += literals.matrix(called, rows.tolist(), cut + said)
-    if given[0] == "x" and "w_q" not in given:
-        lines += ["query = x[None]  # [head query_pos d_k]: no projections"] if "memory" in given else []
-        lines += [f"{'' if 'memory' in given else 'query = '}key = value = {'x2' if 'memory' in given else 'x'}[None]"]
+    if given[0] == "x" and "w_q" not in given and MEMORY in given:
+        lines += ["query = x[None]  # [head query_pos d_k]: no projections", "key = value = x2[None]"]
+    elif given[0] == "x" and "w_q" not in given:
+        lines += ["query = key = value = x[None]"]
     return Snippet("someone's own matrices", tuple(lines))
 
 
@@ -93,20 +89,6 @@ def _beside(name: str, tensor: Tensor) -> tuple[Tensor, str]:
     return tensor.transpose(0, 1).flatten(1), f".unflatten(1, ({len(tensor)}, -1)).transpose(0, 1)"
 
 
-def sinusoidal(count: str, made: str = "position =") -> tuple[str, ...]:
-    """Lines that encode `count` positions; they need a `d_model`."""
-    return tuple(line.format(count=count, made=made) for line in SINUSOIDAL)
-
-
-def learned(count: str, made: str = "position =") -> tuple[str, ...]:
-    """Lines that draw a row for each of `count` positions; they need a `d_model` and a `generator`."""
-    rows = f'[torch.randn(d_model, generator=generator("position", at, d_model)) for at in range({count})]'
-    return (f"{made} torch.stack({rows})",)
-
-
-_ADDED = {"sinusoidal": sinusoidal, "learned": learned}
-
-
 def _sizes(config: AttentionConfig) -> list[str]:
     n_heads, d_k, d_v = config.sizes
     if config.init == "identity":
@@ -117,32 +99,32 @@ def _sizes(config: AttentionConfig) -> list[str]:
 def _inputs(config: AttentionConfig, crossed: bool) -> list[str]:
     """Lines that make embedding, position, x and x2."""
     rows = '[torch.randn(d_model, generator=generator("embedding", {0}, d_model)) for {0} in {1}]'
-    way = config.positions if POSITIONS[config.positions].adds else ""
+    way = POSITIONS[config.positions]
     if not crossed:
         lines = [
-            f"embedding ={'' if way else ' x ='} torch.stack(  # [query_pos d_model], a row for every token",
+            f"embedding ={'' if way.adds else ' x ='} torch.stack(  # [query_pos d_model], a row for every token",
             f"    {rows.format('token', 'tokens')}",
             ")",
         ]
-        return [*lines, *_ADDED[way]("len(tokens)", "position ="), "x = embedding + position"] if way else lines
+        return [*lines, *way.python("len(tokens)", POSITION), "x = embedding + position"] if way.adds else lines
     lines = [
         "def embed(words):  # a row for every token",
         f"    rows = {rows.format('word', 'words')}",
         "    return torch.stack(rows)",
         "",
     ]
-    if not way:
+    if not way.adds:
         return [
             *lines,
             "embedding = x = embed(tokens)  # [query_pos d_model]",
             "x2 = embed(key_tokens)  # [key_pos d_model]",
         ]
-    lines += [f"def {way}(count):", *(f"    {line}" for line in _ADDED[way]("count", "return")), ""]
+    lines += [f"def {way.name}(count):", *(f"    {line}" for line in [*way.python("count", "rows"), "return rows"]), ""]
     return [
         *lines,
-        f"embedding, position = embed(tokens), {way}(len(tokens))",
+        f"embedding, position = embed(tokens), {way.name}(len(tokens))",
         "x = embedding + position  # [query_pos d_model]",
-        f"x2 = embed(key_tokens) + {way}(len(key_tokens))  # [key_pos d_model]",
+        f"x2 = embed(key_tokens) + {way.name}(len(key_tokens))  # [key_pos d_model]",
     ]
 
 

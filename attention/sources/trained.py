@@ -16,8 +16,8 @@ from attention.training.tasks import SLIDER_KEYS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from attention.formula.fitting import Extent
     from attention.formula.intervening import Given, Pass
+    from attention.formula.patching import Extent
     from attention.sources import Snippet
     from attention.training.learning import Snapshot
     from attention.training.tasks.task import Example
@@ -83,7 +83,6 @@ class Trained:
         """The step at which it is shown."""
         return self.plan.steps if self.at is None else self.at
 
-    @property
     def snapshot(self) -> Snapshot:
         """The model at the step `at`, trained here if nobody has done it yet.
 
@@ -106,7 +105,7 @@ class Trained:
         Raises:
             ConfigError: as for `snapshot`.
         """
-        _ = self.snapshot
+        _ = self.snapshot()
 
     def trace(self) -> Trace:
         """One layer for each layer of attention, in the order in which they run.
@@ -116,7 +115,7 @@ class Trained:
             TextError: as for `example`.
         """
         changing = self._changing()
-        return trained_trace.shown(self.plan, self.snapshot, self.example, changing, self.frozen).turned(self.config)
+        return trained_trace.shown(self.plan, self.snapshot(), self.example, changing, self.frozen).turned(self.config)
 
     def _changing(self) -> Pass:
         """What is changed, with what of the unchanged model and of the other state is needed for it.
@@ -143,13 +142,13 @@ class Trained:
 
     def _gives(self, changing: Pass) -> Mapping[int, Given]:
         """What another run of it gives to this one."""
-        trained_trace.run(self.plan, self.snapshot, self.example, changing)
+        trained_trace.run(self.plan, self.snapshot(), self.example, changing)
         return changing.gives
 
     @property
     def _layers(self) -> tuple[Extent, ...]:
         """Its layers, and how large each is."""
-        from attention.formula.fitting import Extent
+        from attention.formula.patching import Extent
 
         example, design = self.example, self.plan.design
         queries, memory = len(example.tokens), len(example.memory)

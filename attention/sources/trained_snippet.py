@@ -6,6 +6,7 @@ import inspect
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from attention.formula.names import KEY, MEMORY, QUERY, VALUE
 from attention.sources import Snippet
 from attention.sources.changed_snippet import CHANGED_ITSELF, Changed
 
@@ -48,7 +49,7 @@ _HEAD = (
     "from typing import NamedTuple",
 )
 _PROJECTIONS = ("w_q", "w_k", "w_v")
-_SIDES = ("query", "key", "value")
+_SIDES = (QUERY, KEY, VALUE)
 
 
 def trained(source: State, trace: Trace, index: int) -> Snippet:
@@ -74,7 +75,7 @@ def trained(source: State, trace: Trace, index: int) -> Snippet:
     lines += [
         f'entered = kept["{layer.name}"]  # {layer.name}',
         'x = entered["input"][0]  # after the layer norm',
-        *(['x2 = entered["values"][0]'] if layer.has("memory") else []),
+        *(['x2 = entered["values"][0]'] if layer.has(MEMORY) else []),
         f"query, key, value = (entered[name][0] for name in {_SIDES!r})  # times W_Q, W_K, W_V",
         f'w_o = p["{layer.name} w_o"].unflatten(0, ({layer.n_heads}, -1))',
     ]

@@ -11,6 +11,7 @@ from attention.formula.formula import Formula
 from attention.formula.intervention import Intervention
 from attention.formula.layer import Layer
 from attention.formula.mask import Mask
+from attention.formula.names import INPUT, KEY, MEMORY, QUERY, VALUE, WEIGHTS
 from attention.formula.prediction import LIKELIEST, Prediction
 from attention.formula.trace import Trace
 
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from attention.training.tasks.task import Example
 
 _TOLD = {
-    "input": "The rows of the tokens after a layer norm, which stands before every attention and is no part of it.",
-    "memory": "The rows that the model has learned for what is attended to.",
+    INPUT: "The rows of the tokens after a layer norm, which stands before every attention and is no part of it.",
+    MEMORY: "The rows that the model has learned for what is attended to.",
 }
 _KEYS = (
     "What the encoder made of each character, after a layer norm, times W_K; the values come from the bare characters."
@@ -72,14 +73,14 @@ def run(plan: Plan, snapshot: Snapshot, example: Example, changing: Pass) -> tup
     ) -> tuple[Tensor, dict[str, Tensor]]:
         def again(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
             output, made = attend(name, query[None], key[None], value[None], bias, seen)
-            return made["weights"][0], output[0]
+            return made[WEIGHTS][0], output[0]
 
         def layer(call: Attended) -> Layer:
             divisor = math.sqrt(call.query.shape[-1])
             mask = Mask("causal") if design.causal else Mask()
             formula = Formula(divisor=divisor, own_divisor=divisor, bias="" if bias is None else "given", mask=mask)
             queries = example.memory if name.startswith("encoder") else example.tokens
-            recorded = {"query": call.query, "key": call.key, "value": call.value}
+            recorded = {QUERY: call.query, KEY: call.key, VALUE: call.value}
             recorded |= {} if bias is None else {"bias": bias}
             return Layer(name, queries, example.memory or queries, recorded, formula)
 
@@ -101,11 +102,11 @@ def _whole(layer: Layer, p: Mapping[str, Tensor], entered: Mapping[str, Tensor],
     name, told = layer.name, dict(_TOLD)
     w_o = p[f"{name} w_o"]
     there = {w: cut(p[f"{name} {w}"], heads) for w in ("w_q", "w_k", "w_v")}
-    there |= {"input": entered["input"][0], "w_o": w_o.view(heads, -1, w_o.shape[-1])}
-    if entered["values"] is not entered["input"]:
-        there["memory"] = entered["values"][0]
+    there |= {INPUT: entered[INPUT][0], "w_o": w_o.view(heads, -1, w_o.shape[-1])}
+    if entered["values"] is not entered[INPUT]:
+        there[MEMORY] = entered["values"][0]
     if entered["keys"] is not entered["values"]:
-        told["key"] = _KEYS
+        told[KEY] = _KEYS
     return replace(layer.recording(**there), told=told)
 
 

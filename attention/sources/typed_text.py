@@ -12,6 +12,7 @@ from attention.formula.cost import Cost
 from attention.formula.formula import Formula
 from attention.formula.layer import Layer
 from attention.formula.mask import Mask
+from attention.formula.names import EMBEDDING, INPUT, KEY, MEMORY, POSITION, QUERY, VALUE
 from attention.formula.positions import POSITIONS
 from attention.formula.scores import SCORES
 from attention.formula.trace import Trace
@@ -103,15 +104,15 @@ class TypedText:
         embedding, position, x = self._input(tokens)
         memory = self._input(key_tokens)[2] if crossed else None
         x2 = x if memory is None else memory
-        recorded = {"embedding": embedding, "position": position, "input": x, "memory": memory}
+        recorded = {EMBEDDING: embedding, POSITION: position, INPUT: x, MEMORY: memory}
         if config.init == "identity":
-            recorded |= {"query": x[None], "key": x2[None], "value": x2[None]}
+            recorded |= {QUERY: x[None], KEY: x2[None], VALUE: x2[None]}
         else:
             w_q = self._heads("w_q", n_heads, d_k)
             w_k, w_v = (self._heads(name, config.kv_heads, size) for name, size in (("w_k", d_k), ("w_v", d_v)))
             w_o = self._drawn("w_o", n_heads * d_v, config.d_model).reshape(n_heads, d_v, config.d_model)
             recorded |= {"w_q": w_q, "w_k": w_k, "w_v": w_v, "w_o": w_o}
-            recorded |= {"query": project(x, w_q), "key": project(x2, w_k), "value": project(x2, w_v)}
+            recorded |= {QUERY: project(x, w_q), KEY: project(x2, w_k), VALUE: project(x2, w_v)}
         way = POSITIONS[config.positions]
         if way.bias == "relative":
             recorded["bias_table"] = self._table(n_heads)
@@ -202,7 +203,7 @@ class TypedText:
 
         d_model, seed = self.config.d_model, self.config.seed
         rows = {
-            token: torch.randn(d_model, generator=generator(seed, "embedding", token, d_model)) for token in set(tokens)
+            token: torch.randn(d_model, generator=generator(seed, EMBEDDING, token, d_model)) for token in set(tokens)
         }
         embedding = torch.stack([rows[token] for token in tokens])
         position = POSITIONS[self.config.positions].added(len(tokens), d_model, seed)

@@ -7,7 +7,7 @@ from contextlib import closing
 from threading import Condition
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attention.errors import ConfigError
+from attention.errors import BusyError, ConfigError
 from attention.formula.kept import KEPT
 from attention.progress import telling
 from attention.training.watching import Watcher, current
@@ -201,7 +201,7 @@ def _make_room(watcher: Watcher) -> None:
     """Lets a watcher begin one more training.
 
     Raises:
-        ConfigError: too many are under way.
+        BusyError: too many are under way.
     """
     if watcher.key is not None:
         mine = [(looked, film) for film in _RUNNING.values() if (looked := film.looked(watcher)) is not None]
@@ -210,11 +210,11 @@ def _make_room(watcher: Watcher) -> None:
     groups = [{one.group for one in film.watchers} for film in _RUNNING.values()]
     ours = sum(watcher.group in one for one in groups)
     if watcher.group is not None and ours >= MOST_OF_A_GROUP:
-        raise ConfigError(
+        raise BusyError(
             f"At most {MOST_OF_A_GROUP} models are trained at once for one address; {ours} are: try again in a moment."
         )
     if sum(map(bool, groups)) >= MOST_AT_ONCE:
-        raise ConfigError(f"{MOST_AT_ONCE} models are being trained here, and no more at once: try again in a moment.")
+        raise BusyError(f"{MOST_AT_ONCE} models are being trained here, and no more at once: try again in a moment.")
 
 
 def untrained(plan: Plan) -> Snapshot:

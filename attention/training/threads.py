@@ -55,6 +55,7 @@ class _Worker:
             if not self._closed:
                 self._put(job)
                 if self._thread is None:
+                    atexit.register(self.close)
                     self._thread = Thread(target=self._run, name="training", daemon=True)
                     self._thread.start()
                 return
@@ -135,7 +136,6 @@ def _use_one_thread() -> None:
 
 
 WORKER = _Worker()
-atexit.register(WORKER.close)
 
 
 def in_turn(work: Callable[[], T]) -> T:

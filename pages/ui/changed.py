@@ -10,6 +10,7 @@ import streamlit as st
 from attention import AttentionError, Cell, Intervention, Source, Trace, find_step
 from attention.formula import intervention
 from attention.formula.intervention import KINDS, MASKS, MOST, Kind, SetCell
+from attention.formula.names import HEAD_OUTPUT, KEY, QUERY, SCORES, VALUE, WEIGHTS
 from attention.formula.steps import MAP_AXES
 from attention.sources import Changeable, Patchable
 from pages.ui.headline import headline
@@ -126,10 +127,10 @@ def _mask(_: Cell) -> dict[str, Any]:
 
 
 def _cell(cell: Cell) -> dict[str, Any]:
-    first = int(cell.step != "weights")
-    step = st.radio("The cell", ("weights", "scores"), first, key=f"changing_step_{first}", format_func={"weights": "its weight, after the softmax", "scores": "its score, before the softmax"}.__getitem__)  # fmt: skip
+    first = int(cell.step != WEIGHTS)
+    step = st.radio("The cell", (WEIGHTS, SCORES), first, key=f"changing_step_{first}", format_func={WEIGHTS: "its weight, after the softmax", SCORES: "its score, before the softmax"}.__getitem__)  # fmt: skip
     st.caption(f"Query {cell.row}, key {cell.column}: click another cell of the map to choose it.")
-    if step == "scores":
+    if step == SCORES:
         return {"cells": (SetCell(step, cell.row, cell.column, float(st.number_input("Becomes", value=0.0, key="changing_score"))),)}  # fmt: skip
     value = st.number_input("Becomes", 0.0, 1.0, 0.0, 0.1, key="changing_weight")
     rescaled = st.toggle("Rescale the rest of its row, so that it sums to what it did", key="changing_rescaled")
@@ -137,7 +138,7 @@ def _cell(cell: Cell) -> dict[str, Any]:
 
 
 def _take(_: Cell) -> dict[str, Any]:
-    named = {"head_output": "its output (Z)", "weights": "its weights (A)", "query": "its queries (Q)", "key": "its keys (K)", "value": "its values (V)"}  # fmt: skip
+    named = {HEAD_OUTPUT: "its output (Z)", WEIGHTS: "its weights (A)", QUERY: "its queries (Q)", KEY: "its keys (K)", VALUE: "its values (V)"}  # fmt: skip
     return {"take": st.selectbox("What is taken", tuple(named), format_func=named.__getitem__, key="changing_take")}
 
 

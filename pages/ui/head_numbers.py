@@ -60,7 +60,7 @@ def numbers(
     st.caption("Click a row to open its head in the Lab. None: not defined on this text.")
     show.pick(rows, "heads_table", helps, lambda row: open_head(*order[row]))
     st.caption(frames.said(table, layer, head, by))
-    show.csv_of(lambda: frames.frame(page.trace, table, order, by, counts=True), "heads-metrics.csv", "heads_csv")
+    show.csv("heads-metrics.csv", "heads_csv")
     points, others = st.columns([3, 2])
     with points:
         with st.container(horizontal=True):

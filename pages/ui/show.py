@@ -6,7 +6,7 @@ It is a long file because nothing else may draw them; its functions do not call 
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import streamlit as st
@@ -14,16 +14,17 @@ import streamlit as st
 from attention import Explanation, Step
 from attention.formula.steps import Parameter
 from attention.numbers import glossary
+from attention.numbers.tables import SPREADSHEET_ROWS
 from attention.pictures.layout import Spec
 from attention.pictures.message import Around, pack
 from attention.printed import DIGITS
 from pages.ui import figure
+from pages.ui.exports.links import Link, links, small
 from pages.ui.figure import shares as shares_figure
 from pages.ui.knobs import inputs
 from pages.ui.knobs.session import session
 from pages.ui.knobs.widgets import locked
 from pages.ui.notes import plain
-from pages.ui.server.downloads import in_pieces
 from pages.ui.server.first_paint import NO_SIDEBAR, STYLES
 from pages.ui.server.limits import MOST_CELLS
 from pages.ui.share.takeaway import takeaway
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 
 TABLE_CELLS = 64 * 64  # a table of more is not made unasked
 LONG_TABLE_ROWS = MOST_CELLS // 16  # of a table that is unfolded; each has two names of up to 40 characters
-SPREADSHEET_ROWS = 2**20 - 1  # below a heading
-_PIECE = 2**15  # rows of a CSV file that are made at a time
 
 
 def styles(sidebar: bool = True) -> None:
@@ -50,13 +49,15 @@ def figures(
     on_turn: Callable[[dict[str, Any]], None] | None = None,
     files: Callable[[], Sequence[Spec]] | None = None,
     rest: bool = False,
+    export: str = "",
 ) -> None:
     """Draws figures side by side, one under the other where the screen is narrow.
 
     A click calls `on_click(step, x, y)` with the place on the map, before the page runs again. A figure
     without panels takes no clicks. What stands `around` them has knobs of its own; the one that was let go, and
     its value, go to `on_turn`; then only the fragment runs that this stands in, and the page as a whole when that
-    is painted. `files` gives the figures to save, where they are others than those on the screen.
+    is painted. `files` gives the figures to save, where they are others than those on the screen; where the state describes
+    them, they are the `export` of that name.
     """
     ours = session()
 
@@ -82,7 +83,7 @@ def figures(
         height=_room(drawn, around),
     )
     if drawn and not (locked() or st.context.is_embedded):
-        takeaway(files or (lambda: drawn), key)
+        takeaway(files or (lambda: drawn), key, export)
 
 
 def _room(drawn: Sequence[Spec], around: Around | None) -> int | Literal["content"]:
@@ -162,7 +163,7 @@ def twin(rows: pd.DataFrame, name: str, label: str = "The same as a table") -> N
     """The numbers of a chart as a table, folded away, and as a CSV file with every digit."""
     with st.expander(label):
         st.dataframe(rows, hide_index=True, column_config=_digits(rows))
-        st.download_button("Download CSV", rows.to_csv(index=False), f"{name}.csv", "text/csv", key=f"{name}_csv")
+        small("Download CSV", rows.to_csv(index=False), f"{name}.csv", "text/csv", f"{name}_csv")
 
 
 def pick(rows: pd.DataFrame, key: str, helps: Mapping[str, str], on_pick: Callable[[int], None]) -> None:
@@ -179,11 +180,9 @@ def pick(rows: pd.DataFrame, key: str, helps: Mapping[str, str], on_pick: Callab
     )  # fmt: skip
 
 
-def csv_of(rows: Callable[[], pd.DataFrame], file_name: str, key: str) -> None:
-    """A button for a table as a CSV file, which is made when it is asked for."""
-    st.download_button(
-        "Download CSV", lambda: rows().to_csv(index=False), file_name, "text/csv", key=key, on_click="ignore"
-    )
+def csv(name: str, key: str) -> None:
+    """A link to a table as a CSV file, by its name in `pages.ui.exports.catalog`."""
+    links(key, Link("Download CSV", name))
 
 
 def shares(row: tuple[float, ...], key: str) -> None:
@@ -198,8 +197,8 @@ def problem(text: str) -> None:
     st.error(plain(text))
 
 
-def table(rows: Callable[[], pd.DataFrame], n_cells: int, csv: Callable[[], Iterable[str]], file_name: str) -> None:
-    """The numbers behind a map as a table, and as a CSV file that is made when asked for.
+def table(rows: Callable[[], pd.DataFrame], n_cells: int, name: str) -> None:
+    """The numbers behind a map as a table, and as the CSV file of that name.
 
     A large table is made when it is unfolded: it weighs more than the map. A larger one is a file only.
     """
@@ -216,20 +215,14 @@ def table(rows: Callable[[], pd.DataFrame], n_cells: int, csv: Callable[[], Iter
                 numbers()
     else:
         st.caption(f"A table on the page has at most {MOST_CELLS:,} numbers; the CSV file has all {n_cells:,}.")
-    _csv(csv, file_name, "table_csv")
+    csv(name, "table_csv")
 
 
-def long_table(rows: Callable[[int, int], pd.DataFrame], n_rows: int, file_name: str) -> None:
+def long_table(rows: Callable[[int, int], pd.DataFrame], n_rows: int, name: str) -> None:
     """All numbers of a map of several matrices as one long table, folded away and made when it is unfolded.
 
-    `rows(start, stop)` gives those of them. A CSV file has as many as a spreadsheet holds.
+    `rows(start, stop)` gives those of them. The CSV file of that name has as many as a spreadsheet holds.
     """
-
-    def csv() -> Iterator[str]:
-        most = min(n_rows, SPREADSHEET_ROWS)
-        for start in range(0, most, _PIECE):
-            yield rows(start, min(most, start + _PIECE)).to_csv(index=False, header=start == 0)
-
     with st.expander("The same as a table", key="long_table", on_change="rerun") as unfolded:
         if not unfolded.open:
             return
@@ -238,11 +231,7 @@ def long_table(rows: Callable[[int, int], pd.DataFrame], n_rows: int, file_name:
             more = "all" if n_rows <= SPREADSHEET_ROWS else f"{SPREADSHEET_ROWS:,}, as many as a spreadsheet holds"
             st.caption(f"The first {LONG_TABLE_ROWS:,} of {n_rows:,} numbers; the CSV file has {more}.")
         st.dataframe(made, hide_index=True, width="stretch", column_config=_digits(made))
-        _csv(csv, file_name, "long_table_csv")
-
-
-def _csv(pieces: Callable[[], Iterable[str]], file_name: str, key: str) -> None:
-    st.download_button("Download CSV", in_pieces(pieces), file_name, "text/csv", key=key, on_click="ignore")
+        csv(name, "long_table_csv")
 
 
 def _digits(rows: pd.DataFrame) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import streamlit as st
 
 from attention import AttentionError, Cell
 from attention.formula.knobs import Knob
+from attention.formula.names import WEIGHTS
 from attention.formula.ranges import Choice
 from attention.numbers import aggregates, tables
 from attention.numbers.readings import Reading
@@ -49,8 +50,8 @@ def reading_map(page: Page, reading: Reading, key: str) -> None:
     layer, cell = page.cell.layer, page.cell
     with turns.aside():  # it is kept
         reading.matrix(page.trace, layer, cell.head)
-    weights = page.layer.shape("weights")
-    cell = Cell(layer, "weights", cell.head, min(cell.row, weights[1] - 1), min(cell.column, weights[2] - 1))
+    weights = page.layer.shape(WEIGHTS)
+    cell = Cell(layer, WEIGHTS, cell.head, min(cell.row, weights[1] - 1), min(cell.column, weights[2] - 1))
     st.caption(plain(f"{reading.words} {reading.paper}".strip()))
     if warning := reading.warning(page.trace, layer):
         st.warning(plain(warning))
@@ -66,10 +67,8 @@ def reading_map(page: Page, reading: Reading, key: str) -> None:
         show.figures([figure], key, choose, around, inputs.turn)
     with words:
         show.arithmetic(explanation)
-    name = f"{reading.name}-L{layer}"
     show.table(
         lambda: tables.read_off(page.trace, reading, layer, cell.head),
         weights[1] * weights[2],
-        lambda: tables.read_off_csv(page.trace, reading, layer, cell.head),
-        f"{name}-H{cell.head}.csv" if reading.per_head else f"{name}.csv",
+        f"{reading.name}.csv",
     )

@@ -12,6 +12,7 @@ from attention.export.demo.pool import Pool
 from attention.export.demo.states import State
 from attention.formula.cell import Cell
 from attention.formula.layer import Layer
+from attention.formula.names import MASKED_SCORES, WEIGHTS
 from attention.lessons import training
 from attention.numbers import tables
 from attention.pictures.layout import CHOSEN
@@ -46,9 +47,9 @@ def packed_film(state: State) -> bytes:
             "step": snapshot.step,
             "message": pool.header(pack([*maps, curves])),
             "answers": [[one.said, bool(one.right)] for one in answers],
-            "numbers": {_called(layer): {name: pool.add(_gapped(layer, name)) for name in ("masked_scores", "weights")} for layer in layers},
+            "numbers": {_called(layer): {name: pool.add(_gapped(layer, name)) for name in (MASKED_SCORES, WEIGHTS)} for layer in layers},
         })  # fmt: skip
-    sides = [{"axis": names[0], "tokens": []} for names in tables.names(trace.layers[0], Cell(0, "weights", 0, 0, 0))]
+    sides = [{"axis": names[0], "tokens": []} for names in tables.names(trace.layers[0], Cell(0, WEIGHTS, 0, 0, 0))]
     for side, tokens in zip(sides, (example.tokens, example.memory or example.tokens), strict=True):
         side["tokens"] = [*tokens]
     header = {

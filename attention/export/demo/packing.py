@@ -12,8 +12,11 @@ from attention.export.demo.states import LIMITS, State
 from attention.formula.cell import Cell
 from attention.formula.config import BRING_THEIR_OWN
 from attention.formula.layer import Layer
+from attention.formula.mask_rules import OFFERED
+from attention.formula.names import MASKED_SCORES, OUTPUT, SCALED_SCORES, SCORES, WEIGHTS
 from attention.formula.ranges import Choice
 from attention.formula.steps import HEAD_AXES, Step, declared, find_step, is_step
+from attention.formula.steps.products import Product
 from attention.formula.trace import Trace
 from attention.numbers import tables
 from attention.numbers.explain import explain
@@ -31,9 +34,9 @@ from attention.sources import Source
 from attention.sources.knobs import CALLED, above
 from attention.sources.link import on_pages, source_of
 
-_EXPLAINED = ("scaled_scores", "masked_scores", "weights", "output")
+_EXPLAINED = (SCALED_SCORES, MASKED_SCORES, WEIGHTS, OUTPUT)
 """The steps whose lines the page writes by itself (page/explain.js), beside products; all others are packed."""
-_MASKS = ("none", "causal", "window", "causal window", "prefix")
+_MASKS = ("none", *OFFERED)
 HEADS = "heads"
 """The view that shows the weights of several heads side by side."""
 
@@ -76,7 +79,7 @@ class _Packing:
     def _check(self) -> None:
         sent = self.live[self.heads[0]]
         follows = [name for name in (sent["made"] if sent else ()) if name in self.explained]
-        later = [name for name in self.names[self.names.index("scores") + 1 :] if name not in follows]
+        later = [name for name in self.names[self.names.index(SCORES) + 1 :] if name not in follows]
         if self.state.knobs and later:
             raise AttentionError(
                 f"The page must make every step after the scores of “{self.state.title}”, whose knobs can be turned; "
@@ -95,10 +98,10 @@ class _Packing:
                 for head in self.heads
             }
         if state.view == HEADS:
-            views |= {f"heads weights {head}": self._view("weights", head, HEADS) for head in self.heads}
+            views |= {f"heads weights {head}": self._view(WEIGHTS, head, HEADS) for head in self.heads}
         needed = dict.fromkeys([*self.explained, *(name for names in self.factors.values() for name in names)])
         numbers = {name: self._numbers(name) for name in needed}
-        if "output" in self.explained and layer.w_o is not None:
+        if OUTPUT in self.explained and layer.w_o is not None:
             numbers["w_o"] = [self.pool.add(layer.w_o.flatten(0, 1).numpy())]
         formula = {
             "divisor": layer.divisor,
@@ -106,8 +109,8 @@ class _Packing:
             "share": layer.formula.share if layer.formula else "",
         }
         before = (
-            [name for _, name in layer.factors(find_step("masked_scores")) if is_step(name)]
-            if "masked_scores" in self.names
+            [name for _, name in layer.factors(find_step(MASKED_SCORES)) if is_step(name)]
+            if MASKED_SCORES in self.names
             else []
         )
         header = {
@@ -130,9 +133,9 @@ class _Packing:
     def _multiplied(self, step: Step) -> bool:
         """Whether a step is a row times a column and nothing else, and the page gets both factors whole."""
         layer, names = self.layer, self._factors(step)
-        biased = step.name in ("query", "key", "value") and layer.has(f"b_{step.name[0]}")
-        plain = step.how == "product" and step.per_head and len(names) == 2 and not biased
-        dot = step.name != "scores" or (layer.formula is not None and layer.formula.score == "dot")
+        biased = bool(step.bias) and layer.has(step.bias)
+        plain = isinstance(step, Product) and step.per_head and len(names) == 2 and not biased
+        dot = step.name != SCORES or (layer.formula is not None and layer.formula.score == "dot")
         return (
             plain
             and dot
@@ -177,7 +180,7 @@ class _Packing:
             marked.append((0, 1))
         else:
             shown = (
-                [("weights", one) for one in self.heads] if view == HEADS else [(step, head) for step in self.overview]
+                [(WEIGHTS, one) for one in self.heads] if view == HEADS else [(step, head) for step in self.overview]
             )
             figures = [heatmap_json(self.trace, step, cell.layer, one, cell) for step, one in shown]
             marked = [place_of(find_step(step), Cell(0, name, 0, 0, 1)) for step, _ in shown]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from attention.formula.names import HEAD_OUTPUT, OUTPUT, SCORES, WEIGHTS
 from attention.sources.link import Limits
 
 LIMITS = Limits(tokens=64, characters=2000, d_model=128, heads=16, trace_mb=256)
@@ -38,7 +39,7 @@ class State:
     heads: tuple[int, ...] = ()
     layer: int = 0
     view: str = "overview"
-    step: str = "weights"
+    step: str = WEIGHTS
     head: int = 0
     q: int = 0
     k: int = 0
@@ -49,7 +50,7 @@ class State:
 _MODEL = {"source": "model", "model": "all-MiniLM-L6-v2", "text": _TIRED}
 _INDUCTION = {"source": "trained", "task": "induction", "own": "an owl asked the moon why"}
 # The page does not add b_O, so it cannot make the output of a model under another temperature.
-_NOT_IN_MODEL = ("head_output", "output")
+_NOT_IN_MODEL = (HEAD_OUTPUT, OUTPUT)
 
 # fmt: off
 STATES = (
@@ -88,7 +89,7 @@ STATES = (
     State(
         "notebook", "A notebook, to the digit",
         "The whole numbers of “The Attention Mechanism from Scratch”: every step can be checked by hand.",
-        {"source": "notebook", "notebook": "numpy"}, knobs=("temperature",), view="factors", step="scores", q=0, k=2),
+        {"source": "notebook", "notebook": "numpy"}, knobs=("temperature",), view="factors", step=SCORES, q=0, k=2),
     State(
         "previous", "A real model: the token before",
         "Layer 0, head 2 of MiniLM looks at the token before, whatever it is: nearly all weight lies one beside the diagonal.",

@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from attention.formula.inline import inlined
+from attention.formula.names import WEIGHTS
 from attention.printed import Arithmetic
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ class Share(ABC):
         formula: plain text.
         sums: what the rows sum to.
         in_page: whether the page's own arithmetic knows it, under this name.
+        argmax: whether its limit at temperature 0 is argmax: the largest take all, and share it.
         parameter: what it needs beside the scores, one number a head, by the name of the layer's parameter.
     """
 
@@ -61,6 +64,7 @@ class Share(ABC):
     formula: str = ""
     sums: Literal["1", "below 1", "freely"] = "1"
     in_page: bool = False
+    argmax: bool = False
     parameter: str = ""
 
     @abstractmethod
@@ -73,13 +77,22 @@ class Share(ABC):
 
     def limit(self, scores: Scores, bias: Scores) -> Weights:
         """The weights at temperature 0, where the scores without their bias decide, and among the largest the `bias`."""
-        highest = scores.amax(dim=-1, keepdim=True)
-        return self.weights(bias.masked_fill((scores != highest) | (scores == -math.inf), -math.inf))
+        return self.weights(winners(scores, bias))
 
-    @abstractmethod
-    def python(self, scores: str) -> tuple[str, ...]:
-        """Lines of plain torch that compute `weights` from a variable of that name."""
+    def python(self, scores: str) -> list[str]:
+        """Lines of plain torch that compute `weights` from a variable of that name: the body of the function `weights`."""
+        return inlined(type(self).weights, WEIGHTS, scores=scores)
+
+    def limit_python(self, scores: str, bias: str) -> list[str]:
+        """Lines that compute `limit` from variables of these names."""
+        return [*inlined(winners, "winners", scores=scores, bias=bias), *self.python("winners")]
 
     @abstractmethod
     def arithmetic(self, row: Row) -> Arithmetic:
         """How the weight of a row's column came about; the row sees at least one key."""
+
+
+def winners(scores: Scores, bias: Scores) -> Scores:
+    """The bias where a score is the largest of its row, −∞ everywhere else."""
+    most = scores.amax(dim=-1, keepdim=True)
+    return bias.masked_fill((scores != most) | (scores == -math.inf), -math.inf)

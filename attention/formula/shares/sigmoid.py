@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from attention import printed
+from attention.formula.inline import inlined
+from attention.formula.names import WEIGHTS
 from attention.formula.shares.share import Row, Share
 from attention.printed import Arithmetic, Printed, number
 
@@ -32,18 +34,16 @@ class Sigmoid(Share):
         """Each between 0 and 1 by itself; a hidden key gets 0."""
         import torch
 
-        return torch.sigmoid(scores - math.log(scores.shape[-1]))
+        return torch.sigmoid(scores - math.log(scores.shape[-1]))  # a row sums to anything
 
     def limit(self, scores: Scores, bias: Scores) -> Weights:
         """1 above 0 and 0 below; at 0 what the bias alone gives."""
-        import torch
+        return by_sign(scores, self.weights(bias))
 
-        one_or_none = (scores > 0).to(scores.dtype)
-        return torch.where(scores == 0, self.weights(bias), one_or_none)
-
-    def python(self, scores: str) -> tuple[str, ...]:
-        """One line."""
-        return (f"weights = torch.sigmoid({scores} - math.log({scores}.shape[-1]))  # a row sums to anything",)
+    def limit_python(self, scores: str, bias: str) -> list[str]:
+        """What the bias alone gives, and then 1 or 0."""
+        lines = [] if bias == "bias" else [f"bias = {bias}"]
+        return [*lines, *self.python("bias"), *inlined(by_sign, WEIGHTS, scores=scores, level=WEIGHTS)]
 
     def arithmetic(self, row: Row) -> Arithmetic:
         """1 over 1 and n times e to minus the score."""
@@ -68,3 +68,10 @@ class Sigmoid(Share):
             values=[1.0, below],
             operation="quotient",
         )
+
+
+def by_sign(scores: Scores, level: Weights) -> Weights:
+    """1 above 0, nothing below, and at 0 the `level`."""
+    import torch
+
+    return torch.where(scores == 0, level, (scores > 0).to(scores.dtype))

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from attention import printed
+from attention.formula.inline import inlined
+from attention.formula.names import WEIGHTS
 from attention.formula.shares.share import Row, Share
 from attention.printed import Arithmetic, Parts, Printed, number, quotient
 
@@ -24,23 +26,29 @@ class Softmax(Share):
     formula: str = "softmax of M over key_pos"
     sums: Literal["1", "below 1", "freely"] = "1"
     in_page: bool = True
+    argmax: bool = True
 
     def weights(self, scores: Scores) -> Weights:
         """Rows sum to 1; a row with no visible key is 0 throughout, never NaN and never uniform."""
-        import torch
-
-        weights = torch.softmax(scores, dim=-1)
+        weights = softmax(scores)
         blind = weights[..., :1].isnan()  # an all-hidden row is 0 / 0 from its first key to its last
         return weights.masked_fill(blind, 0) if blind.any() else weights
 
-    def python(self, scores: str) -> tuple[str, ...]:
+    def python(self, scores: str) -> list[str]:
         """One line."""
-        return (f"weights = torch.softmax({scores}, dim=-1)  # every row sums to 1",)
+        return inlined(softmax, WEIGHTS, scores=scores)
 
     def arithmetic(self, row: Row) -> Arithmetic:
         """E to the score over the sum of all, the largest subtracted first."""
         highest = max(row.scores)
         return exponentials(row, highest, 0.0)
+
+
+def softmax(scores: Scores) -> Weights:
+    """The softmax of rows that see a key."""
+    import torch
+
+    return torch.softmax(scores, dim=-1)  # every row sums to 1
 
 
 def exponentials(row: Row, shift: float, added: float) -> Arithmetic:

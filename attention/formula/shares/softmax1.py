@@ -6,7 +6,9 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from attention.formula.shares.share import Row, Share
+from attention.formula.inline import inlined
+from attention.formula.names import WEIGHTS
+from attention.formula.shares.share import Row, Share, winners
 from attention.formula.shares.softmax import exponentials
 from attention.printed import Arithmetic
 
@@ -32,30 +34,23 @@ class Softmax1(Share):
 
     def weights(self, scores: Scores) -> Weights:
         """Rows sum to less than 1; a row with no visible key is 0 throughout."""
-        import torch
-
-        sink = self._sink(scores)
-        highest = torch.maximum(scores.amax(dim=-1, keepdim=True), sink)
-        powers = torch.exp(scores - highest)
-        return powers / (torch.exp(sink - highest) + powers.sum(dim=-1, keepdim=True))
+        return with_sink(scores, self._sink(scores))
 
     def limit(self, scores: Scores, bias: Scores) -> Weights:
         """Above 0 the largest take all, at 0 what was added takes its part, below it takes all."""
-        import torch
+        first = winners(scores, bias)
+        return with_sign(scores, first, self.weights(first))
 
-        highest = scores.amax(dim=-1, keepdim=True)
-        winners = bias.masked_fill((scores != highest) | (scores == -math.inf), -math.inf)
-        above = torch.softmax(winners, dim=-1).nan_to_num(0)
-        level = self.weights(winners)
-        return torch.where(highest > 0, above, torch.where(highest == 0, level, torch.zeros_like(above)))
-
-    def python(self, scores: str) -> tuple[str, ...]:
+    def python(self, scores: str) -> list[str]:
         """Lines that subtract the largest first, so that nothing overflows."""
-        return (
-            f"highest = {scores}.amax(dim=-1, keepdim=True).clamp_min(0)",
-            f"powers = torch.exp({scores} - highest)",
-            "weights = powers / (torch.exp(-highest) + powers.sum(dim=-1, keepdim=True))  # every row sums to less than 1",
-        )
+        return [f"sink = {scores}.new_zeros(())", *inlined(with_sink, WEIGHTS, scores=scores)]
+
+    def limit_python(self, scores: str, bias: str) -> list[str]:
+        """Above 0 the largest take all, at 0 what was added takes its part, below it takes all."""
+        return [
+            *super().limit_python(scores, bias),
+            *inlined(with_sign, WEIGHTS, scores=scores, level=WEIGHTS),
+        ]
 
     def _sink(self, scores: Tensor) -> Tensor:
         """What is added as one more score: 0, and e to it 1."""
@@ -90,10 +85,24 @@ class Sinks(Softmax1):
         """The sinks, [head 1 1]."""
         return super()._sink(scores) if self.own is None else self.own[:, None, None].to(scores.dtype)
 
-    def python(self, scores: str) -> tuple[str, ...]:
+    def python(self, scores: str) -> list[str]:
         """The same lines, with `sinks` [head]."""
-        return (
-            f"highest = torch.maximum({scores}.amax(dim=-1, keepdim=True), sinks[:, None, None])",
-            f"powers = torch.exp({scores} - highest)",
-            "weights = powers / (torch.exp(sinks[:, None, None] - highest) + powers.sum(dim=-1, keepdim=True))  # rows sum to less than 1",
-        )
+        return ["sink = sinks[:, None, None]", *inlined(with_sink, WEIGHTS, scores=scores)]
+
+
+def with_sink(scores: Scores, sink: Tensor) -> Weights:
+    """The softmax over the scores and one more, the sink, which belongs to no key."""
+    import torch
+
+    highest = torch.maximum(scores.amax(dim=-1, keepdim=True), sink)
+    powers = torch.exp(scores - highest)
+    return powers / (torch.exp(sink - highest) + powers.sum(dim=-1, keepdim=True))  # sums below 1
+
+
+def with_sign(scores: Scores, winners: Scores, level: Weights) -> Weights:
+    """By the sign of a row's largest score: it takes all, it takes what it has at that `level`, or nothing."""
+    import torch
+
+    most = scores.amax(dim=-1, keepdim=True)
+    above = torch.softmax(winners, dim=-1).nan_to_num(0)
+    return torch.where(most > 0, above, torch.where(most == 0, level, torch.zeros_like(above)))

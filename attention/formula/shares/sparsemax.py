@@ -26,6 +26,7 @@ class Sparsemax(Share):
     formula: str = "sparsemax of M over key_pos"
     sums: Literal["1", "below 1", "freely"] = "1"
     in_page: bool = True
+    argmax: bool = True
 
     def weights(self, scores: Scores) -> Weights:
         """Rows sum to 1, with true zeros; a row with no visible key is 0 throughout."""
@@ -41,16 +42,6 @@ class Sparsemax(Share):
         threshold = (sums.gather(-1, kept - 1) - 1) / kept
         weights = (apart - threshold).clamp_min(0)
         return torch.where(highest == -math.inf, 0.0, weights).to(scores.dtype)
-
-    def python(self, scores: str) -> tuple[str, ...]:
-        """Lines that find the threshold in the sorted scores."""
-        return (
-            f"ordered = {scores}.double().sort(dim=-1, descending=True).values",
-            "ranks, sums = torch.arange(1, ordered.shape[-1] + 1), ordered.nan_to_num(neginf=-1e300).cumsum(dim=-1)",
-            "kept = (1 + ranks * ordered > sums).sum(dim=-1, keepdim=True).clamp_min(1)  # keys that get anything",
-            "threshold = (sums.gather(-1, kept - 1) - 1) / kept",
-            f"weights = ({scores} - threshold).clamp_min(0).to({scores}.dtype)  # every row sums to 1",
-        )
 
     def arithmetic(self, row: Row) -> Arithmetic:
         """The score less the threshold, where that is more than 0."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from attention.formula import kept
 from attention.formula.layer import Layer
+from attention.formula.names import WEIGHTS
 from attention.formula.trace import Trace
 from attention.numbers.metrics.alike import differences
 from attention.numbers.metrics.metric import METRICS, NAMES, Metric, find
@@ -54,7 +55,7 @@ def known(layer: Layer) -> bool:
 
 def seconds(trace: Trace) -> float:
     """About how long `of` takes on one thread, counted before; what is kept takes none."""
-    cells = (math.prod(layer.shape("weights")) for layer in trace.layers if layer.has("weights") and not known(layer))
+    cells = (math.prod(layer.shape(WEIGHTS)) for layer in trace.layers if layer.has(WEIGHTS) and not known(layer))
     return sum(cells) / CELLS_A_SECOND
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from attention.formula import kept
 from attention.formula.layer import Layer
+from attention.formula.names import WEIGHTS
 from attention.formula.trace import Trace
 from attention.numbers.patterns import CELLS_A_SECOND, patterns
 
@@ -31,7 +32,7 @@ def seconds(trace: Trace, layer: int, head: int) -> float:
     """About how long `differences` takes on one thread, counted before; what is kept takes none."""
     if kept.KEPT.get(_kept_at(trace, layer, head)) is not None:
         return 0.0
-    return sum(math.prod(one.shape("weights")) for one in trace.layers if one.has("weights")) / CELLS_A_SECOND
+    return sum(math.prod(one.shape(WEIGHTS)) for one in trace.layers if one.has(WEIGHTS)) / CELLS_A_SECOND
 
 
 def _kept_at(trace: Trace, layer: int, head: int) -> tuple[int, Hashable, Hashable]:
@@ -40,10 +41,10 @@ def _kept_at(trace: Trace, layer: int, head: int) -> tuple[int, Hashable, Hashab
 
 def _differences(trace: Trace, layer: int, head: int) -> Sequence[tuple[int, int, float, int]]:
     own = trace.layer(layer)
-    sizes = own.shape("weights")[1:]
+    sizes = own.shape(WEIGHTS)[1:]
     found = []
     for other, its in enumerate(trace.layers):
-        alike = its.has("weights") and its.shape("weights")[1:] == sizes
+        alike = its.has(WEIGHTS) and its.shape(WEIGHTS)[1:] == sizes
         if alike and (its.tokens, its.key_tokens) == (own.tokens, own.key_tokens):
             found += [
                 (other, at, number, count)
@@ -64,7 +65,7 @@ def _divergences(own: Layer, head: int, other: Layer) -> list[tuple[float, int]]
 
     sums, counts = np.zeros(other.n_heads), np.zeros(other.n_heads, dtype=np.int64)
     for heads, rows, pattern in patterns(other):
-        (weights,) = own.part("weights", heads=slice(head, head + 1), rows=rows)
+        (weights,) = own.part(WEIGHTS, heads=slice(head, head + 1), rows=rows)
         total = weights.sum(dim=-1, keepdim=True)
         shares = weights / total
         middle = (shares + pattern.shares) / 2

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Table:
     """The metrics of every head on one text.
 
@@ -29,6 +29,14 @@ class Table:
     counts: NDArray[np.int64]
     uniform: NDArray[np.float64]
     n_heads: tuple[int, ...]
+
+    def __repr__(self) -> str:
+        means = ", ".join(f"{name} {mean:.3g}" for name in NAMES if not math.isnan(mean := self._mean(name)))
+        return f"Table({len(self.heads)} heads in {len(self.n_heads)} layers; means: {means or 'none is defined'})"
+
+    def _mean(self, name: str) -> float:
+        there = [one for one in self.column(name).tolist() if not math.isnan(one)]
+        return math.fsum(there) / len(there) if there else math.nan
 
     @property
     def nbytes(self) -> int:

@@ -1,6 +1,6 @@
 // What Python sends: the length of a JSON header (uint32), the header, then the arrays it points to.
 //
-// attention/pictures/contract.py declares the same for Python; tests/test_contract.py holds both to it, key by key.
+// attention/pictures/contract.py declares the same for Python; tests/test_message_contract.py holds both to it, key by key.
 
 /**
  * All that is drawn by one component.

@@ -13,6 +13,7 @@ from attention.errors import AttentionError, FileError
 from attention.formula import written
 from attention.formula.dropping import Dropping
 from attention.formula.formula import Formula
+from attention.formula.names import KEY, QUERY, SCORES
 from attention.sources.archive import Archive, quoted
 from attention.sources.archive.layers import MOST_LAYERS, Stored
 
@@ -46,14 +47,14 @@ def formula(
             return said, ""
         except AttentionError as error:
             return None, f"Its formula is not known here, so the numbers are shown as recorded: {error}"
-    if "formula" in own or not ({"query", "key"} <= recorded.keys() or "scores" in recorded):
+    if "formula" in own or not ({QUERY, KEY} <= recorded.keys() or SCORES in recorded):
         return None, ""
     before = f"L{stored.number}." if exported else ""
     divisor, scaling, temperature = (
         _number(archive, f"{before}{key}", stored.number) for key in ("divisor", "scaling", "temperature")
     )
     divisor = divisor or (1 / scaling if scaling else None)
-    usual = math.sqrt(recorded["query"].shape[-1]) if "query" in recorded else None
+    usual = math.sqrt(recorded[QUERY].shape[-1]) if QUERY in recorded else None
     bias = "given" if "bias" in recorded else ""
     return Formula(divisor=divisor or usual, temperature=temperature or 1.0, bias=bias, own_divisor=divisor), ""
 

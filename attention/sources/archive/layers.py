@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from attention.errors import FileError, MissingError
 from attention.formula.formula import Formula
+from attention.formula.names import MASKED_SCORES, QUERY, SCORES, WEIGHTS
 from attention.formula.steps import HEAD_AXES, Parameter, Step, declared
 from attention.sources.archive import Archive, Entry, quoted, sized
 
@@ -20,7 +21,7 @@ _FOR_ALL = ("mask", "bias", "bias_table")  # that all layers may have in common
 _OF_ONE = ("w_q", "w_k", "w_v", "b_q", "b_k", "b_v", "w_s", "bias", "drop")  # that one head has a part of
 _SETTINGS = (*Formula().settings, "scaling", "name")
 _BESIDE = ("tokens", "key_tokens", *_SETTINGS, "layers", "random", "notes")
-_BEGINS = ("weights", "scores", "masked_scores", "query")  # one of which there must be
+_BEGINS = (WEIGHTS, SCORES, MASKED_SCORES, QUERY)  # one of which there must be
 
 
 class Place(NamedTuple):
@@ -119,7 +120,7 @@ def _exported(name: str, archive: Archive, found: Mapping[str, re.Match[str]]) -
 def _plain(name: str, archive: Archive) -> Layout:
     there = dict(archive.arrays)
     if len(there) == 1 and not _known(next(iter(there))):  # numpy.save knows no names, and numpy.savez calls it arr_0
-        return Layout(_stacked(name, {"weights": next(iter(there.items()))}), False, ())
+        return Layout(_stacked(name, {WEIGHTS: next(iter(there.items()))}), False, ())
     known = {key: (key, entry) for key, entry in there.items() if _known(key)}
     for key in known.keys() | {key for key in archive.refused if _known(key) or key in _BESIDE}:
         if key in archive.refused:

@@ -15,7 +15,22 @@ from attention.formula.cost import MOST_TANHS
 from attention.formula.formula import Formula
 from attention.formula.functions import project
 from attention.formula.layer import Layer
-from attention.formula.scores import SCORES
+from attention.formula.names import (
+    BIASED_SCORES,
+    DROPPED_WEIGHTS,
+    EMBEDDING,
+    INPUT,
+    KEY,
+    MASKED_SCORES,
+    MEMORY,
+    OUTPUT,
+    POSITION,
+    QUERY,
+    SCORES,
+    VALUE,
+    WEIGHTS,
+)
+from attention.formula.scores import SCORES as WAYS
 from attention.formula.steps import MAP_AXES, STEPS, declared
 from attention.tokens import label
 
@@ -23,10 +38,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 NEAR = 0.01  # of a step's largest number; what differs by more was made by another formula
-_HIDING = ("biased_scores", "masked_scores", "bias")  # where −∞ hides a key
-_SHARES = ("weights", "dropped_weights")
+_HIDING = (BIASED_SCORES, MASKED_SCORES, "bias")  # where −∞ hides a key
+_SHARES = (WEIGHTS, DROPPED_WEIGHTS)
 _LARGEST = sys.float_info.max
-_PROJECTED = {"query": ("w_q", "b_q"), "key": ("w_k", "b_k"), "value": ("w_v", "b_v")}
+_PROJECTED = {QUERY: ("w_q", "b_q"), KEY: ("w_k", "b_k"), VALUE: ("w_v", "b_v")}
 
 
 class Checked(NamedTuple):
@@ -52,7 +67,7 @@ def check(name: str, where: str, tensor: Tensor, tokens: tuple[str, ...], key_to
     if name in _HIDING:
         wrong &= tensor != -math.inf
     advice = "replace it with a number, or leave that token out"
-    if name == "scores" and bool((tensor == -math.inf).any()):
+    if name == SCORES and bool((tensor == -math.inf).any()):
         advice = "save what is hidden as mask, and the scores before it; or save these as masked_scores, with weights"
     if not bool(wrong.any()) and name in _SHARES:
         wrong, why = tensor < 0, "shares of at least 0"
@@ -87,11 +102,11 @@ def layer_of(recorded: dict[str, Tensor], formula: Formula | None, most: int, to
     if formula is None:
         return Checked(only)
     bare = {name: one for name, one in recorded.items() if not _follows(name, formula)}
-    if "scores" in recorded and not {"query", "key"} <= bare.keys():
-        bare["scores"] = recorded["scores"]
+    if SCORES in recorded and not {QUERY, KEY} <= bare.keys():
+        bare[SCORES] = recorded[SCORES]
     try:
         made = Layer(recorded=bare, formula=formula, told=only.told, **about)
-        if not made.has("scores"):
+        if not made.has(SCORES):
             return Checked(only)
         one = _bytes(made)
         made = replace(made, whole=one * made.n_heads <= most)
@@ -114,7 +129,7 @@ def _follows(name: str, formula: Formula) -> bool:
         return formula.mask is not None
     if name == "bias":
         return formula.bias not in ("", "given")
-    return any(step.name == name and (step.after_projections or name == "output") for step in STEPS)
+    return any(step.name == name and (step.by_formula or name == OUTPUT) for step in STEPS)
 
 
 def _bytes(layer: Layer) -> int:
@@ -125,7 +140,7 @@ def _bytes(layer: Layer) -> int:
     """
     size, formula = layer.sizes, layer.formula
     cells = size["query_pos"] * size["key_pos"]
-    if formula is not None and SCORES[formula.score].how == "additive":
+    if formula is not None and WAYS[formula.score].how == "additive":
         tanhs = layer.n_heads * size.get("d_k", 1) * cells
         if tanhs > MOST_TANHS:
             raise FileError(f"additive scores take at most {MOST_TANHS:,} tanh here; got {tanhs:,}")
@@ -177,7 +192,7 @@ def _projected(recorded: dict[str, Tensor]) -> dict[str, Tensor]:
     for name, (w, b) in _PROJECTED.items():
         if w not in left:
             continue
-        x = left.get("input" if name == "query" or "memory" not in left else "memory")
+        x = left.get(INPUT if name == QUERY or MEMORY not in left else MEMORY)
         if not _makes(x, left[w], left.get(b), left.get(name)):
             left = {key: one for key, one in left.items() if key not in (w, b)}
     return left
@@ -185,13 +200,13 @@ def _projected(recorded: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def _more(recorded: dict[str, Tensor]) -> dict[str, str]:
     """What is said of an input that is not the sum of the embedding and the positions beside it."""
-    parts = [recorded[name].double() for name in ("embedding", "position") if name in recorded]
-    x = recorded.get("input")
+    parts = [recorded[name].double() for name in (EMBEDDING, POSITION) if name in recorded]
+    x = recorded.get(INPUT)
     if x is None or not parts or any(one.shape != x.shape for one in parts):
         return {}
     if torch.allclose(torch.stack(parts).sum(0), x.double(), rtol=0, atol=1e-3 * float(x.abs().max())):
         return {}
-    return {"input": "The input as the file has it; it is not the sum of what the file has of embedding and position."}
+    return {INPUT: "The input as the file has it; it is not the sum of what the file has of embedding and position."}
 
 
 def _makes(x: Tensor | None, w: Tensor, b: Tensor | None, theirs: Tensor | None) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from attention.formula.names import INPUT, MEMORY
 from attention.formula.steps import declared
 from attention.sources import Snippet, literals
 from attention.sources.archive import Archive
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from attention.formula.layer import Layer
     from attention.sources.archive.layers import Place, Stored
 
-_CALLED = {"input": "x", "memory": "x2"}
+_CALLED = {INPUT: "x", MEMORY: "x2"}
 _PROJECTIONS = ("w_q", "w_k", "w_v", "b_q", "b_k", "b_v")  # what they make is in the file too
 _OPENED = {
     ".npz": "file = np.load({name})",

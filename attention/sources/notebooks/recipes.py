@@ -17,6 +17,7 @@ from attention.formula.attend import attend, project
 from attention.formula.formula import Formula
 from attention.formula.layer import Layer
 from attention.formula.mask import Mask
+from attention.formula.names import EMBEDDING, INPUT, KEY, QUERY, SCORES, VALUE
 from attention.formula.positions import sinusoidal
 from attention.sources.notebooks import SENTENCES
 
@@ -34,7 +35,7 @@ OCEANIC = (
 def _heatmaps_unscaled(_: int) -> tuple[tuple[str, ...], Layer]:
     words, x, _rest = _oceanic()
     one = x[None]  # without projections there is one head, and Q = K = V = X
-    recorded = {"embedding": x, "input": x, "query": one, "key": one, "value": one}
+    recorded = {EMBEDDING: x, INPUT: x, QUERY: one, KEY: one, VALUE: one}
     return words, Layer(recorded=recorded, formula=Formula(divisor=None, share=""))
 
 
@@ -67,7 +68,7 @@ def _oceanic() -> tuple[tuple[str, ...], Tensor, Generator]:
 
 def _averaging_trick(sequence: int) -> tuple[tuple[str, ...], Layer]:
     x = torch.randn(4, 8, 2, generator=_generator(42))[sequence]
-    recorded = {"input": x, "value": x[None], "scores": torch.zeros(1, 8, 8)}
+    recorded = {INPUT: x, VALUE: x[None], SCORES: torch.zeros(1, 8, 8)}
     return _numbered(8), Layer(recorded=recorded, formula=Formula(divisor=None, mask=Mask("causal")))
 
 

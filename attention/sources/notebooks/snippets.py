@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from attention.formula.names import POSITION
+from attention.formula.positions import POSITIONS
 from attention.sources import Snippet, literals
-from attention.sources.snippets import sinusoidal
 
 if TYPE_CHECKING:
     from attention.formula.trace import Trace
@@ -73,7 +74,7 @@ _LINES: dict[str, tuple[str, ...]] = {
         "d_model = 8",
         "table = torch.randn(len(vocabulary), d_model, generator=generator)  # as nn.Embedding draws it",
         "embedding = table[[vocabulary.index(token) for token in tokens]]  # [query_pos d_model]",
-        *sinusoidal("len(tokens)"),
+        *POSITIONS["sinusoidal"].python("len(tokens)", POSITION),
         "x = embedding + position",
         *_LINEAR,
         "# [head d_model d_k]: head h has the columns 2h and 2h + 1",

@@ -6,22 +6,20 @@ import re
 from collections.abc import Iterable, Mapping
 
 from attention.formula.dropping import GivenDropping
+from attention.formula.names import KEY, MEMORY, QUERY, SCORES, VALUE
 from attention.sources.knobs import GIVEN, MORE
 from attention.sources.reading.matrix import Matrix, Stack
 from attention.sources.reading.reading import Reading
 
 _CALLED = {
     "x": "x input inputs embedding embeddings",
-    "memory": "x2 memory",
-    "query": "q query queries",
-    "key": "k key keys",
-    "value": "v value values",
-    "scores": "s score scores attnscores attentionscores",
-    **{
-        f"w_{letter}": f"w{letter} w{word} m{letter}"
-        for letter, word in zip("qkv", ("query", "key", "value"), strict=True)
-    },
-    **{f"b_{letter}": f"b{letter} b{word}" for letter, word in zip("qkv", ("query", "key", "value"), strict=True)},
+    MEMORY: "x2 memory",
+    QUERY: "q query queries",
+    KEY: "k key keys",
+    VALUE: "v value values",
+    SCORES: "s score scores attnscores attentionscores",
+    **{f"w_{letter}": f"w{letter} w{word} m{letter}" for letter, word in zip("qkv", (QUERY, KEY, VALUE), strict=True)},
+    **{f"b_{letter}": f"b{letter} b{word}" for letter, word in zip("qkv", (QUERY, KEY, VALUE), strict=True)},
     "w_o": "wo wout woutput",
     "b_o": "bo bout boutput",
     "bias": "bias",

@@ -57,6 +57,7 @@ class Task:
         steps, rate, batch: how it is learned.
         controls: by name, those that must fail, or succeed in another way.
         sliders: the fields of `design` that can be turned, as knobs with their safe ranges.
+        reads: a text of a person that it reads; `refuses` some that it does not.
         next: whether an answer is what comes next, and not what belongs to its place.
         reaches: the accuracy and the score that at least 19 of 20 seeds reach.
     """
@@ -76,6 +77,8 @@ class Task:
     batch: int = 32
     controls: Mapping[str, Control] = field(default_factory=dict)
     sliders: tuple[Knob, ...] = ()
+    reads: str = ""
+    refuses: tuple[str, ...] = ()
     next: bool = False
 
     def draw(self, count: int, generator: Generator, design: Design) -> Batch:

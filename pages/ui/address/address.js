@@ -1,24 +1,22 @@
 // The one writer of the address. It stands in the index page before Streamlit's own scripts, and is the component at the
 // end of every page that brings the server's answers.
 //
-// Streamlit 1.67 has no setting that leaves the address alone: of what it would push only the path of a page that it has
-// opened is taken, and of Back and Forward it does not hear.
+// Streamlit writes the address too and has no setting for it, so history.js takes the browser's history from it.
 
 import { Entries } from "./entries.js";
 import { announce } from "./frame.js";
+import { takeHistory, write } from "./history.js";
 
 const PATIENCE = 1000; // milliseconds after which acts that nobody has answered are sent again, when all is quiet
 
-const { pushState, replaceState } = history;
-
-function write(method, path, query, number) {
-  method.call(history, { number }, "", path + (query && `?${query}`));
+function writeEntry(how, path, query, number) {
+  write(how, { number }, path + (query && `?${query}`));
   announce();
 }
 
 const entries = new Entries(location.pathname, location.search.slice(1), {
-  push: (...entry) => write(pushState, ...entry),
-  replace: (...entry) => write(replaceState, ...entry),
+  push: (...entry) => writeEntry("push", ...entry),
+  replace: (...entry) => writeEntry("replace", ...entry),
 });
 
 let send = null; // takes acts to a run of the whole page
@@ -26,16 +24,10 @@ let ask = null; // asks for a run of the whole page
 let sentAt = 0;
 let held = false; // whether a key is held down
 
-history.pushState = history.replaceState = (state, title, url) => {
-  const { pathname } = new URL(url ?? "", location.href);
-  if (pathname !== location.pathname) entries.opened(pathname);
-};
-
-addEventListener("popstate", (event) => {
-  event.stopImmediatePropagation();
+takeHistory((path) => entries.opened(path), () => {
   if (location.pathname !== entries.path) location.reload(); // which is right by construction
   else if (entries.traversed(location.search.slice(1))) sendActs(send);
-}, true);
+});
 
 addEventListener("keydown", ({ repeat }) => { held = repeat; }, true);
 addEventListener("pointerdown", () => { held = false; }, true);

@@ -9,6 +9,7 @@ from attention import Cell, Layer
 from attention.formula import turned_knobs, what_if
 from attention.formula.config import BRING_THEIR_OWN
 from attention.formula.knobs import Knob
+from attention.formula.names import WEIGHTS
 from attention.formula.ranges import Choice, in_url
 from attention.pictures.contract import Control, Own
 from attention.pictures.controls import control
@@ -60,7 +61,7 @@ def row(
         drawn.append((LAYER, Choice(tuple(range(len(layers))), names), of.value(LAYER.key)))
     if layer is not None and cell is not None and layer.n_heads > 1:
         drawn.append((HEAD, Choice(tuple(range(layer.n_heads))), cell.head))
-    if layer is not None and layer.has("weights"):
+    if layer is not None and layer.has(WEIGHTS):
         drawn.append((COLORS, offered(COLORS), now(COLORS.key)))
     drawn += [(knob, offered(knob), now(knob.key)) for knob in more]
     wanted = [names for names in (left_open(), only) if names is not None]

@@ -15,7 +15,8 @@ from attention import AttentionConfig, Cell, Layer, Trace, WhatIf
 from attention.formula import what_if
 from attention.formula.config import BRING_THEIR_OWN
 from attention.formula.knobs import Knob
-from attention.formula.ranges import Choice, Real, Whole, in_url
+from attention.formula.ranges import Real, in_url
+from attention.pictures import view
 from attention.sources import second
 from attention.sources.cutting import SYMBOLS
 from attention.sources.divisors import Divisors
@@ -171,6 +172,8 @@ def keep(title: str) -> None:
     ours.kept |= {key: there[key] for key in KNOBS if key in there and key not in HELD}
     if ours.page != title:
         ours.handlers = {}
+        if ours.exports is not None:
+            ours.exports.offers.clear()
     ours.page = title
     # What was so before the last knob was turned, for who asks what that has changed.
     found = second.compared(state(whole=True))
@@ -191,13 +194,7 @@ def read_view(notes: Notes, more: Sequence[Knob] = ()) -> None:
 
 def chosen_cell(notes: Notes, trace: Trace) -> Cell:
     """The address of one number: layer, step, head, row and column."""
-    knobs = Knobs(notes)
-    index = int(knobs.value(LAYER, Whole(0, len(trace.layers) - 1)))
-    layer = trace.layers[index]
-    step = knobs.value(*_step_of(layer))
-    rows, columns = layer.shape(step)[-2:]
-    sizes = ((HEAD, layer.n_heads), (QUERY, rows), (KEY, columns))
-    return Cell(index, step, *(knobs.value(knob, Whole(0, size - 1)) for knob, size in sizes))
+    return view.read_cell(Knobs(notes).value, trace)
 
 
 def asked_cell(notes: Notes) -> Cell:
@@ -207,22 +204,13 @@ def asked_cell(notes: Notes) -> Cell:
     return Cell(layer, step, head, row, column)
 
 
-def _step_of(layer: Layer) -> tuple[Knob, Choice]:
-    """The knob of the step, which is the last that there is where the layer lacks the usual one, and the steps there are."""
-    names = tuple(step.name for step in layer.steps)
-    return (STEP if STEP.default in names else replace(STEP, default=names[-1])), Choice(names)
-
-
 def choose(cell: Cell, layer: Layer | None = None) -> None:
     """Makes `cell` the chosen one. Only in a callback, before its widgets are drawn again.
 
     Given the `layer`, a row or column that the step does not have becomes the last it has.
     """
-    row, column = cell.row, cell.column
-    if layer is not None:
-        rows, columns = layer.shape(cell.step)[-2:]
-        row, column = min(row, rows - 1), min(column, columns - 1)
-    hold({"layer": cell.layer, "step": cell.step, "head": cell.head, "q": row, "k": column})
+    cell = view.clamped(cell, layer) if layer is not None else cell
+    hold({"layer": cell.layer, "step": cell.step, "head": cell.head, "q": cell.row, "k": cell.column})
 
 
 def turn(turned: dict[str, Any]) -> None:

@@ -96,6 +96,7 @@ class Session:
         seeds_run: of what many seeds are trained now; `seeds_shown` of what they were.
         grids: the table that a grid to edit began with, by its key, and how many grids there were before it.
         guesses: what was answered, by the name of the lesson.
+        exports: what the links to files of this tab need, see `pages.ui.exports.tokens`.
         lessons: those of the file of lessons that was opened, by name, and what the file is called.
     """
 
@@ -144,6 +145,7 @@ class Session:
     seeds_run: Plan | None = None
     seeds_shown: Plan | None = None
     guesses: dict[str, list[Any]] = field(default_factory=dict)
+    exports: Any = None
     lessons: dict[str, Lesson] = field(default_factory=dict)
     lessons_file: str = ""
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import streamlit as st
 
 from attention import AttentionError
+from attention.formula.names import QUERY, SCORES
 from attention.sources import link
 from attention.sources.cutting import SYMBOLS
 from attention.sources.knobs import GIVES, LABELS, LONGEST_MATRIX, UPLOADED
@@ -143,7 +144,7 @@ def _labelled(name: str, matrix: Matrix | Stack, reading: Reading) -> tuple[str,
     """Makes the names of the rows of a table those of the tokens, where nobody has given them others that fit; and says so."""
     many = len(reading.names)
     labels = " ".join("_".join(one.split()) for one in reading.names)
-    fits = name in ("x", "query", "scores") and many == len(matrix) and LABELS.range.takes(labels)
+    fits = name in ("x", QUERY, SCORES) and many == len(matrix) and LABELS.range.takes(labels)
     if not many or not fits or len(str(st.session_state.get(LABELS.key, "")).split()) == many:
         return ()
     st.session_state[LABELS.key] = labels

@@ -1,18 +1,22 @@
-"""A page is painted with our styles from the start, and with room for its sidebar; and watches over its runs (link/paused.js).
+"""A page is painted with our styles from the start, and with room for its sidebar; and our scripts run before Streamlit's.
 
-Streamlit sends both as messages, when it has painted already, and everything jumps aside and up. It has no setting for what
-its index page holds, so the response that carries it is wrapped here; where a newer Streamlit has another, nothing is changed.
+Streamlit sends styles and sidebar as messages, when it has painted already, and everything jumps aside and up. It has no setting for what
+its index page holds, so a middleware sends ours wherever Streamlit answers with its own, which it knows by its ETag: on the path of
+every page, below any prefix. `tests/test_first_paint.py` fails where a newer Streamlit answers in another way.
 """
 
 from __future__ import annotations
 
-from functools import cache, wraps
+import gzip
+import hashlib
+from functools import cache
 from pathlib import Path
 from urllib.parse import parse_qs
 
 import streamlit
-from starlette.responses import FileResponse, HTMLResponse
-from starlette.types import Receive, Scope, Send
+from starlette.datastructures import Headers
+from starlette.responses import FileResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pages.ui.server import served
 
@@ -25,6 +29,7 @@ _ROOM = """
   [data-testid=stSkipToContent] + :not([data-testid=stSidebar]) { margin-left: 300px; }
 }
 """
+_ETAG = FileResponse(INDEX, stat_result=INDEX.stat()).headers["ETag"]
 HEAD = ("frame", "paused", "address")
 """Our scripts that run before Streamlit's own, as modules in this order (modules run in the order of the page)."""
 NO_SIDEBAR = "[data-testid=stSidebar], [data-testid=stExpandSidebarButton] { display: none; } .st-key-page_head.st-key-page_head { padding-left: 0; }"
@@ -34,9 +39,13 @@ _WIDE = ".stMain .block-container { max-width: initial; }"
 
 def index_page(query: str) -> str:
     """Streamlit's index page with our styles in it, for an address with this `query`."""
+    return _page(_more_styles(query))
+
+
+def _more_styles(query: str) -> str:
     asked = parse_qs(query)
     bare = asked.get("lock") == ["1"] or "present" in asked or asked.get("embed") == ["true"]
-    return _page(NO_SIDEBAR if bare else "" if "paused" in asked else _ROOM)  # one that asks first has no sidebar yet
+    return NO_SIDEBAR if bare else "" if "paused" in asked else _ROOM  # one that asks first has no sidebar yet
 
 
 @cache
@@ -48,17 +57,46 @@ def _page(more: str) -> str:
     return page.replace("<head>", f"<head>{scripts}", 1)
 
 
-def take_styles_along() -> None:
-    """From now on every index page that this process serves has our styles in it."""
-    send_file = FileResponse.__call__
+@cache
+def _encoded(more: str, zipped: bool) -> tuple[bytes, str]:
+    """The page as it is sent, and its ETag."""
+    page = _page(more).encode()
+    body = gzip.compress(page, 6) if zipped else page
+    return body, f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
 
-    @wraps(send_file)
-    async def send_page(self: FileResponse, scope: Scope, receive: Receive, send: Send) -> None:
-        if Path(self.path) != INDEX:
-            await send_file(self, scope, receive, send)
-            return
-        kept = {name: value for name, value in self.headers.items() if name in ("cache-control",)}
-        page = HTMLResponse(index_page(scope.get("query_string", b"").decode("latin-1")), headers=kept)
-        await page(scope, receive, send)
 
-    FileResponse.__call__ = send_page  # type: ignore[method-assign]  # wrapped on purpose, see above
+def _answer(scope: Scope, caching: str) -> Response:
+    """Our index page, or that it has not changed."""
+    asked = Headers(scope=scope)
+    zipped = "gzip" in asked.get("Accept-Encoding", "")
+    body, etag = _encoded(_more_styles(scope["query_string"].decode("latin-1")), zipped)
+    headers = {"Cache-Control": caching, "ETag": etag, "Vary": "Accept-Encoding"}
+    if etag in asked.get("If-None-Match", ""):
+        return Response(status_code=304, headers=headers)
+    if zipped:
+        headers["Content-Encoding"] = "gzip"
+    headers["Content-Length"] = str(len(body))
+    return Response(b"" if scope["method"] == "HEAD" else body, headers=headers, media_type="text/html")
+
+
+class IndexPage:
+    """Sends our index page where Streamlit answers with its own."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hands everything on; of an answer that is Streamlit's index page nothing is sent but its caching."""
+        ours = False
+
+        async def send_ours(message: Message) -> None:
+            nonlocal ours
+            if message["type"] == "http.response.start":
+                theirs = Headers(raw=message["headers"])
+                if ours := theirs.get("ETag", "").removeprefix("W/") == _ETAG:
+                    await _answer(scope, theirs.get("Cache-Control", "no-cache"))(scope, receive, send)
+            if not ours:
+                await send(message)
+
+        page = scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
+        await self.app(scope, receive, send_ours if page else send)

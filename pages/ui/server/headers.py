@@ -10,13 +10,11 @@ import hashlib
 import re
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pages.ui.server import limits
 from pages.ui.server.first_paint import INDEX
-from pages.ui.server.garbage import BinaryOnly
 
 # Streamlit's page has scripts of its own in it, which are allowed by their digests.
 _INLINE = " ".join(
@@ -56,11 +54,15 @@ def _beside(path: str, location: str) -> str:
     return "../" * (len(path) - len(path.rstrip("/"))) + page.rpartition("/")[2] + mark + query
 
 
-class _WithHeaders:
+class WithHeaders:
+    """Sends every answer with our headers, and shows outsiders nothing of the inside."""
+
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hands on what outsiders may ask."""
+
         async def send_more(message: Message) -> None:
             if message["type"] in ("http.response.start", "websocket.accept"):
                 sent = MutableHeaders(scope=message)
@@ -74,7 +76,3 @@ class _WithHeaders:
             await PlainTextResponse("Not found", 404)(scope, receive, send_more)
         else:
             await self.app(scope, receive, send_more)
-
-
-MIDDLEWARE = (Middleware(_WithHeaders), Middleware(BinaryOnly))
-"""What goes around Streamlit's own server."""

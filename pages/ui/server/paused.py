@@ -9,7 +9,7 @@ from pages.ui.knobs import inputs
 from pages.ui.knobs.session import begin_anew, session
 from pages.ui.share import link
 
-_KEY = "paused"  # in the address, written by link/paused.js
+_KEY = "paused"  # in the address, written by pages/ui/patches/paused.js
 
 
 def ask_first(title: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import gc
 import logging
@@ -10,23 +11,18 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import cache
 
-from streamlit import cli_util, config, net_util
+from streamlit import cli_util, config
 from streamlit.starlette import App
 from streamlit.web.server import server_util
 
+from pages.ui import patches
 from pages.ui.server import memory, turns
-from pages.ui.server.downloads import keep_downloads
-from pages.ui.server.first_paint import take_styles_along
 from pages.ui.server.garbage import bound_log
 from pages.ui.server.limits import HUB
-from pages.ui.server.own_key import look_up
-from pages.ui.server.unread import bound_unread
-from pages.ui.server.uploads import bound_uploads
-from pages.ui.server.whole_runs import keep_whole_runs
 
 # Read when torch is imported, which is at the first trace. Matrices are small here and people are many: a
 # thread per request is faster for everybody, and up to 20 times where the processors are busy.
@@ -44,8 +40,10 @@ gc.set_threshold(200_000)  # every full collection during the imports takes 0.1 
 
 _PATIENCE = 0.5  # seconds; most runs of ours take less
 _IMPORTING = "imports for models"
-_THREADS = ("ScriptRunner.scriptThread", "training", _IMPORTING)
+_THREADS = ("ScriptRunner.scriptThread", "training", "export", _IMPORTING)
 _QUIET = 3.0  # seconds without a run, before an idle process imports another part of what models need
+AT_END: list[Callable[[], None]] = []
+"""What is called in the event loop when the server is asked to end, before it waits for its answers to be read."""
 _pictured, _ending = threading.Event(), threading.Event()
 
 
@@ -91,7 +89,14 @@ async def serving(_: App) -> AsyncIterator[None]:
     # Uvicorn ends well at SIGTERM, and then sends it to itself once more, to die of it. An orchestrator expects 0.
     server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
     if hasattr(server, "should_exit"):
-        signal.signal(signal.SIGTERM, lambda *_: setattr(server, "should_exit", True))
+        loop = asyncio.get_running_loop()
+
+        def end(*_: object) -> None:
+            server.should_exit = True  # type: ignore[union-attr]  # it has one, see above
+            for one in AT_END:
+                loop.call_soon_threadsafe(one)
+
+        signal.signal(signal.SIGTERM, end)
     threading.Thread(target=_import_for_models, name=_IMPORTING, daemon=True).start()
     yield
 
@@ -116,13 +121,5 @@ def _end_runs() -> None:
 
 
 atexit.register(_end_runs)
-# For each socket from another site Streamlit compares that with this machine's address, and asks a service on the internet for it.
-net_util.get_external_ip = lambda: None
-turns.take_turns()
-look_up()
-take_styles_along()
-bound_uploads()
-keep_downloads()
-bound_unread()
+patches.apply()
 bound_log()
-keep_whole_runs()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 
-from attention import ConfigError
+from attention.errors import BusyError
 from attention.formula.kept import KEPT
 from pages.ui.server import memory
 from pages.ui.server.limits import MEMORY_MB
@@ -55,10 +55,10 @@ def make_room_for_trace(needs: int) -> None:
     """The same for the steps of a trace.
 
     Raises:
-        ConfigError: they do not fit.
+        BusyError: they do not fit.
     """
     if short := make_room(needs):
-        raise ConfigError(
+        raise BusyError(
             f"These steps need {_mb(needs)} MB of memory, and this server has {_mb(max(0, needs - short))} MB left: choose fewer heads, "
             "a smaller d_model or a shorter text, come back in a minute, or give the server more memory (LAB_MEMORY_MB, or its container's)."
         )

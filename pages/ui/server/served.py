@@ -23,7 +23,7 @@ from starlette.routing import Route
 from attention.pictures.message import SCRIPTS
 
 _UI = Path(__file__).parents[1]
-_FOLDERS = (SCRIPTS, _UI / "figure", _UI / "lesson", _UI / "address", _UI / "share/link")
+_FOLDERS = (SCRIPTS, *(_UI / name for name in ("figure", "lesson", "address", "share/link", "patches", "exports")))
 # Plotly's own bundle for charts with two axes: a third of the whole, which the Python package carries.
 _PLOTLY = SCRIPTS / "vendor" / "plotly-cartesian.min.js"
 _PATH = "app/static"  # where Streamlit serves files of an app, which every host of Streamlit apps passes on

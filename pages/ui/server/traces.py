@@ -16,7 +16,8 @@ from hashlib import blake2b
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from attention import ConfigError, Layer, Source, Trace, TypedText
+from attention import Layer, Source, Trace, TypedText
+from attention.errors import SizeError
 from attention.formula.kept import KEPT
 from attention.models.library import LIBRARY, Settings
 from attention.sources import Changeable, Preparable, Turnable
@@ -83,6 +84,11 @@ def trace_of(source: Source) -> Trace:
     return kept
 
 
+def is_cached(source: Source) -> bool:
+    """Whether the trace of a source is kept, so that it takes no time."""
+    return KEPT.get(_key(source.base if isinstance(source, Turnable) else source)) is not None
+
+
 def both_of(one: Source, other: Source) -> tuple[Trace, Trace]:
     """The traces of two states that are compared, which together take no more than one may.
 
@@ -91,7 +97,7 @@ def both_of(one: Source, other: Source) -> tuple[Trace, Trace]:
     """
     bases = {_key(source.base): source.needs for source in (one, other) if isinstance(source, Turnable)}
     if sum(bases.values()) > MAX_BOTH_MB * 2**20:
-        raise ConfigError(
+        raise SizeError(
             f"Two states need at most {MAX_BOTH_MB:,} MB here; got {sum(bases.values()) / 2**20:,.0f} MB: "
             "choose a shorter text in one of them, or allow more (LAB_MAX_TRACE_MB)."
         )

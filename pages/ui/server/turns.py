@@ -3,8 +3,8 @@
 Python runs one thread at a time anyway. Twenty scripts that share it end late, all of them, and lose a
 third of the processor by taking it from each other; one after the other, most are done at once. What works
 without Python, torch on a large trace, steps aside meanwhile. What is large is worked on by one run at a time,
-until that run ends, whatever it copies of it: several at once would not fit into a server's memory. Streamlit 1.67 has no setting for this, so
-its runner is wrapped here; `tests/test_turns.py` fails where a newer one has another.
+until that run ends, whatever it copies of it: several at once would not fit into a server's memory. Streamlit has no setting for this:
+`pages/ui/patches/script_runner.py` makes its runs wait for their turns.
 """
 
 from __future__ import annotations
@@ -12,11 +12,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Hashable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import wraps
 from time import monotonic
 from typing import Any
-
-from streamlit.runtime.scriptrunner.script_runner import ScriptRunner
 
 from pages.ui.server import memory
 
@@ -120,15 +117,3 @@ def idle() -> float:
     """For how many seconds no script has run; 0 while one runs."""
     with _change:
         return 0.0 if _whose or _large.locked() else monotonic() - _ended[0]
-
-
-def take_turns() -> None:
-    """From now on every run of a script waits for its turn."""
-    run = ScriptRunner._run_script
-
-    @wraps(run)
-    def in_turn(self: ScriptRunner, *given: Any) -> None:
-        with turn():
-            run(self, *given)
-
-    ScriptRunner._run_script = in_turn  # type: ignore[assignment, method-assign]  # wrapped on purpose, see above

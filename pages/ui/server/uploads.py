@@ -1,48 +1,43 @@
 """What people upload: files that their page has asked for, a few at a time, and no more than there is room for.
 
 Streamlit takes a file under any name from whoever knows a session, keeps it as long as that lives, and has no limit but that
-of one file; what has not arrived lies in the temporary folder, for as long as its sender likes. There is no setting for any of
-it, so the route of the uploads and the manager of their files are wrapped here; `tests/test_uploads.py` fails where a newer
-Streamlit has others.
+of one file; what has not arrived lies in the temporary folder, for as long as its sender likes. It has no setting for any of it, so a
+middleware stands before the route of its uploads.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, defaultdict, deque
-from collections.abc import AsyncIterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
-from functools import wraps
 from weakref import WeakValueDictionary
 
-from starlette.formparsers import MultiPartParser
+import streamlit as st
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse
-from starlette.routing import Route
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit import runtime
 from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileManager
 from streamlit.runtime.scriptrunner import get_script_run_ctx
-from streamlit.runtime.uploaded_file_manager import DeletedFile, UploadedFile, UploadFileUrlInfo
-from streamlit.web.server.starlette import starlette_routes
+from streamlit.runtime.uploaded_file_manager import DeletedFile, UploadedFile
 
 from attention import File, FileError
-from pages.ui.server import turns
+from pages.ui.server import forms, places, turns
 from pages.ui.server.limits import UPLOADED_MB, UPLOADED_MB_OF_ONE, UPLOADS_AT_ONCE
+from pages.ui.server.places import PLACE
 
 PATIENCE = 20.0  # seconds in which `PROGRESS` must come
 PROGRESS = 2**16  # bytes
+TAKEN = 204  # the status of an upload that was taken
 SMALL = 2**20  # bytes of an upload that waits for nobody
 LONGEST_WAIT = 60.0  # seconds for the uploads of others
 GONE = "A file is read as soon as it is there, and this server no longer has it: upload it again."
 
-_ASKED_FOR = 16  # names of files that a page may have for later
-_asked: defaultdict[str, deque[str]] = defaultdict(lambda: deque(maxlen=_ASKED_FOR))  # by session
 _coming: Counter[str] = Counter()  # bytes, by session
 _slots = asyncio.Semaphore(UPLOADS_AT_ONCE)
 _own: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by session: who stalls takes one slot, not all
-
-
 _held: WeakValueDictionary[str, File] = WeakValueDictionary()  # by session, which has the file itself
 
 
@@ -54,6 +49,12 @@ class _RefusedError(Exception):
         self.status = status
 
 
+def _manager() -> MemoryUploadedFileManager:
+    manager = runtime.get_instance().uploaded_file_mgr
+    assert isinstance(manager, MemoryUploadedFileManager)
+    return manager
+
+
 @asynccontextmanager
 async def _room(session: str, size: int) -> AsyncIterator[None]:
     """Keeps room for a file of so many bytes.
@@ -61,15 +62,14 @@ async def _room(session: str, size: int) -> AsyncIterator[None]:
     Raises:
         _RefusedError: there is none.
     """
-    manager = runtime.get_instance().uploaded_file_mgr
-    assert isinstance(manager, MemoryUploadedFileManager)
-    kept = held()
-    there = sum(len(file.data) for file in manager.file_storage.get(session, {}).values()) + kept.get(session, 0)
+    manager, kept = _manager(), held()
+    read = {name: sum(len(file.data) for file in [*files.values()]) for name, files in [*manager.file_storage.items()]}
+    there = read.get(session, 0) + kept.get(session, 0)
     if there + _coming[session] + size > UPLOADED_MB_OF_ONE * 2**20:
         raise _RefusedError(
             413, f"A page holds at most {UPLOADED_MB_OF_ONE} MB of files; this one is too much: remove another first."
         )
-    if manager._total_bytes + sum(kept.values()) + _coming.total() + size > UPLOADED_MB * 2**20:
+    if sum(read.values()) + sum(kept.values()) + _coming.total() + size > UPLOADED_MB * 2**20:
         raise _RefusedError(429, "The files of others leave no room on this server: try again in a minute.")
     _coming[session] += size
     try:
@@ -155,51 +155,61 @@ def held() -> dict[str, int]:
     return {session: len(file.content) for session, file in [*_held.items()]}
 
 
-def bound_uploads() -> None:
-    """From now on this process takes the uploads that it has room for."""
-    handle = Route.handle
-    urls, forget = MemoryUploadedFileManager.get_upload_urls, MemoryUploadedFileManager.remove_session_files
+class BoundedUploads:
+    """Takes the uploads that this process has room for."""
 
-    @wraps(handle)
-    async def bounded(self: Route, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] != "PUT" or not self.path.endswith(starlette_routes._ROUTE_UPLOAD_FILE):
-            await handle(self, scope, receive, send)
-            return
-        session, file = (scope["path_params"][name] for name in ("session_id", "file_id"))
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hands on what is no upload."""
+        if scope["type"] == "http" and scope["method"] == "PUT" and (place := PLACE.search(scope["path"])):
+            await self._take(place[1], place[2], scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+    async def _take(self, session: str, file: str, scope: Scope, receive: Receive, send: Send) -> None:
         if not runtime.get_instance().is_active_session(session):
-            await handle(self, scope, receive, send)  # which refuses it
+            await self.app(scope, receive, send)  # which refuses it
             return
         try:
-            if file not in _asked.get(session, ()):
+            if not places.take(session, file):
                 raise _RefusedError(404, "A page asks for a place before it uploads a file: upload it again.")
-            _asked[session].remove(file)
-            size = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"content-length"), "")
-            if not size.isdecimal():
+            length = Headers(scope=scope).get("Content-Length", "")
+            if not length.isdecimal():
                 raise _RefusedError(411, "An upload says how large it is: send it with a Content-Length.")
+            size = int(length)
             # What is small is there at once, and need not wait for those that are slow.
-            async with _turn(session) if int(size) > SMALL else nullcontext(), _room(session, int(size)):
-                await handle(self, scope, _patient(receive), send)
+            async with _turn(session) if size > SMALL else nullcontext(), _room(session, size):
+                if SMALL < size <= st.get_option("server.maxUploadSize") * 2**20:
+                    await self._take_large(session, file, scope, _patient(receive), send)
+                else:
+                    await self.app(scope, _patient(receive), send)
         except ClientDisconnect:  # nobody is there to be answered
             pass
         except _RefusedError as why:
-            if why.status != 408:
+            if why.status not in (400, 408):  # there may be more of it
                 await _read(receive)
             await PlainTextResponse(str(why), why.status, {"Connection": "close"})(scope, receive, send)
 
-    @wraps(urls)
-    def asked(self: MemoryUploadedFileManager, session_id: str, file_names: Sequence[str]) -> list[UploadFileUrlInfo]:
-        made = urls(self, session_id, file_names[:_ASKED_FOR])
-        _asked[session_id].extend(url.file_id for url in made)
-        return made
+    async def _take_large(self, session: str, file: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hands on an upload with an empty file, and adds what the file holds when Streamlit has taken it.
 
-    @wraps(forget)
-    def forgotten(self: MemoryUploadedFileManager, session_id: str) -> None:
-        _asked.pop(session_id, None)
-        _held.pop(session_id, None)
-        forget(self, session_id)
+        Streamlit would keep a file of more than 1 MB in the temporary folder until all of it has come, which fills up; here it is counted.
+        """
+        parts = forms.parts(await forms.body(receive))
+        if parts is None:
+            raise _RefusedError(400, "An upload is a form with one file: send nothing else with it.")
+        head, content, tail = parts
 
-    # Wrapped on purpose, see above; mypy knows of no method that may be replaced.
-    Route.handle = bounded  # type: ignore[method-assign]
-    MemoryUploadedFileManager.get_upload_urls = asked  # type: ignore[method-assign]
-    MemoryUploadedFileManager.remove_session_files = forgotten  # type: ignore[method-assign]
-    MultiPartParser.spool_max_size = 2**30  # in memory, which is counted here; the temporary folder would fill up
+        async def receive_empty() -> Message:
+            return {"type": "http.request", "body": head + tail, "more_body": False}
+
+        async def send_when_filled(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] == TAKEN:
+                manager = _manager()
+                for taken in manager.get_files(session, [file]):
+                    manager.add_file(session, taken._replace(data=content))
+            await send(message)
+
+        await self.app(scope, receive_empty, send_when_filled)

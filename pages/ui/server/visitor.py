@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from ipaddress import IPv6Address, ip_address, ip_network
 
 import streamlit as st
@@ -11,10 +14,23 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 from attention.training.watching import Watcher
 
 _NETWORK = 64  # bits of an IPv6 address that one customer has
+_requester: ContextVar[Watcher | None] = ContextVar("requester", default=None)
+
+
+@contextmanager
+def requesting(requester: Watcher) -> Iterator[None]:
+    """While it lasts, this thread works for a request over HTTP, which has no session of Streamlit."""
+    token = _requester.set(requester)
+    try:
+        yield
+    finally:
+        _requester.reset(token)
 
 
 def watcher() -> Watcher:
-    """The session that runs in this thread, as somebody who looks at trainings; nobody in particular outside of a run."""
+    """The session, or the request, that runs in this thread, as somebody who looks at trainings; nobody in particular outside of both."""
+    if (requester := _requester.get()) is not None:
+        return requester
     context = get_script_run_ctx()
     if context is None or not runtime.exists():
         return Watcher()
@@ -35,6 +51,11 @@ def address() -> str:
     peer = st.context.ip_address or ""  # empty for this machine
     forwarded = ",".join(st.context.headers.get_all("X-Forwarded-For"))
     return client(peer, forwarded)
+
+
+def of_request(peer: str, forwarded: str) -> str:
+    """The same for a request over HTTP, of the address of its socket and its X-Forwarded-For header."""
+    return client("" if peer in ("127.0.0.1", "::1") else peer, forwarded)
 
 
 def client(peer: str, forwarded: str) -> str:

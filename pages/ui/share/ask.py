@@ -14,6 +14,7 @@ from attention.lessons.files import LONGEST, LONGEST_OPTION, several, written
 from attention.lessons.lesson import MOST_WORDS, Lesson
 from attention.sources import second
 from pages.ui import show
+from pages.ui.exports.links import small
 from pages.ui.knobs import inputs
 from pages.ui.server.traces import seen_of
 from pages.ui.share import link
@@ -111,9 +112,7 @@ def _offer(lesson: Lesson, locked: bool) -> None:
         link.buttons("ask", "try", key="copy_ask", ask=urlencode(query))
     except AttentionError as error:
         show.problem(str(error))
-    st.download_button(
-        "Save as a lesson (.md)", file, "lesson.md", "text/markdown", on_click="ignore", key="share_lesson.md"
-    )
+    small("Save as a lesson (.md)", file, "lesson.md", "text/markdown", "share_lesson.md")
     st.caption("Several of these files, one below the other in one, are a path of your own: “Open a state or lessons”.")
 
 

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import streamlit as st
 
-from attention import Cell, File, Matrices, Source, Trace
+from attention import Cell, File, Matrices, Source
 from attention.export import arrays, program
-from attention.numbers import tables
 from attention.sources.archive import quoted
 from attention.sources.cutting import SYMBOLS
+from pages.ui.exports.links import Link, links, offer_link
+from pages.ui.exports.tokens import Offer
 from pages.ui.knobs import controls, inputs
 from pages.ui.knobs.table import KNOBS, OF_COMPARE
 from pages.ui.knobs.texts import too_long
-from pages.ui.server.downloads import in_pieces
 from pages.ui.server.limits import EXPORT_MB, FRAMED_BY
 from pages.ui.server.traces import trace_of
 from pages.ui.share import ask, link, state_file
-
-BINARY = "application/octet-stream"
 
 
 def bar(title: str, source: Source, cell: Cell | None, asks: bool) -> None:
@@ -61,7 +58,8 @@ def _offers(title: str, source: Source, cell: Cell | None, asks: bool) -> None:
         left = st.pills("Knobs left open", offered, selection_mode="multi", default=usual, key="share_open")
     link.buttons("present", missing=_missing(source), key="copy_projected", leave_open=".".join(left))
     state = {**inputs.of_pages(), **inputs.state(whole=True)}
-    _download("Save the state (.json)", partial(state_file.write, title, state), "attention.json", "application/json")
+    offer = Offer("application/json", "attention.json", partial(state_file.write, title, state))
+    links("share_state", offer_link("Save the state (.json)", "state.json", offer))
     if cell is not None:
         _numbers(source, cell)
 
@@ -71,49 +69,22 @@ def _numbers(source: Source, cell: Cell) -> None:
     st.markdown("**The numbers**")
     trace = trace_of(source)
     shown = len(trace.layers) > 1 and st.toggle(f"Only layer {cell.layer}", key="share_layer")
+    head, layers = arrays.part_within(trace, cell.layer, cell.head, EXPORT_MB * 2**20, shown)
     megabytes = arrays.size(trace, layers=[cell.layer] if shown else None) / 2**20
-    head, layers = _part(trace, cell, shown)
+    python = program.python(source, trace, cell)
     del trace  # nobody but `traces` keeps it
-    with st.container(horizontal=True):
-        _download(
-            f"{cell.step} (.csv)",
-            in_pieces(lambda: tables.csv(trace_of(source), cell.step, cell.layer, cell.head)),
-            f"{cell.step}-L{cell.layer}-H{cell.head}.csv",
-            "text/csv",
-        )
-        _download("All steps (.npz)", lambda: arrays.npz(trace_of(source), head, layers), "attention.npz", BINARY)
-        _download(
-            "All steps (.safetensors)",
-            lambda: arrays.safetensors(trace_of(source), head, layers),
-            "attention.safetensors",
-            BINARY,
-        )
+    part = {"part": "layer"} if shown else {}
+    links(
+        "share_numbers",
+        Link(f"{cell.step} (.csv)", f"{cell.step}.csv"),
+        Link("All steps (.npz)", "attention.npz", part),
+        Link("All steps (.safetensors)", "attention.safetensors", part),
+    )
     if head is not None or (layers and not shown):
-        part = f"layer {cell.layer}" if head is None else f"head {head} of layer {cell.layer}"
-        st.caption(f"All steps are {megabytes:,.0f} MB, and a file has up to {EXPORT_MB}: it has {part} only.")
+        what = f"layer {cell.layer}" if head is None else f"head {head} of layer {cell.layer}"
+        st.caption(f"All steps are {megabytes:,.0f} MB, and a file has up to {EXPORT_MB}: it has {what} only.")
     st.markdown("**The same in plain torch**")
-    python = program.python(source, trace_of(source), cell)
-    with st.container(horizontal=True):
-        _download("Python (.py)", python, "attention_steps.py", "text/x-python")
-        _download(
-            "Notebook (.ipynb)",
-            lambda: program.ipynb(source, trace_of(source), cell),
-            "attention_steps.ipynb",
-            "application/x-ipynb+json",
-        )
+    links(
+        "share_program", Link("Python (.py)", "attention_steps.py"), Link("Notebook (.ipynb)", "attention_steps.ipynb")
+    )
     st.code(python, height=260)
-
-
-def _part(trace: Trace, cell: Cell, shown: bool) -> tuple[int | None, tuple[int, ...] | None]:
-    """Which head and which layers a file of all steps has: all, or the shown layer, or the shown head of it, as many as it may hold."""
-    parts: list[tuple[int | None, tuple[int, ...] | None]] = [
-        (None, None),
-        (None, (cell.layer,)),
-        (cell.head, (cell.layer,)),
-    ]
-    fitting = (part for part in parts[shown:] if arrays.size(trace, *part) <= EXPORT_MB * 2**20)
-    return next(fitting, parts[-1])
-
-
-def _download(label: str, data: str | Callable[[], str | bytes], name: str, mime: str) -> None:
-    st.download_button(label, data, file_name=name, mime=mime, on_click="ignore", key=f"share_{name}")

@@ -2,77 +2,73 @@
 
 from __future__ import annotations
 
-import html
-import re
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import streamlit as st
 
 from attention.export import paper
+from attention.formula.ranges import in_url
 from attention.pictures.changed import drawn as as_plotly
 from attention.pictures.changed import unmarked
 from attention.pictures.layout import Spec
+from pages.ui.exports.links import Link, links, offer_link
+from pages.ui.exports.pictures import CROSS, FIGURE, MEDIA, TITLES, WIDTH, Picture, title
+from pages.ui.exports.tokens import Offer
 from pages.ui.knobs import inputs
 
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
-MIME = {"png": "image/png", "svg": "image/svg+xml", "pdf": "application/pdf"}
 ALL = "All side by side"
 
 
-def takeaway(files: Callable[[], Sequence[Spec]], key: str) -> None:
-    """A button under figures that offers to save one of them, or all in one; each file is made when it is asked for."""
+def takeaway(files: Callable[[], Sequence[Spec]], key: str, export: str = "") -> None:
+    """A button under figures that offers to save one of them, or all in one; each file is made when it is asked for.
+
+    Figures that a state describes are the `export` of that name; others belong to this tab.
+    """
     with st.popover("Save as a picture", key=f"{key}_save", type="tertiary", on_change="rerun") as opened:
         if not opened.open:
             return
-        drawn = list(map(as_plotly, files()))
-        chosen = _chosen(drawn, key) if len(drawn) > 1 else drawn
+        specs = list(files())
+        chosen = _chosen(specs, key) if len(specs) > 1 else ""
+        named = [spec for spec in specs if chosen in ("", _name(spec))]
         width = st.number_input(
             "Width in cm", float(paper.NARROWEST), float(paper.WIDEST), 16.0, 0.5, format="%.1f", key=f"{key}_width"
         )
-        titled = st.toggle("With titles" if len(chosen) > 1 else "With its title", True, key=f"{key}_titled")
-        bare = [unmarked(figure) for figure in chosen]
-        marked = any(len(one.layout.shapes) > len(other.layout.shapes) for one, other in zip(chosen, bare, strict=True))
+        titled = st.toggle("With titles" if len(named) > 1 else "With its title", True, key=f"{key}_titled")
         about = "The outlines of the chosen cell, its row and its column."
-        if marked and not st.toggle("With the cross", True, key=f"{key}_cross", help=about):
-            chosen = bare
-        file = _file(chosen)
-        with st.container(horizontal=True):
-            for kind in paper.KINDS:
-                make = partial(paper.picture, chosen, kind, width, titled)
-                st.download_button(
-                    kind.upper(), make, f"{file}.{kind}", MIME[kind], key=f"{key}_{kind}", on_click="ignore"
-                )
-            make_page = partial(paper.html, chosen)
-            st.download_button("HTML", make_page, f"{file}.html", "text/html", key=f"{key}_html", on_click="ignore")
+        crossed = not any(map(_is_marked, named)) or st.toggle("With the cross", True, key=f"{key}_cross", help=about)
+        if export:
+            step = str(named[0]["layout"]["meta"]["step"]) if len(named) < len(specs) else FIGURE.default
+            said = ((WIDTH, width), (TITLES, titled), (CROSS, crossed), (FIGURE, step))
+            more = {knob.key: in_url(value) for knob, value in said if value != knob.default}
+            links(f"{key}_files", *(Link(kind.upper(), f"{export}.{kind}", more) for kind in MEDIA))
+        else:
+            drawn = [as_plotly(spec) for spec in named]
+            picture = Picture(drawn if crossed else list(map(unmarked, drawn)), width, titled)
+            links(f"{key}_files", *(_link(picture, kind, key) for kind in MEDIA))
         st.caption(
             "SVG and PDF are shapes and text, sharp at any size. PNG has 300 dots per inch. HTML is interactive, in one file that needs no network."
         )
 
 
-def _chosen(drawn: list[go.Figure], key: str) -> list[go.Figure]:
-    """The figures that are to be saved: the one whose cell is chosen, unless somebody picks another, or all."""
+def _link(picture: Picture, kind: str, key: str) -> Link:
+    offer = Offer(MEDIA[kind], f"{picture.file_name}.{kind}", partial(picture.made, kind))
+    return offer_link(kind.upper(), f"{key}.{kind}", offer)
+
+
+def _is_marked(spec: Spec) -> bool:
+    figure = as_plotly(spec)
+    return len(figure.layout.shapes) > len(unmarked(figure).layout.shapes)
+
+
+def _chosen(specs: Sequence[Spec], key: str) -> str:
+    """The title of the figure that is to be saved: the one whose cell is chosen, unless somebody picks another; empty for all."""
     # Not by their numbers: which figures there are changes with the source.
-    by_name = {_name(figure): [figure] for figure in drawn} | {ALL: drawn}
-    default = next((_name(one) for one in drawn if one.layout.meta["step"] == inputs.now("step")), _name(drawn[0]))
-    name = st.segmented_control("Figure", list(by_name), default=default, required=True, key=f"{key}_which")
-    return by_name.get(name or default, drawn[:1])
+    names = {_name(spec): str(spec["layout"]["meta"].get("step")) for spec in specs}
+    default = next((name for name, step in names.items() if step == inputs.now("step")), next(iter(names)))
+    name = st.segmented_control("Figure", [*names, ALL], default=default, required=True, key=f"{key}_which")
+    return "" if name == ALL else name if name in names else default
 
 
-def _name(figure: go.Figure) -> str:
-    """The figure's title without markup."""
-    return html.unescape(re.sub(r"<[^>]*>", "", figure.layout.title.text or "")).strip() or "figure"
-
-
-def _file(figures: Sequence[go.Figure]) -> str:
-    """What a file of figures is called: the steps, then the layer, the head and the chosen row and column, if it shows them."""
-    named = [
-        list((figure.layout.meta or {}).get("file") or [re.sub(r"\W+", "-", _name(figure)).strip("-").lower()])
-        for figure in figures
-    ]
-    steps, *more = ([parts[i] for parts in named if len(parts) > i] for i in range(3))
-    # One head, one cell: who has the most of them, has all.
-    return "-".join(filter(None, [*steps, *(max(parts, key=len, default="") for parts in more)])) or "figure"
+def _name(spec: Spec) -> str:
+    return title(as_plotly(spec))

@@ -1,0 +1,72 @@
+"""Steps and parameters as attributes of a layer: `layer.weights` is known to editors and to type checkers.
+
+`tests/test_contract.py` holds that these are the steps and parameters that are declared, no more and no fewer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, overload
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attention.formula.steps.step import Steps
+
+
+class TensorOf:
+    """The whole tensor of the step or parameter of this name; None where a layer does not have it."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, layer: None, owner: type) -> TensorOf: ...
+
+    @overload
+    def __get__(self, layer: Steps, owner: type) -> Tensor | None: ...
+
+    def __get__(self, layer: Steps | None, owner: type) -> TensorOf | Tensor | None:
+        if layer is None:
+            return self
+        return layer[self.name] if layer.has(self.name) else None
+
+
+class Attributes:
+    """An attribute for each step, in the order of the formula, and for each parameter."""
+
+    embedding = TensorOf()
+    position = TensorOf()
+    input = TensorOf()
+    query = TensorOf()
+    memory = TensorOf()
+    key = TensorOf()
+    value = TensorOf()
+    rotated_query = TensorOf()
+    rotated_key = TensorOf()
+    scores = TensorOf()
+    scaled_scores = TensorOf()
+    capped_scores = TensorOf()
+    biased_scores = TensorOf()
+    masked_scores = TensorOf()
+    weights = TensorOf()
+    dropped_weights = TensorOf()
+    head_output = TensorOf()
+    kept_output = TensorOf()
+    output = TensorOf()
+
+    mask = TensorOf()
+    w_q = TensorOf()
+    w_k = TensorOf()
+    w_v = TensorOf()
+    w_o = TensorOf()
+    b_q = TensorOf()
+    b_k = TensorOf()
+    b_v = TensorOf()
+    b_o = TensorOf()
+    w_s = TensorOf()
+    bias = TensorOf()
+    sinks = TensorOf()
+    drop = TensorOf()
+    taken_weights = TensorOf()
+    taken_output = TensorOf()
+    bias_table = TensorOf()

@@ -1,0 +1,77 @@
+"""Every step of attention and every parameter, declared once: a file for each step, a line of the table for each.
+
+Shape checks, titles, colours, tables, the explanation, the copied Python, the reference page and the tests read `STEPS` and `PARAMETERS`.
+Names elsewhere were read in TransformerLens's abstract_attention.py and transformer_block.py, in transformers' modeling_llama.py and
+modeling_gpt2.py, in nn.MultiheadAttention, in jax.nn, and in bertviz.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attention.errors import MissingError
+from attention.formula.steps.axis import AXES, HEAD_AXES, MAP_AXES, Axis, Names
+from attention.formula.steps.biased import BIASED_SCORES
+from attention.formula.steps.capped import CAPPED_SCORES
+from attention.formula.steps.dropped import DROPPED_WEIGHTS
+from attention.formula.steps.inputs import EMBEDDING, INPUT, MEMORY, POSITION
+from attention.formula.steps.masked import MASKED_SCORES
+from attention.formula.steps.normalized import WEIGHTS
+from attention.formula.steps.outputs import HEAD_OUTPUT, KEPT_OUTPUT, OUTPUT
+from attention.formula.steps.parameters import PARAMETERS
+from attention.formula.steps.projections import KEY, QUERY, VALUE
+from attention.formula.steps.raw_scores import SCORES
+from attention.formula.steps.rotation import ROTATED_KEY, ROTATED_QUERY
+from attention.formula.steps.scaled import SCALED_SCORES
+from attention.formula.steps.step import Factor, Parameter, Step
+
+if TYPE_CHECKING:
+    from attention.formula.formula import Formula
+
+__all__ = [
+    "AXES", "DECLARED", "HEAD_AXES", "MAP_AXES", "PARAMETERS", "STEPS",
+    "Axis", "Factor", "Names", "Parameter", "Step", "declared", "find_step", "is_step", "knobs_of",
+]  # fmt: skip
+
+STEPS: tuple[Step, ...] = (
+    EMBEDDING, POSITION, INPUT, QUERY, MEMORY, KEY, VALUE, ROTATED_QUERY, ROTATED_KEY,
+    SCORES, SCALED_SCORES, CAPPED_SCORES, BIASED_SCORES, MASKED_SCORES, WEIGHTS, DROPPED_WEIGHTS,
+    HEAD_OUTPUT, KEPT_OUTPUT, OUTPUT,
+)  # fmt: skip
+"""Every step in the order of the formula: the only list of steps in the project."""
+
+_STEPS = {step.name: step for step in STEPS}
+
+DECLARED: dict[str, Step | Parameter] = _STEPS | {one.name: one for one in PARAMETERS}
+"""Steps and parameters by their names."""
+
+
+def find_step(name: str) -> Step:
+    """The step called `name`.
+
+    Raises:
+        MissingError: there is none of that name.
+    """
+    if name in _STEPS:
+        return _STEPS[name]
+    raise MissingError(f"a step is one of {', '.join(_STEPS)}; got {name!r}: choose one of them.")
+
+
+def is_step(name: str) -> bool:
+    """Whether there is a step called `name`; otherwise it is a parameter's name."""
+    return name in _STEPS
+
+
+def declared(name: str) -> Step | Parameter:
+    """The step or parameter called `name`.
+
+    Raises:
+        MissingError: there is none of that name.
+    """
+    return DECLARED.get(name) or find_step(name)
+
+
+def knobs_of(formula: Formula, step: Step) -> tuple[object, ...]:
+    """The fields of a formula on which a step depends: its own and those of the steps before it."""
+    found = tuple(getattr(formula, name) for one in STEPS[: STEPS.index(step) + 1] for name in one.knobs)
+    return (*found, formula.by_hand, formula.heads) if formula.changed else found

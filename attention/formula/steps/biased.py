@@ -1,0 +1,48 @@
+"""The biased scores: plus a number for each pair of positions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from attention.formula import names
+from attention.formula.biases import BIASES
+from attention.formula.functions import add_bias
+from attention.formula.inline import inlined
+from attention.formula.steps.axis import MAP_AXES
+from attention.formula.steps.maps import Map, formula_of, known
+from attention.formula.steps.step import Steps, StepWork, Writer, called, cells_of, recorded
+from attention.formula.steps.sums import added
+from attention.formula.work import E_co
+
+if TYPE_CHECKING:
+    from attention.formula.axes import Scores
+
+
+@dataclass(frozen=True, repr=False)
+class BiasedScores(Map):
+    """The scores plus the bias; how that is made is an entry of `attention.formula.biases.BIASES`."""
+
+    def make(self, layer: Steps, before: Scores | None, heads: slice, rows: slice) -> Scores:
+        """Score plus bias."""
+        return add_bias(known(before), BIASES[formula_of(layer).bias].bias(layer, heads, rows))
+
+    def explain(self, work: StepWork[E_co]) -> E_co:
+        """Two numbers, added."""
+        bias = BIASES.get(work.formula.bias)
+        words = f"{self.words} The bias is {bias.words}." if bias else self.words
+        return added(self, work, words, {}, frozenset(("bias",)))
+
+    def python(self, writer: Writer) -> list[str]:
+        """The lines of the bias, and the sum."""
+        lines = BIASES[writer.formula.bias].python(writer.layer.n_heads)
+        return [*lines, *inlined(add_bias, self.name, scores=writer.before, bias="bias")]
+
+
+BIASED_SCORES = BiasedScores(
+    names.BIASED_SCORES, "B", "B", MAP_AXES, "C + bias", "signed", equation=r"B = C + \text{bias}",
+    words="The score plus the bias of this pair of positions.", unknown=recorded(names.BIASED_SCORES),
+    when="bias", knobs=("bias",), example=(("bias", "alibi"),),
+    of=(cells_of(names.CAPPED_SCORES, names.SCALED_SCORES, names.SCORES), cells_of("bias")),
+    elsewhere=called(transformers="attn_weights"),
+)  # fmt: skip

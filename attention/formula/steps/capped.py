@@ -1,0 +1,63 @@
+"""The capped scores: bent so that none goes beyond the cap."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from attention.formula import names
+from attention.formula.functions import cap_scores, cap_signs
+from attention.formula.inline import inlined
+from attention.formula.steps.axis import MAP_AXES
+from attention.formula.steps.maps import Map, formula_of, known
+from attention.formula.steps.step import Steps, StepWork, Writer, called, cells_of, recorded
+from attention.formula.work import E_co
+from attention.printed import Arithmetic, Printed, number, quotient, shown
+
+if TYPE_CHECKING:
+    from attention.formula.axes import Scores
+
+
+@dataclass(frozen=True, repr=False)
+class CappedScores(Map):
+    """cap · tanh(S′ / cap)."""
+
+    def make(self, layer: Steps, before: Scores | None, heads: slice, rows: slice) -> Scores:
+        """At temperature 0 they are −cap, 0 or cap."""
+        cap = formula_of(layer).cap or 1.0
+        return cap_scores(known(before), cap) if layer.temperature else cap_signs(known(before), cap)
+
+    def explain(self, work: StepWork[E_co]) -> E_co:
+        """The cap times a tanh."""
+        row, column = work.cell.row, work.cell.column
+        (_, before), cap = work.layer.factors(self)[0], work.formula.cap or 1.0
+        score = work.number_at(before, row, column)
+        came_from = (work.cell_of(before, row, column),)
+        if work.layer.temperature == 0:
+            words = f"Temperature 0 is the limit: every score that is not 0 goes all the way to the cap, {shown(cap)}."
+            return work.stated(cap * ((score > 0) - (score < 0)), words, "as far as the cap lets it", came_from)
+
+        def line(digits: int) -> Printed:
+            limit, inside = number(cap, 9), quotient(number(score, digits), number(cap, 9))
+            value = limit.value * Decimal(math.tanh(float(inside.value)))
+            tex = rf"{limit.tex} \cdot \tanh\left({inside.tex}\right)"
+            return Printed(tex, f"{limit.text}·tanh({inside.text})", value)
+
+        words = f"The score bent so that it stays between −{shown(cap)} and {shown(cap)}; near 0 it stays what it is."
+        formula = rf"\text{{cap}} \cdot \tanh({work.symbol(before, row, column)} / \text{{cap}})"
+        return work.made(Arithmetic(formula, [line], [line], words, [cap * math.tanh(score / cap)]), came_from)
+
+    def python(self, writer: Writer) -> list[str]:
+        """One line."""
+        function = cap_scores if writer.layer.temperature else cap_signs
+        return inlined(function, self.name, scores=writer.before, cap=repr(writer.formula.cap))
+
+
+CAPPED_SCORES = CappedScores(
+    names.CAPPED_SCORES, "C", "C", MAP_AXES, "cap · tanh(S′ / cap)", "signed",
+    equation=r"C = \text{cap} \cdot \tanh(S' / \text{cap})", unknown=recorded(names.CAPPED_SCORES),
+    when="cap", knobs=("cap",), example=(("cap", 1.5),), of=(cells_of(names.SCALED_SCORES, names.SCORES),), in_page="head",
+    elsewhere=called(transformers="attn_weights"),
+)  # fmt: skip

@@ -1,0 +1,87 @@
+"""The masked scores: −∞ where the mask hides a key."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from attention.formula import names
+from attention.formula.functions import hide_scores, mask_scores
+from attention.formula.inline import inlined
+from attention.formula.mask import Mask
+from attention.formula.steps.axis import MAP_AXES
+from attention.formula.steps.maps import Map, known
+from attention.formula.steps.step import Step, Steps, StepWork, Writer, called, cells_of, recorded
+from attention.formula.work import E_co
+
+if TYPE_CHECKING:
+    from attention.formula.axes import Scores
+
+
+@dataclass(frozen=True, repr=False)
+class MaskedScores(Map):
+    """The last of the scores, as they enter the softmax."""
+
+    def make(self, layer: Steps, before: Scores | None, heads: slice, rows: slice) -> Scores:
+        """−∞ where the mask hides."""
+        return mask_scores(known(before), layer["mask"][rows] if layer.hides else None)
+
+    def explain(self, work: StepWork[E_co]) -> E_co:
+        """A score that stays as it is, or is hidden."""
+        row, column = work.cell.row, work.cell.column
+        factors = (name for _, name in work.layer.factors(self))
+        before = next((name for name in factors if isinstance(work.declared(name), Step)), "")
+        if not before:
+            return work.as_recorded("The masked score as the source recorded it; what made it is not known.")
+        hider = hider_of(work, column)
+        if hider == "mask":
+            words = f"The mask hides key {column} from query {row}: its score becomes −∞, so that its weight will be exactly 0."
+            came_from = (work.cell_of(before, row, column),)
+            return work.stated(-math.inf, words, "hidden by the mask", came_from, (r"-\infty \quad \text{(hidden)}",))
+        words = f"Nothing hides key {column} from query {row}: its score stays as it is."
+        if work.value == -math.inf:
+            words = f"The score is −∞ already, and stays −∞: key {column} is hidden from query {row}."
+            if hider:
+                words = f"The bias has hidden key {column} from query {row} already: its score stays −∞."
+        elif work.layer.has("mask"):
+            words = f"The mask lets query {row} see key {column}: its score stays as it is."
+        reason = "stays as it is, the key is visible" if work.value > -math.inf else "stays as it is"
+        return work.copied(before, row, column, words, reason)
+
+    def python(self, writer: Writer) -> list[str]:
+        """Lines that make the mask, and hide."""
+        if not writer.layer.hides:
+            return [f"{self.name} = {writer.before}  # nothing is hidden"]
+        return [*_mask(writer), *inlined(hide_scores, self.name, scores=writer.before, mask="mask")]
+
+
+def _mask(writer: Writer) -> list[str]:
+    """Lines that make the mask: by its rule, or cell by cell."""
+    mask = writer.formula.mask
+    rule = mask.python() if mask is not None else ""
+    if mask is None or not rule:
+        return writer.picture()
+    lines = [f"mask = {rule}  # True = may attend"]
+    return [*writer.padding(mask.real), *lines] if mask.real is not None else lines
+
+
+def hider_of(work: StepWork[E_co], key: int) -> str:
+    """What hides a key from the query: the mask, or a bias of −∞; empty where neither does."""
+    if hides(work, key):
+        return "mask"
+    return "bias" if work.layer.has("bias") and work.number_at("bias", work.cell.row, key) == -math.inf else ""
+
+
+def hides(work: StepWork[E_co], key: int) -> bool:
+    """Whether the mask hides a key from the query."""
+    return work.layer.has("mask") and not bool(work.layer["mask"][work.cell.row, key])
+
+
+MASKED_SCORES = MaskedScores(
+    names.MASKED_SCORES, "M", "M", MAP_AXES, "B, and −∞ where the mask hides a key", "signed",
+    equation=r"M_{ij} = \begin{cases} B_{ij} & \text{visible} \\ -\infty & \text{hidden} \end{cases}",
+    unknown=recorded(names.MASKED_SCORES), when="share", knobs=("mask",), example=(("mask", Mask("causal")),), masked=True, in_page="head",
+    of=(cells_of(names.BIASED_SCORES, names.CAPPED_SCORES, names.SCALED_SCORES, names.SCORES), cells_of("mask")),
+    elsewhere=called(lens="hook_attn_scores", transformers="attn_weights", jax="padded_logits", n2="weights", n4="scaled_dot_prod"),
+)  # fmt: skip

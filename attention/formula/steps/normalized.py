@@ -1,0 +1,142 @@
+"""The weights: what a normalizer makes of the masked scores."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from attention.formula import names
+from attention.formula.biases import BIASES
+from attention.formula.cell import Cell
+from attention.formula.shares import SHARES
+from attention.formula.shares.share import Row
+from attention.formula.steps.axis import MAP_AXES
+from attention.formula.steps.maps import Map, formula_of, known, maps_of
+from attention.formula.steps.masked import MASKED_SCORES, hider_of
+from attention.formula.steps.step import Steps, StepWork, Writer, called, cells_of, recorded
+from attention.formula.work import E_co
+from attention.printed import Arithmetic, Printed, number, quotient, shown
+
+if TYPE_CHECKING:
+    from attention.formula.axes import Scores
+    from attention.formula.formula import Formula
+
+
+@dataclass(frozen=True, repr=False)
+class NormalizedWeights(Map):
+    """How scores become weights is an entry of `attention.formula.shares.SHARES`."""
+
+    def formula_in(self, formula: Formula) -> str:
+        """That of the normalizer."""
+        if formula.by_hand.takes(self.name):
+            return f"A of {dict(formula.by_hand.taken)[self.name]}"
+        return SHARES[formula.share].formula if formula.share else self.formula
+
+    def make(self, layer: Steps, before: Scores | None, heads: slice, rows: slice) -> Scores:
+        """As the formula's normalizer does; at temperature 0 its limit."""
+        import torch
+
+        formula, before = formula_of(layer), known(before)
+        share = SHARES[formula.share]
+        if share.parameter:
+            share = share.knowing(layer[share.parameter][heads])
+        if layer.temperature != 0 or formula.cap:  # capped scores have a limit of their own
+            return share.weights(before)
+        if not formula.bias:
+            return share.limit(before, torch.zeros_like(before))
+        # The scores decide, and a bias only among the largest: so it is taken out again.
+        deciding, maps = None, maps_of(layer)
+        for step in maps[: [step.name for step in maps].index(names.BIASED_SCORES)]:
+            deciding = step.block(layer, deciding, heads, rows)
+        bias = BIASES[formula.bias].bias(layer, heads, rows)
+        deciding = known(deciding).masked_fill(bias == -math.inf, -math.inf)  # what a bias hides stays hidden
+        return share.limit(MASKED_SCORES.changed(layer, deciding, heads, rows), bias)
+
+    def explain(self, work: StepWork[E_co]) -> E_co:
+        """What this key gets of what the query has to give."""
+        row, column, formula = work.cell.row, work.cell.column, work.formula
+        if not work.layer.has(names.MASKED_SCORES):
+            return work.as_recorded()
+        masked = work.row_of(names.MASKED_SCORES, row).double().tolist()
+        learned = SHARES[formula.share].parameter
+        own = float(work.layer[learned][work.cell.head]) if learned else 0.0
+        scores = Row(masked, column, work.at(row, column), work.at(row, "j"), own)
+        came_from = (work.cell_of(names.MASKED_SCORES, row, column),)
+        if not scores.visible:
+            hiders = {hider_of(work, key) for key in range(len(masked))}
+            hides = " or the ".join(sorted(hiders, reverse=True)) if all(hiders) else ""
+            hiding = f"The {hides} hides every key from" if hides else "Every score is −∞ of"
+            words = f"{hiding} query {row}: there is nothing to share out, so the weight is 0."
+            return work.stated(0.0, words, f"the {hides} hides every key" if hides else "every score is −∞", came_from)
+        hider = hider_of(work, column)
+        hiding, reason = "", ""
+        if column not in scores.visible:
+            hiding = f"The {hider} hides key {column} from query {row}: i" if hider else "I"
+            hiding = f"{hiding}ts score is −∞, so its weight is 0. "
+            reason = f"hidden by the {hider}" if hider else "its score is −∞"
+        if work.layer.temperature == 0 and not formula.cap:
+            return self._coldest(work, scores, hiding, reason, came_from)
+        arithmetic = SHARES[formula.share].arithmetic(scores)
+        words = hiding + arithmetic.words
+        return work.made(replace(arithmetic, words=words, reason=reason or arithmetic.reason), came_from)
+
+    def _coldest(self, work: StepWork[E_co], row: Row, hiding: str, reason: str, came_from: tuple[Cell, ...]) -> E_co:
+        """The limit of temperature 0."""
+        formula, highest, cell = work.formula, max(row.scores), work.cell
+        if not SHARES[formula.share].argmax or formula.bias:
+            words = f"{hiding}Temperature 0 is the limit of ever smaller ones: scores above, at and below the largest, or 0, are told apart and nothing else."
+            head, rows = slice(cell.head, cell.head + 1), slice(cell.row, cell.row + 1)
+            (limit,) = work.layer.without(self.name).part(self.name, heads=head, rows=rows)
+            return work.stated(float(limit[0, 0, cell.column]), words, "the limit of temperature 0", came_from)
+        winners = [j for j in row.visible if row.scores[j] == highest]
+        won, shared = float(row.column in winners), float(len(winners))
+
+        def line(digits: int) -> Printed:
+            return quotient(number(won, digits), Printed(f"{len(winners)}", f"{len(winners)}", Decimal(len(winners))))
+
+        words = f"{hiding}Temperature 0 is argmax: the largest score, {shown(highest)}, takes all"
+        words += f", shared by {len(winners)} keys." if len(winners) > 1 else "."
+        reason = "" if won else reason or "not the largest score"
+        return work.made(Arithmetic("", [line], [line], words, [won, shared], "quotient", reason=reason), came_from)
+
+    def python(self, writer: Writer) -> list[str]:
+        """The lines of the normalizer, or of its limit where the temperature is 0; a query that sees no key takes nothing."""
+        layer, formula = writer.layer, writer.formula
+        lines = list(SHARES[formula.share].python(names.MASKED_SCORES))
+        if layer.temperature == 0 and not formula.cap:
+            lines = _limit(writer)
+        if formula.bias == "given" and bool((layer[names.MASKED_SCORES] == -math.inf).all(dim=-1).any()):
+            lines += ["blind = (masked_scores == -math.inf).all(dim=-1, keepdim=True)"]
+            lines += ["weights = weights.masked_fill(blind, 0)  # a query that sees no key takes nothing"]
+        elif layer.has("mask") and not bool(layer["mask"].any(dim=-1).all()):
+            lines += ["weights = weights.masked_fill(~mask, 0)  # a query that sees no key takes nothing"]
+        return lines
+
+
+def _limit(writer: Writer) -> list[str]:
+    """Lines of the limit at temperature 0, where a bias decides among the highest scores."""
+    formula, share = writer.formula, SHARES[writer.formula.share]
+    if share.argmax and not formula.bias:
+        return [
+            "# temperature 0: the highest score takes all, equal ones share it",
+            "shares = (masked_scores == masked_scores.amax(dim=-1, keepdim=True)).to(masked_scores.dtype)",
+            "weights = shares / shares.sum(dim=-1, keepdim=True)",
+        ]
+    lines = ["# temperature 0: the scores decide, and a bias only among the highest"]
+    if not formula.bias:
+        return [*lines, *share.limit_python(names.MASKED_SCORES, "torch.zeros_like(masked_scores)")]
+    before = names.SCALED_SCORES if writer.layer.has(names.SCALED_SCORES) else names.SCORES
+    lines += [f"deciding = {before}.masked_fill(masked_scores == -math.inf, -math.inf)"]
+    return [*lines, *share.limit_python("deciding", "bias")]
+
+
+WEIGHTS = NormalizedWeights(
+    names.WEIGHTS, "A", "A", MAP_AXES, "softmax of M over key_pos", "probability",
+    equation=r"A_{ij} = \frac{e^{M_{ij}}}{\sum_{l} e^{M_{il}}}", unknown=recorded(names.WEIGHTS),
+    when="share", knobs=("share",), of=(cells_of(names.MASKED_SCORES),), masked=True, in_page="head",
+    elsewhere=called(
+        lens="hook_pattern", transformers="attn_weights", jax="probs", torch="attn_output_weights", bertviz="attention",
+        n1="W, W2", n2="weights", n3="weights", n4="attn_probs", n5="attention_percents"),
+)  # fmt: skip

@@ -1,0 +1,154 @@
+"""The heads' outputs, what goes on of them, and the output of the layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from attention.formula import names, patching
+from attention.formula.by_hand import ByHand
+from attention.formula.functions import join_heads, mix_values, project_output
+from attention.formula.inline import inlined
+from attention.formula.steps.maps import ALL, formula_of, maps_of, of_queries
+from attention.formula.steps.products import Product
+from attention.formula.steps.step import (
+    Factor,
+    Step,
+    Steps,
+    StepWork,
+    Writer,
+    called,
+    cells_of,
+    columns_of,
+    recorded,
+    rows_of,
+)
+from attention.formula.work import E_co
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attention.formula.formula import Formula
+
+_AXES = ("head", "query_pos", "d_v")
+
+
+@dataclass(frozen=True, repr=False)
+class HeadOutput(Product):
+    """Each head's mix of values."""
+
+    @property
+    def by_formula(self) -> bool:
+        """It is."""
+        return True
+
+    def available(self, layer: Steps) -> bool:
+        """Where there are scores and values."""
+        return names.VALUE in layer.holds and layer.has(names.SCORES)
+
+    def compute(self, layer: Steps, head: int | None) -> Tensor:
+        """The last map, times the values."""
+        whole = mix_values(layer[maps_of(layer)[-1].name], of_queries(layer, layer[names.VALUE], ALL))
+        return whole if head is None else whole[head]
+
+    def words_of(self, work: StepWork[E_co], left: str) -> str:
+        """With what mixes: weights, or the scores themselves."""
+        share = "score" if left == names.SCORES else "weight"
+        words = self.words.format(row=work.cell.row, share=share)
+        return words.replace(" says.", " says; there is no softmax.") if left == names.SCORES else words
+
+    def python(self, writer: Writer) -> list[str]:
+        """One line."""
+        (line,) = inlined(mix_values, self.name, weights=writer.before, value=writer.shared(names.VALUE))
+        return [f"{line}  # [head query_pos d_v]"]
+
+
+@dataclass(frozen=True, repr=False)
+class KeptOutput(Step):
+    """What goes on of the heads' outputs where some are silenced or taken from another run."""
+
+    @property
+    def by_formula(self) -> bool:
+        """It is."""
+        return True
+
+    def formula_in(self, formula: Formula) -> str:
+        """What was done, where the same was done to all heads."""
+        return self.formula if formula.heads else formula.by_hand.formula
+
+    def available(self, layer: Steps) -> bool:
+        """Where there is something to keep."""
+        return layer.has(names.HEAD_OUTPUT)
+
+    def compute(self, layer: Steps, head: int | None) -> Tensor:
+        """Head by head, since each has its own."""
+        import torch
+
+        formula = formula_of(layer)
+        z, taken = layer[names.HEAD_OUTPUT], layer.recorded.get("taken_output")
+        kept = (
+            patching.patched_output(formula.of(i).by_hand, one, None if taken is None else taken[i])
+            for i, one in enumerate(z)
+        )
+        whole = torch.stack(list(kept))
+        return whole if head is None else whole[head]
+
+    def explain(self, work: StepWork[E_co]) -> E_co:
+        """A head that is not changed; of the others their change explains it."""
+        words = "This head is not changed: its output goes on as it is."
+        return work.copied(names.HEAD_OUTPUT, work.cell.row, work.cell.column, words, "goes on as it is")
+
+    def python(self, writer: Writer) -> list[str]:
+        """A line for each head of which something else goes on."""
+        lines = [f"{self.name} = {names.HEAD_OUTPUT}.clone()  # [head query_pos d_v]"]
+        for head in range(writer.layer.n_heads):
+            hand, z = writer.formula.of(head).by_hand, f"{names.HEAD_OUTPUT}[{head}]"
+            lines += [f"{self.name}[{head}] = {patching.output_python(hand, z)}"] if hand.keeps else []
+        return lines
+
+
+@dataclass(frozen=True, repr=False)
+class Output(Product):
+    """The heads side by side, times W_O."""
+
+    def available(self, layer: Steps) -> bool:
+        """Where there is a W_O."""
+        return "w_o" in layer.holds and layer.has(names.HEAD_OUTPUT)
+
+    def compute(self, layer: Steps, head: int | None) -> Tensor:
+        """The same whatever the head."""
+        z = layer[names.KEPT_OUTPUT if layer.has(names.KEPT_OUTPUT) else names.HEAD_OUTPUT]
+        return project_output(z, layer["w_o"], layer.recorded.get("b_o"))
+
+    def words_of(self, work: StepWork[E_co], left: str) -> str:
+        """The same for every cell."""
+        return self.words.format(row=work.cell.row, column=work.cell.column)
+
+    def python(self, writer: Writer) -> list[str]:
+        """One line."""
+        z = names.KEPT_OUTPUT if writer.layer.has(names.KEPT_OUTPUT) else names.HEAD_OUTPUT
+        (line,) = inlined(join_heads, self.name, head_output=z, w_o="w_o")
+        return ["# [query_pos d_model], the heads side by side", f"{line}{' + b_o' if writer.layer.has('b_o') else ''}"]
+
+
+# fmt: off
+HEAD_OUTPUT = HeadOutput(
+    names.HEAD_OUTPUT, "Z", "Z", _AXES, "A V", "signed", equation="Z = A V",
+    words="Query {row} takes from each key's value as much as its {share} says.", unknown=recorded(names.HEAD_OUTPUT),
+    of=(rows_of(names.DROPPED_WEIGHTS, names.WEIGHTS, names.SCORES), columns_of(names.VALUE)), in_page="whole",
+    elsewhere=called(
+        lens="hook_z", transformers="attn_output", jax="encoded", n1="Y, Y2", n2="out", n3="attention", n4="A",
+        n5="res, attension_scores"))
+KEPT_OUTPUT = KeptOutput(
+    names.KEPT_OUTPUT, "Z′", "Z'", _AXES, "what is kept of Z", "signed",
+    equation=r"Z' = (1 - \text{strength})\, Z + \text{strength} \cdot \text{its mean, or } 0",
+    unknown=recorded(names.KEPT_OUTPUT), when="keeps", example=(("by_hand", ByHand(silence="mean", strength=0.5)),), of=(cells_of(names.HEAD_OUTPUT),))
+OUTPUT = Output(
+    names.OUTPUT, "O", "O", ("query_pos", "d_model"), "concat(Z) W_O", "signed", equation=r"O = \text{concat}(Z)\, W_O",
+    words="The heads' outputs for query {row}, side by side, times column {column} of W_O.",
+    unknown="The output as the source recorded it; its W_O is not known.", bias="b_o", in_page="whole",
+    of=(
+        Factor((names.KEPT_OUTPUT, names.HEAD_OUTPUT), row="row", side_by_side=True),
+        Factor(("w_o",), column="column", side_by_side=True)),
+    elsewhere=called(lens="hook_attn_out", transformers="attn_output", torch="attn_output", n4="output"))
+# fmt: on

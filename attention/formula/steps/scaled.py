@@ -1,0 +1,102 @@
+"""The scaled scores: divided by √d_k and by the temperature."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from attention.formula import names
+from attention.formula.functions import divide_scores, scale_scores
+from attention.formula.inline import inlined
+from attention.formula.scores import SCORES as WAYS
+from attention.formula.steps.axis import MAP_AXES
+from attention.formula.steps.maps import Map, formula_of, known
+from attention.formula.steps.step import Steps, StepWork, Writer, called, cells_of, recorded
+from attention.formula.work import E_co
+from attention.printed import Arithmetic, Printed, number, quotient
+
+if TYPE_CHECKING:
+    from attention.formula.axes import Scores
+    from attention.formula.formula import Formula
+
+
+@dataclass(frozen=True, repr=False)
+class ScaledScores(Map):
+    """The scores over divisor · temperature."""
+
+    def formula_in(self, formula: Formula) -> str:
+        """With the divisor that the formula has."""
+        own = formula.divisor == formula.own_divisor and f"S / ({formula.divisor:g} · temperature)"
+        return "S / temperature" if formula.divisor == 1 else own or WAYS[formula.score].scaled
+
+    def make(self, layer: Steps, before: Scores | None, heads: slice, rows: slice) -> Scores:
+        """At temperature 0 they are divided by the divisor alone."""
+        return scale_scores(known(before), formula_of(layer).divisor or 1.0, layer.temperature)
+
+    def explain(self, work: StepWork[E_co]) -> E_co:
+        """A score, divided by √d_k and by the temperature, as far as they change anything."""
+        row, column = work.cell.row, work.cell.column
+        score, divisor = work.number_at(names.SCORES, row, column), work.formula.divisor or 1.0
+        temperature, d_k = work.layer.temperature, work.layer.sizes.get("d_k", 0)
+        below, texts, reason, warmth = list[str](), list[str](), "", number(temperature, 9)
+        if d_k > 1 and math.isclose(divisor, 1 / math.sqrt(d_k)):
+            below, texts, words = [rf"(1/\sqrt{{{d_k}}})"], [f"(1/√{d_k})"], "The score times √d_k"
+        elif d_k > 1 and math.isclose(divisor, math.sqrt(d_k)):
+            below, texts, words = [rf"\sqrt{{{d_k}}}"], [f"√{d_k}"], "The score divided by √d_k"
+        elif divisor == 1:
+            reason = "d_k is 1, and so is √d_k" if d_k == 1 else "scaling is off" if d_k else "no query and key made it"
+            words = f"The score is not divided by √d_k: {reason}"
+        else:
+            below, texts, words = [number(divisor).tex], [number(divisor).text], "The score divided by its divisor"
+        came_from, symbol = (work.cell_of(names.SCORES, row, column),), work.symbol(names.SCORES, row, column)
+        if temperature == 0:
+            words += "; the division by temperature 0 is left out, the weights take its limit instead."
+        elif temperature == 1:
+            words += "."
+        else:
+            words += ", and by the temperature." if texts else "; it is divided by the temperature."
+            below, texts = [*below, warmth.tex], [*texts, warmth.text]
+        if not texts:
+            return work.copied(names.SCORES, row, column, words, f"the score itself, {reason}")
+        whole, rooted, under = divisor * (temperature or 1.0), "√" in texts[0], r" \cdot ".join(below)
+
+        def line(digits: int) -> Printed:
+            return quotient(number(score, digits), number(whole, digits))
+
+        def short(digits: int) -> Printed:
+            above, by = number(score, digits), number(divisor, digits)
+            # A root has no last digit; a temperature may be printed with fewer than it has.
+            exact = Decimal(divisor) if rooted else by.value
+            said = " · ".join(texts if rooted or divisor == 1 else [by.text, *texts[1:]])
+            text = f"{above.text} / {f'({said})' if len(texts) > 1 else said}"
+            return Printed("", text, above.value / (exact * (warmth.value or 1)))
+
+        made = Arithmetic(rf"\frac{{{symbol}}}{{{under}}}", [line], [short], words, [score, whole], "quotient")
+        return work.made(made, came_from)
+
+    def python(self, writer: Writer) -> list[str]:
+        """Lines that divide by root of d_k and temperature, as far as they change anything."""
+        layer, divisor = writer.layer, writer.formula.divisor
+        lines, factors = list[str](), list[str]()
+        if layer.has(names.QUERY) and divisor == math.sqrt(layer.sizes.get("d_k", 0)):
+            factors += ["math.sqrt(query.shape[-1])"]  # root of d_k
+        elif divisor != 1:
+            factors += [repr(divisor)]
+        if layer.temperature not in (0, 1):
+            lines += [
+                "temperature = math.inf" if math.isinf(layer.temperature) else f"temperature = {layer.temperature!r}"
+            ]
+            factors += ["temperature"]
+        if not factors:
+            return [f"{self.name} = {writer.before}  # not scaled"]
+        return [*lines, *inlined(divide_scores, self.name, scores=writer.before, divisor=" * ".join(factors))]
+
+
+SCALED_SCORES = ScaledScores(
+    names.SCALED_SCORES, "S′", "S'", MAP_AXES, "S / (√d_k · temperature)", "signed",
+    equation=r"S' = \frac{S}{\sqrt{d_k} \cdot \text{temperature}}", unknown=recorded(names.SCALED_SCORES),
+    when="divisor", knobs=("divisor", "temperature"), example=(("divisor", 3.0), ("temperature", 0.5)), of=(cells_of(names.SCORES),), in_page="head",
+    elsewhere=called(transformers="attn_weights", jax="logits", n1="W, W2", n2="weights", n4="scaled_dot_prod", n5="scaled_sims"),
+)  # fmt: skip

@@ -1,0 +1,46 @@
+"""A weight of words: the weights of their pieces, put together."""
+
+from __future__ import annotations
+
+import math
+
+from attention.formula.merging import MergedLayer
+from attention.formula.names import WEIGHTS
+from attention.numbers.arithmetic import Explanation
+from attention.numbers.working import Working
+from attention.printed import Arithmetic, Parts, Printed, factor, number, quotient, total
+
+
+def together(work: Working) -> Explanation:
+    """The weights of the pieces, summed over those of the key and averaged over those of the query, or divided by what is left."""
+    layer, cell = work.layer, work.cell
+    assert isinstance(layer, MergedLayer)
+    rows, columns = layer.queries.spans[cell.row], layer.keys.spans[cell.column]
+    (pieces,) = layer.origin.part(WEIGHTS, heads=slice(cell.head, cell.head + 1), rows=slice(*rows))
+    values = pieces[0, :, slice(*columns)].double().flatten().tolist()
+    left = math.fsum(float(pieces[0, :, slice(*span)].double().sum()) for span in layer.keys.spans)
+    if layer.renormalised and not left:
+        words = "These queries give nothing to any token that is shown: nothing is left to be divided."
+        return work.stated(0.0, words, "no token that is shown gets anything")
+    below = left if layer.renormalised else float(rows[1] - rows[0])
+    parts, above = Parts(values), math.fsum(values)
+
+    def line(digits: int) -> Printed:
+        summands = parts.printed(lambda i: factor(values[i], digits), digits)
+        return quotient(total(summands, per_line=99), number(below, digits))
+
+    def short(digits: int) -> Printed:
+        return quotient(number(above, digits), number(below, digits))
+
+    words = f"{_count(columns)} of the key, {_count(rows)} of the query: their weights, summed over the key"
+    words += (
+        ", divided by what these queries give to all tokens that are shown."
+        if layer.renormalised
+        else ", averaged over the query."
+    )
+    tex = r"\frac{\sum_{i,j} A_{ij}}{" + (r"\sum_{i,l} A_{il}" if layer.renormalised else "n") + "}"
+    return work.made(Arithmetic(tex, [line, short], [short], words, [above, below], "quotient"))
+
+
+def _count(span: tuple[int, int]) -> str:
+    return "1 piece" if span[1] - span[0] == 1 else f"{span[1] - span[0]} pieces"

@@ -1,0 +1,217 @@
+"""Every file that an address can ask for: its name, its media type, and how it is made from a state. A new one is one more entry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+
+from attention import MissingError
+from attention.errors import SizeError
+from attention.export import arrays, program
+from attention.formula.knobs import Knob
+from attention.formula.ranges import Choice, Whole
+from attention.formula.steps import STEPS, find_step, is_step
+from attention.numbers import aggregates, metrics, tables
+from attention.numbers.compare import Place, compare
+from attention.numbers.metrics import frames
+from attention.numbers.norms import NORMS
+from attention.numbers.readings import Reading
+from attention.pictures import heatmap
+from attention.pictures.layout import Spec
+from attention.pictures.view import HEAD, LAYER
+from attention.sources import Patchable, second
+from pages.ui import head_numbers
+from pages.ui.exports import pictures
+from pages.ui.exports.production import Made
+from pages.ui.exports.request import Request
+from pages.ui.knobs.table import COLORS, VIEW
+from pages.ui.lab_maps import lab_maps
+from pages.ui.server.limits import EXPORT_MB, METRIC_SECONDS_OF_FILE
+from pages.ui.server.traces import both_of
+
+CSV = "text/csv; charset=utf-8"
+BINARY = "application/octet-stream"
+PART = Knob(
+    "part",
+    "trace",
+    Choice(("trace", "layer")),
+    help="What a file of all steps has at most; where that is too much, less.",
+)
+_STEP = "{step}"
+
+
+@dataclass(frozen=True)
+class Export:
+    """A kind of file.
+
+    Attributes:
+        name: in the address; `{step}` stands for the name of any step.
+        media_type: of the file.
+        about: what it holds, in a few words.
+        make: makes it.
+    """
+
+    name: str
+    media_type: str
+    about: str
+    make: Callable[[Request], Made]
+
+    def step(self, name: str) -> str | None:
+        """The step that a name of this kind names, empty where the kind has none; None where the name is of another kind."""
+        if _STEP not in self.name:
+            return "" if name == self.name else None
+        before, after = self.name.split(_STEP)
+        found = name.removeprefix(before).removesuffix(after)
+        return found if name == f"{before}{found}{after}" and is_step(found) else None
+
+    @property
+    def ending(self) -> str:
+        """The ending of its name, without a dot."""
+        return self.name.rpartition(".")[2]
+
+
+def _table(request: Request) -> Made:
+    trace = request.trace
+    cell = request.cell(trace)
+    rows, columns = trace.layers[cell.layer].shape(cell.step)[-2:]
+    pieces = tables.csv(trace, cell.step, cell.layer, cell.head)
+    return Made(f"{cell.step}-L{cell.layer}-H{cell.head}.csv", pieces, _csv_bytes(rows * columns))
+
+
+def _table_of_heads(request: Request) -> Made:
+    trace = request.trace
+    cell = request.cell(trace)
+    layer = trace.layers[cell.layer]
+    heads = range(layer.n_heads) if find_step(cell.step).per_head else range(1)
+    rows, columns = layer.shape(cell.step)[-2:]
+    pieces = tables.long_csv(
+        lambda start, stop: tables.long(trace, [cell.step], cell.layer, heads, start, stop), len(heads) * rows * columns
+    )
+    return Made(f"{cell.step}-L{cell.layer}-heads.csv", pieces, _csv_bytes(2**17))
+
+
+def _difference(request: Request) -> Made:
+    first = request.source
+    texts = second.second(second.compared(request.texts), request.texts.get(second.KEY, ""))
+    other = Request(texts, request.tab)
+    source = other.source.beside(first) if isinstance(other.source, Patchable) else other.source
+    a, b = both_of(first, source)
+    cell = request.cell(a)
+    layer = other.value(LAYER, Whole(0, len(b.layers) - 1))
+    at = Place(layer, other.value(HEAD, Whole(0, b.layers[layer].n_heads - 1)))
+    found = compare(a, b, cell.step, Place(cell.layer, cell.head), at)
+    pieces = tables.difference_csv(found, a.layers[cell.layer], b.layers[layer])
+    return Made(f"{cell.step}-B-minus-A.csv", pieces, _csv_bytes(found.matrix.numel()))
+
+
+def _mask_cells(request: Request) -> Made:
+    from attention.lessons import masks  # with torch
+
+    trace = request.trace
+    cell = request.cell(trace)
+    pieces = tables.long_csv(
+        lambda start, stop: masks.table(trace, cell.layer, cell.head, start, stop),
+        masks.visible_cells(trace, cell.layer, cell.head).numel(),
+    )
+    return Made(f"mask-L{cell.layer}-H{cell.head}.csv", pieces, _csv_bytes(2**17))
+
+
+def _metrics(request: Request) -> Made:
+    trace = request.trace
+    if (needs := metrics.seconds(trace)) > METRIC_SECONDS_OF_FILE:
+        raise SizeError(
+            f"The metrics of all heads take about {needs:.0f} s here, and a file at most {METRIC_SECONDS_OF_FILE}: choose a shorter text."
+        )
+    by = request.value(head_numbers.SORT)
+    table = metrics.of(trace)
+    known = by != head_numbers.UNSORTED
+    order = table.sorted_by(by) if known else table.heads
+    rows = frames.frame(trace, table, order, by if known else "", counts=True)
+    return Made("heads-metrics.csv", [rows.to_csv(index=False)])
+
+
+def _reading(reading: Reading, request: Request) -> Made:
+    trace = request.trace
+    cell = request.cell(trace)
+    name = f"{reading.name}-L{cell.layer}" + f"-H{cell.head}" * reading.per_head
+    cells = reading.matrix(trace, cell.layer, cell.head).numel()
+    return Made(f"{name}.csv", tables.read_off_csv(trace, reading, cell.layer, cell.head), _csv_bytes(cells))
+
+
+def _arrays(write: Callable[..., bytes], request: Request) -> Made:
+    trace = request.trace
+    cell = request.cell(trace)
+    only_layer = request.value(PART) == "layer"
+    head, layers = arrays.part_within(trace, cell.layer, cell.head, EXPORT_MB * 2**20, only_layer)
+    name = f"attention.{request.kind}"
+    return Made(name, _once(partial(write, trace, head, layers)), 3 * arrays.size(trace, head, layers))
+
+
+def _program(write: Callable[..., str], request: Request) -> Made:
+    trace = request.trace
+    text = write(request.source, trace, request.cell(trace))
+    return Made(f"attention_steps.{request.kind}", [text])
+
+
+def _picture_of_step(request: Request) -> Made:
+    trace = request.trace
+    cell = request.cell(trace)
+    colors = request.value(COLORS)
+    return _picture(request, [heatmap.heatmap_json(trace, cell.step, cell.layer, cell.head, cell, colors)])
+
+
+def _picture_of_lab(request: Request) -> Made:
+    trace = request.trace
+    maps = lab_maps(trace, request.cell(trace), request.value(VIEW), request.value(COLORS))
+    return _picture(request, maps, request.value(pictures.FIGURE))
+
+
+def _picture(request: Request, specs: list[Spec], figure: str = "") -> Made:
+    width, titles, cross = map(request.value, (pictures.WIDTH, pictures.TITLES, pictures.CROSS))
+    picture = pictures.Picture.of(specs, width, titles, cross, figure)
+    return Made(f"{picture.file_name}.{request.kind}", [picture.made(request.kind)])
+
+
+def _once(make: Callable[[], bytes]) -> Iterable[bytes]:
+    yield make()
+
+
+def _csv_bytes(cells: int) -> int:
+    """About how much memory a CSV file of so many numbers takes while it is written."""
+    return 30 * cells
+
+
+# fmt: off
+EXPORTS: tuple[Export, ...] = (
+    Export("{step}.csv", CSV, "the table of a step, of one head, every float in full", _table),
+    Export("{step}-heads.csv", CSV, "all heads of a layer, a row for each number", _table_of_heads),
+    Export("{step}-B-minus-A.csv", CSV, "B − A of a step, of two states (`b=`)", _difference),
+    Export("mask-cells.csv", CSV, "each cell of the mask: may it attend, its score, its weight", _mask_cells),
+    Export("heads-metrics.csv", CSV, "the ten metrics of every head", _metrics),
+    *(Export(f"{one.name}.csv", CSV, f"the map “{one.name}” of the weights", partial(_reading, one)) for one in (*aggregates.AGGREGATES, NORMS)),
+    Export("attention.npz", BINARY, "all steps and parameters, for NumPy", partial(_arrays, arrays.npz)),
+    Export("attention.safetensors", BINARY, "the same as safetensors", partial(_arrays, arrays.safetensors)),
+    Export("attention_steps.py", "text/x-python; charset=utf-8", "the steps in plain torch", partial(_program, program.python)),
+    Export("attention_steps.ipynb", "application/x-ipynb+json", "the same as a notebook", partial(_program, program.ipynb)),
+    *(Export(f"{{step}}.{kind}", media, "the map of a step", _picture_of_step) for kind, media in pictures.MEDIA.items()),
+    *(Export(f"maps.{kind}", media, "the maps of the Lab, side by side", _picture_of_lab) for kind, media in pictures.MEDIA.items()),
+)
+# fmt: on
+"""Every kind of file, in the order in which documents list them."""
+
+
+def find(name: str) -> tuple[Export, str]:
+    """The kind of file with a name, and the step in the name.
+
+    Raises:
+        MissingError: there is none.
+    """
+    for export in EXPORTS:
+        if (step := export.step(name)) is not None:
+            return export, step
+    endings = ", ".join(f".{one.ending}" for one in EXPORTS if one.name.startswith(_STEP) and one.name.count("-") == 0)
+    others = ", ".join(one.name for one in EXPORTS if _STEP not in one.name)
+    raise MissingError(
+        f"A file is called after a step ({', '.join(step.name for step in STEPS)}) with {endings}, or {others}; got “{name[:80]}”: choose one of these."
+    )

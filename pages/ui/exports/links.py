@@ -1,0 +1,80 @@
+"""Links to files, which look like buttons: each asks for the file of the state that the page shows at that moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+import streamlit as st
+
+from pages.ui.exports import tokens
+from pages.ui.exports.tokens import Offer
+from pages.ui.server import served
+
+MOST_BYTES = 2**20  # of a file that is sent along with the page
+
+_HTML = "<div class='exports'><span role='status'></span></div>"
+_STYLE = """
+.exports { display: flex; flex-wrap: wrap; gap: 0.5rem; align-items: center; font-size: 0.875rem; }
+.exports:not(:has(a)) { display: none; }
+.exports a { display: inline-flex; align-items: center; justify-content: center; min-height: 2.25rem; padding: 0.2rem 0.75rem;
+  color: inherit; text-decoration: none; white-space: nowrap; background: var(--st-background-color);
+  border: 1px solid var(--st-border-color); border-radius: var(--st-button-radius, 0.5rem); }
+.exports a:hover, .exports a:focus-visible { color: var(--st-primary-color); border-color: var(--st-primary-color); }
+.exports a:focus-visible { outline: 2px solid var(--st-primary-color); outline-offset: 2px; }
+.exports [role=status] { overflow-wrap: anywhere; }
+.exports [role=status].warns { font-weight: 600; flex-basis: 100%; }
+"""
+
+
+class Link(NamedTuple):
+    """A link to a file.
+
+    Attributes:
+        label: what stands on it.
+        name: of the file, as `pages.ui.exports.catalog` or an offer has it.
+        more: what the address says beside the state.
+        offered: whether the page offers the file, so that no state is asked for.
+    """
+
+    label: str
+    name: str
+    more: Mapping[str, str] = {}
+    offered: bool = False
+
+
+@cache
+def _component() -> Any:
+    return served.component("exports", "attention_exports", _HTML, _STYLE)
+
+
+def links(key: str, *wanted: Link) -> None:
+    """Draws links side by side.
+
+    Args:
+        key: of the component.
+        wanted: the links.
+    """
+    drawn = tuple((one.label, one.name, dict(one.more), one.offered) for one in wanted)
+    _component()(key=key, data={"links": drawn, "token": tokens.tab().token}, height="content")
+
+
+def offer_link(label: str, name: str, offer: Offer) -> Link:
+    """A link to a file that no address describes, as long as this tab is open.
+
+    Args:
+        label: what stands on it.
+        name: of the file in the address, another for each on a page.
+        offer: what makes it.
+    """
+    tokens.offer(name, offer)
+    return Link(label, name, offered=True)
+
+
+def small(label: str, content: str, name: str, media_type: str, key: str) -> None:
+    """A button for a small file, which is sent along with the page."""
+    if len(content.encode(errors="replace")) <= MOST_BYTES:
+        st.download_button(label, content, name, media_type, key=key, on_click="ignore")
+    else:
+        st.caption(f"{name} would have more than {MOST_BYTES:,} bytes: choose less, and it can be saved.")

@@ -1,0 +1,166 @@
+"""A file while it is made: a thread makes it piece by piece, and the event loop sends what is there.
+
+The thread never waits for the browser: what has not been sent waits here, and its bytes are counted. A browser that reads as fast as the
+file is made leaves almost nothing behind. The thread works as a run of a script does (`turns`), and gives its turn away after each piece.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import NamedTuple
+
+from attention.errors import BusyError, SizeError
+from attention.training.watching import Watcher
+from pages.ui.server import turns
+from pages.ui.server.limits import LARGEST_FILE_MB
+from pages.ui.server.room import make_room
+from pages.ui.server.visitor import requesting
+
+PIECE = 2**17  # bytes that are sent at a time
+FIRST = 2**20  # bytes that are there before an answer begins; the headers of a smaller file say its length
+_LARGE = 16 * 2**20  # bytes of memory for which there must be room
+
+
+class Made(NamedTuple):
+    """A file: what a browser calls it, its content piece by piece, and about how many bytes making it takes."""
+
+    file_name: str
+    pieces: Iterable[str | bytes]
+    nbytes: int = 0
+
+
+class StoppedError(Exception):
+    """Nobody waits for the file any more."""
+
+
+class Production:
+    """One file, of which the bytes from `start` to before `stop` are wanted.
+
+    Attributes:
+        file_name: what a browser calls it.
+        total: the bytes that were made so far; of the whole file, when it has `ended`.
+        waiting: the bytes that have not been taken.
+        ended: whether nothing more will come.
+        gone: set when nobody waits for it.
+    """
+
+    def __init__(self, start: int = 0, stop: int | None = None) -> None:
+        self.file_name, self.total, self.waiting, self.ended = "", 0, 0, False
+        self.gone = threading.Event()
+        self._start, self._stop = start, stop
+        self._error: Exception | None = None
+        self._made = 0
+        self._pieces: deque[memoryview] = deque()
+        self._changed = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def begin(self, work: Callable[[], Made | None], visitor: Watcher, after: Callable[[], None]) -> None:
+        """Does the work in a thread of its own, for a visitor, and makes the file that it gives; `after` is called in the event loop."""
+
+        def run() -> None:
+            error: Exception | None = None
+            try:
+                with requesting(visitor), turns.turn():
+                    self._check()
+                    if (made := work()) is not None:
+                        self._make(made)
+                    del made
+            except Exception as problem:  # the visitor gets a sentence
+                error = problem
+            with suppress(RuntimeError):  # the server has ended meanwhile
+                self._loop.call_soon_threadsafe(self._end, error, after)
+
+        threading.Thread(target=run, name="export", daemon=True).start()
+
+    async def begun(self) -> None:
+        """Waits until enough of it is there for the headers of an answer.
+
+        Raises:
+            Exception: what the work has raised, or `StoppedError`.
+        """
+        await self._until(lambda: self.total >= FIRST and self._made > 1)
+
+    async def finished(self) -> None:
+        """Waits until all of it is there.
+
+        Raises:
+            Exception: as for `begun`.
+        """
+        await self._until(lambda: False)
+
+    async def take(self) -> bytes:
+        """The next bytes to be sent; empty at the end.
+
+        Raises:
+            Exception: as for `begun`.
+        """
+        await self._until(lambda: bool(self._pieces))
+        if not self._pieces:
+            return b""
+        first = self._pieces.popleft()
+        if len(first) > PIECE:
+            self._pieces.appendleft(first[PIECE:])
+        piece = bytes(first[:PIECE])
+        self.waiting -= len(piece)
+        return piece
+
+    def leave(self, why: Exception | None = None) -> None:
+        """Nobody waits for it any more; whoever still does gets `why`."""
+        self.gone.set()
+        self._pieces.clear()
+        self.waiting = 0
+        self._end(why or StoppedError())
+
+    async def _until(self, done: Callable[[], bool]) -> None:
+        while not (self.ended or done()):
+            self._changed.clear()
+            await self._changed.wait()
+        if self._error is not None:
+            raise self._error
+
+    def _make(self, made: Made) -> None:
+        """Makes the file, in the thread."""
+        if made.nbytes > _LARGE and make_room(made.nbytes):
+            raise BusyError(
+                f"This file needs {made.nbytes / 2**20:,.0f} MB of memory while it is made, and this server has less left: come back in a "
+                "minute, or choose a shorter text."
+            )
+        self._loop.call_soon_threadsafe(setattr, self, "file_name", made.file_name)
+        size = 0
+        for piece in made.pieces:
+            self._check()
+            content = piece.encode() if isinstance(piece, str) else piece
+            size += len(content)
+            if size > LARGEST_FILE_MB * 2**20:
+                raise SizeError(
+                    f"A file may have {LARGEST_FILE_MB} MB; this one has more: choose a shorter text, or a part of it."
+                )
+            self._loop.call_soon_threadsafe(self._put, content)
+            with turns.aside():
+                del piece, content
+
+    def _check(self) -> None:
+        if self.gone.is_set():
+            raise StoppedError
+
+    def _put(self, content: bytes) -> None:
+        """Keeps what is wanted of the next bytes."""
+        before, self.total, self._made = self.total, self.total + len(content), self._made + 1
+        wanted = memoryview(content)[max(0, self._start - before) :]
+        if self._stop is not None:
+            wanted = wanted[: max(0, self._stop - max(before, self._start))]
+        if wanted and not self.gone.is_set():
+            self._pieces.append(wanted)
+            self.waiting += len(wanted)
+        self._changed.set()
+
+    def _end(self, error: Exception | None, after: Callable[[], None] | None = None) -> None:
+        if not self.ended:
+            self._error, self.ended = error, True
+        self._changed.set()
+        if after:
+            after()

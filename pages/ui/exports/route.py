@@ -1,0 +1,211 @@
+"""The route of files: ``GET export/weights.csv?<state>``. The state is in the address, so no session is needed.
+
+One file is made at a time, for visitors in turn; a model that must run or learn first does so before that. A download that broke off goes
+on where it was: the same state gives the same bytes, as the ETag says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote
+
+import streamlit as st
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from attention import AttentionError, MissingError
+from attention.errors import AwaitedError, BusyError, SizeError
+from attention.sources import Preparable
+from attention.training.watching import Watcher
+from pages.ui.exports import lookup, sending, tokens
+from pages.ui.exports.fair_queue import FairQueue, LineFullError
+from pages.ui.exports.lookup import Wanted
+from pages.ui.exports.production import Production, StoppedError
+from pages.ui.server import process, visitor
+from pages.ui.server.limits import EXPORTS_OF_ADDRESS, EXPORTS_PREPARED, EXPORTS_WAITING
+from pages.ui.server.traces import is_cached
+
+LONGEST_QUERY = 2**20  # bytes of a state that comes in a body, since it is too long for an address
+_STATUS: tuple[tuple[type[AttentionError], int], ...] = (
+    (tokens.GoneError, 410),
+    (LineFullError, 429),
+    (BusyError, 503),
+    (SizeError, 413),
+    (MissingError, 404),
+    (AwaitedError, 404),
+    (AttentionError, 400),
+)
+_RETRY = {429: "5", 503: "20"}  # seconds
+_HEADERS = {
+    "Cache-Control": "private, no-cache",
+    # Streamlit would compress each answer again, and a part of a file would not fit the part before.
+    "Content-Encoding": "identity",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+_making, _preparing = FairQueue(1), FairQueue(EXPORTS_PREPARED)
+
+
+def routes() -> list[Route]:
+    """The route, for `st.App`, when Streamlit's options are read."""
+    process.AT_END.append(_end)
+    base = str(st.get_option("server.baseUrlPath") or "").strip("/")
+    return [Route(f"{'/' + base if base else ''}/export/{{name}}", _Exports(), methods=["GET", "HEAD", "POST"])]
+
+
+def _end() -> None:
+    for queue in (_making, _preparing):
+        queue.close()
+    sending.end()
+
+
+class _Exports:
+    """Answers with files, or with a sentence that says why there is none."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def send_on(message: Any) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await _answer(scope, receive, send_on)
+        except StoppedError:
+            return
+        except Exception as error:  # a visitor gets a sentence, and the log the rest
+            if isinstance(error, AttentionError):
+                status, words = next(status for kind, status in _STATUS if isinstance(error, kind)), str(error)
+            else:
+                logging.getLogger(__name__).exception("an export")
+                status, words = 500, "The file could not be made."
+            if not begun:  # otherwise the connection is closed, and the browser knows that something is missing
+                headers = {"Cache-Control": "no-store"} | ({"Retry-After": _RETRY[status]} if status in _RETRY else {})
+                await PlainTextResponse(words, status, headers)(scope, receive, send)
+
+
+async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
+    headers = Headers(scope=scope)
+    query = await _body(receive) if scope["method"] == "POST" else scope["query_string"]
+    wanted = await asyncio.to_thread(lookup.find, scope["path_params"]["name"], query)
+    known = {**_HEADERS, "Content-Type": wanted.media_type}
+    if wanted.tag:
+        known |= {"ETag": wanted.tag, "Accept-Ranges": "bytes"}
+        if wanted.tag in re.findall(r'"[^"]*"', headers.get("If-None-Match", "")):
+            await Response(status_code=304, headers=known)(scope, receive, send)
+            return
+    if scope["method"] == "HEAD":
+        await sending.begin(send, 200, known | _called(wanted.name))
+        await send({"type": "http.response.body", "body": b""})
+        return
+    await _unless_left(receive, _deliver(scope, headers, send, wanted, known))
+
+
+async def _deliver(scope: Scope, headers: Headers, send: Send, wanted: Wanted, known: dict[str, str]) -> None:
+    """Waits for the file and sends it, or the part of it that a broken download still needs."""
+    start, stop = _range(headers, wanted.tag)
+    file = Production(start or 0, stop)
+    async with sending.download(file) as download:
+        await _make(wanted, file, scope, headers)
+        await (file.begun() if start is None else file.finished())
+        known |= _called(file.file_name)
+        if start is None:
+            known |= {"Content-Length": str(file.total)} if file.ended else {}
+            await sending.send_file(send, download, 200, known)
+        elif start >= file.total:
+            await sending.begin(send, 416, {"Content-Range": f"bytes */{file.total}", "Content-Length": "0"})
+            await send({"type": "http.response.body", "body": b""})
+        else:
+            end = min(stop or file.total, file.total)
+            known |= {"Content-Range": f"bytes {start}-{end - 1}/{file.total}", "Content-Length": str(end - start)}
+            await sending.send_file(send, download, 206, known)
+
+
+async def _make(wanted: Wanted, file: Production, scope: Scope, headers: Headers) -> None:
+    """Has the file made when it is the visitor's turn; a model that must run or learn for it has done so before."""
+    peer = scope["client"][0] if scope.get("client") else ""
+    address = visitor.of_request(peer, ",".join(headers.getlist("X-Forwarded-For")))
+    key, most = (wanted.tab.session, EXPORTS_WAITING) if wanted.tab else (f"address {address}", EXPORTS_OF_ADDRESS)
+    watcher = Watcher(("export", key), address, lambda: not file.gone.is_set())
+    request = wanted.request
+    if request and isinstance(request.source, Preparable) and not is_cached(request.source):
+        await _preparing.acquire(key, most)
+        before = Production()
+        try:
+            before.begin(
+                request.prepare, replace(watcher, present=lambda: not before.gone.is_set()), _preparing.release
+            )
+            await before.finished()
+        finally:
+            before.leave()
+    await _making.acquire(key, most)
+    try:
+        sending.make_room()
+        file.begin(wanted.make, watcher, _making.release)
+    except Exception:  # nobody works there
+        _making.release()
+        raise
+
+
+def _range(headers: Headers, tag: str) -> tuple[int | None, int | None]:
+    """The first byte that is asked for, and the one after the last; None where all of it is, or what was begun was another file."""
+    found = re.fullmatch(r"bytes=(\d{1,15})-(\d{0,15})", headers.get("Range", ""), re.ASCII)
+    if not (found and tag) or headers.get("If-Range", tag) != tag:
+        return None, None
+    start, stop = int(found[1]), int(found[2]) + 1 if found[2] else None
+    return (None, None) if stop is not None and stop <= start else (start, stop)
+
+
+def _called(name: str) -> dict[str, str]:
+    """The header that names a file, which a browser saves and never opens."""
+    plain = re.sub(r"[^\w.-]", "_", name, flags=re.ASCII)
+    return {"Content-Disposition": f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name)}"}
+
+
+async def _body(receive: Receive) -> bytes:
+    """The body of a request.
+
+    Raises:
+        SizeError: it is larger than any state.
+    """
+    body, more = bytearray(), True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise StoppedError
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+        if len(body) > LONGEST_QUERY:
+            raise SizeError(f"A state may have {LONGEST_QUERY:,} bytes here; got more: choose a shorter text.")
+    return bytes(body)
+
+
+async def _unless_left(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
+    """Does the work until the client goes.
+
+    Raises:
+        StoppedError: it has gone.
+    """
+
+    async def left() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(left())
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise StoppedError
+        working.result()
+    finally:
+        working.cancel()
+        leaving.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)

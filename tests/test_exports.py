@@ -1,0 +1,628 @@
+"""A file is made from the state in its address, over HTTP and without a session: the same as the library gives, byte by byte."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import io
+import json
+import re
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from conftest import ROOT
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+from starlette.types import Message
+from test_harm import finished
+from test_pages import PAGES, opened
+
+from attention import AttentionConfig, Cell, File, FileError, Matrices, Trace, TypedText
+from attention.export import arrays, paper, program
+from attention.numbers import aggregates, metrics, tables
+from attention.numbers.compare import Place, compare
+from attention.numbers.metrics import frames
+from attention.numbers.norms import NORMS
+from attention.pictures import heatmap
+from attention.pictures.changed import drawn as as_plotly
+from attention.pictures.changed import unmarked
+from benchmarks.hostile import inputs
+from benchmarks.session import Session
+from benchmarks.wire import http
+from pages.ui.exports import catalog, production, route, sending, tokens
+from pages.ui.exports.catalog import EXPORTS
+from pages.ui.exports.fair_queue import FairQueue, LineFullError
+from pages.ui.exports.production import Made, Production
+from pages.ui.exports.tokens import Offer, Tab
+from pages.ui.lab_maps import lab_maps
+from pages.ui.server import process
+from pages.ui.server.limits import EXPORTS_OF_ADDRESS, EXPORTS_WAITING
+
+assert process  # as the server does
+
+TEXT = "the cat sat on the mat"
+STATE = {"text": TEXT, "mask": "causal", "heads": "2", "head": "1", "q": "2", "k": "1"}
+SOURCE = TypedText(TEXT, AttentionConfig(mask="causal", n_heads=2))
+CELL = Cell(0, "weights", 1, 2, 1)
+HTML = {"Accept-Encoding": "gzip, br"}  # as a browser asks
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    return SOURCE.trace()
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+    monkeypatch.setattr(route, "_making", FairQueue(1))
+    monkeypatch.setattr(route, "_preparing", FairQueue(2))
+    with TestClient(Starlette(routes=route.routes()), headers=HTML) as found:
+        yield found
+
+
+def test_a_step_arrives_as_the_table_of_the_library(client: TestClient, trace: Trace) -> None:
+    layer = trace.layers[0]
+    for step in layer.steps:
+        answer = client.get(f"/export/{step.name}.csv", params=STATE)
+        assert answer.status_code == 200
+        assert answer.text == "".join(tables.csv(trace, step.name, 0, 1)), step.name
+        assert answer.headers["content-type"] == "text/csv; charset=utf-8"
+        assert answer.headers["content-disposition"].startswith(f'attachment; filename="{step.name}-L0-H1.csv"')
+        assert int(answer.headers["content-length"]) == len(answer.content)
+
+
+def expected(trace: Trace) -> dict[str, Any]:
+    """What the library gives of each kind of file that needs no step."""
+    table, second = (
+        metrics.of(trace),
+        TypedText(TEXT, AttentionConfig(mask="causal", n_heads=2, temperature=0.5)).trace(),
+    )
+    found = compare(trace, second, "weights", Place(0, 1), Place(0, 1))
+    visible = "".join(f"{i} {token}," for i, token in enumerate(TEXT.split()))
+    files: dict[str, Any] = {
+        "weights-heads.csv": tables.long(trace, ["weights"], 0, range(2)).to_csv(index=False),
+        "weights-B-minus-A.csv": "".join(tables.difference_csv(found, trace.layers[0], second.layers[0])),
+        "heads-metrics.csv": frames.frame(trace, table, table.heads, counts=True).to_csv(index=False),
+        **{
+            f"{one.name}.csv": "".join(tables.read_off_csv(trace, one, 0, 1)) for one in (*aggregates.AGGREGATES, NORMS)
+        },
+        "attention.npz": arrays.npz(trace),
+        "attention.safetensors": arrays.safetensors(trace),
+        "attention_steps.py": program.python(SOURCE, trace, CELL),
+        "attention_steps.ipynb": program.ipynb(SOURCE, trace, CELL),
+    }
+    from attention.lessons import masks
+
+    assert visible
+    files["mask-cells.csv"] = masks.table(trace, 0, 1).to_csv(index=False)
+    one = as_plotly(heatmap.heatmap_json(trace, "weights", 0, 1, CELL, "stretched"))
+    all_maps = list(map(as_plotly, lab_maps(trace, CELL, "factors", "stretched")))
+    for kind in paper.KINDS:
+        files[f"weights.{kind}"] = paper.picture([one], kind)
+        files[f"maps.{kind}"] = paper.picture(all_maps, kind)
+    return files | {"weights.html": paper.html([one]), "maps.html": paper.html(all_maps)}
+
+
+def test_every_kind_of_file_is_what_the_library_gives_and_the_same_each_time(client: TestClient, trace: Trace) -> None:
+    state = STATE | {"b": "temperature=0.5", "colors": "stretched", "view": "factors"}
+    files = expected(trace)
+    known = {(export.name, export.ending) for export in EXPORTS if export.name != "{step}.csv"}
+    assert {(catalog.find(name)[0].name, name.rpartition(".")[2]) for name in files} == known
+    for name, content in files.items():
+        answer = client.get(f"/export/{name}", params=state)
+        assert answer.status_code == 200, answer.text
+        assert answer.content == (content if isinstance(content, bytes) else content.encode()), name
+        assert client.get(f"/export/{name}", params=state).content == answer.content, name
+        assert "attachment" in answer.headers["content-disposition"]
+
+
+def test_a_picture_is_as_wide_and_as_bare_as_the_address_says(client: TestClient, trace: Trace) -> None:
+    state = STATE | {"width": "8", "titles": "false", "cross": "false"}
+    bare = unmarked(as_plotly(heatmap.heatmap_json(trace, "scores", 0, 1, Cell(0, "scores", 1, 2, 1))))
+    assert client.get("/export/scores.svg", params=state).content == paper.picture([bare], "svg", 8.0, False)
+    answer = client.get("/export/maps.pdf", params=STATE | {"figure": "scores"})
+    assert 'filename="scores-L0-H1-q2-k1.pdf"' in answer.headers["content-disposition"]
+    wrong = client.get("/export/maps.pdf", params=STATE | {"figure": "w_q"})
+    assert (wrong.status_code, wrong.text) == (
+        400,
+        "figure is one of scores, weights, output; got “w_q”: choose one, or leave it out for all.",
+    )
+
+
+def test_a_cell_that_another_step_does_not_have_becomes_its_last(client: TestClient, trace: Trace) -> None:
+    state = STATE | {"heads": "1", "head": "0", "step": "query", "q": "5", "k": "60"}
+    answer = client.get("/export/weights.svg", params=state)
+    assert 'filename="weights-L0-H0-q5-k5.svg"' in answer.headers["content-disposition"]
+
+
+def test_a_file_may_have_one_layer(client: TestClient) -> None:
+    state = {"source": "notebook", "part": "layer"}
+    assert client.get("/export/attention.npz", params=state).status_code == 200
+    assert "part is one of trace, layer" in client.get("/export/attention.npz", params=state | {"part": "x"}).text
+
+
+REFUSED = {
+    "no such name": ("foo.csv", {}, 404, "A file is called after a step (embedding, "),
+    "no such kind": ("weights.exe", {}, 404, "got “weights.exe”: choose one of these."),
+    "a step of another source": ("memory.csv", {}, 404, "memory"),
+    "no such step in the state": ("weights.csv", {"step": "foo"}, 400, "step is one of"),
+    "a value that cannot be": ("weights.csv", {"temperature": "hot"}, 400, "temperature is a number from 0"),
+    "a head that is not there": ("weights.csv", {"head": "7"}, 400, "head is a whole number from 0 to 1; got “7”: change it in the address."),
+    "heads that do not divide": ("weights.csv", {"heads": "7"}, 400, "heads is one of"),
+    "another sequence": ("weights.csv", {"sequence": "3"}, 400, "sequence is 0, the only one there is; got “3”"),
+    "too large": ("weights.csv", {"text": " ".join("word" for _ in range(3500)), "d_model": "1024"}, 413, "All steps need at most"),
+    "a file that is not here": ("weights.csv", {"source": "file", "file": "x.npz:abc"}, 404, "The link shows the file “x.npz”"),
+    "a matrix that is not here": ("weights.csv", {"source": "matrices", "uploaded": "x:90x90"}, 400, "X (90 × 90) is too long for a link"),
+    "no numbers": ("weights.csv", {"source": "matrices", "x": "a"}, 400, "X"),
+    "a model that is not here": ("weights.csv", {"source": "model", "model": "/etc"}, 400, "/etc"),
+    "a closed page": ("state.json", {"offer": "1", "token": "x"}, 410, "This file belonged to a page that is closed"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "more", "status", "said"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_is_refused_in_a_sentence(
+    client: TestClient, name: str, more: dict[str, str], status: int, said: str
+) -> None:
+    answer = client.get(f"/export/{name}", params=STATE | more)
+    assert answer.status_code == status, answer.text
+    assert said in answer.text
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+    assert "content-disposition" not in answer.headers
+    assert "\n" not in answer.text
+
+
+def test_hostile_addresses_end_in_a_file_or_a_sentence(client: TestClient) -> None:
+    queries = [one.query.encode("utf-8", "replace") for one in inputs(60) if one.query]
+    assert len(queries) >= 20
+    for query in queries:
+        answer = client.post("/export/weights.csv", content=query)
+        assert answer.status_code in (200, 400, 404, 413), query
+        assert answer.headers["content-type"].startswith("text/csv" if answer.status_code == 200 else "text/plain")
+
+
+def test_a_text_that_is_too_long_is_cut_as_on_a_page(client: TestClient) -> None:
+    text = "a " * 15_000
+    rows = client.get("/export/query.csv", params={"text": text, "d_model": "4", "heads": "1"}).text.splitlines()
+    assert len(rows) == 1 + 2048
+
+
+def test_a_download_goes_on_where_it_broke_off(client: TestClient) -> None:
+    whole = client.get("/export/weights.csv", params=STATE)
+    tag = whole.headers["etag"]
+    assert whole.headers["accept-ranges"] == "bytes"
+    half = len(whole.content) // 2
+    for first, last in ((half, ""), (0, half), (3, 3), (half, 10**9)):
+        part = client.get(
+            "/export/weights.csv", params=STATE, headers={"Range": f"bytes={first}-{last}", "If-Range": tag}
+        )
+        end = len(whole.content) if last == "" else min(int(last) + 1, len(whole.content))
+        assert (part.status_code, part.content) == (206, whole.content[first:end])
+        assert part.headers["content-range"] == f"bytes {first}-{end - 1}/{len(whole.content)}"
+        assert part.headers["content-length"] == str(end - first)
+    past = client.get("/export/weights.csv", params=STATE, headers={"Range": f"bytes={len(whole.content)}-"})
+    assert (past.status_code, past.headers["content-range"]) == (416, f"bytes */{len(whole.content)}")
+    for odd in (
+        {"Range": "bytes=5-", "If-Range": '"other"'},
+        {"Range": "bytes=-5"},
+        {"Range": "bytes=9-3"},
+        {"Range": "x"},
+    ):
+        again = client.get("/export/weights.csv", params=STATE, headers=odd)
+        assert (again.status_code, again.content) == (200, whole.content)
+    same = client.get("/export/weights.csv", params=STATE, headers={"If-None-Match": f'W/"x", {tag}'})
+    assert (same.status_code, same.content) == (304, b"")
+    other = client.get("/export/weights.csv", params=STATE | {"temperature": "0.5"})
+    assert other.headers["etag"] != tag
+    assert client.get("/export/weights.csv", params=dict(reversed(STATE.items()))).headers["etag"] == tag
+
+
+def test_a_head_makes_nothing_and_a_long_state_may_come_as_a_body(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = client.get("/export/weights.csv", params=STATE)
+    assert client.post("/export/weights.csv", data=STATE).content == whole.content
+    large = client.post("/export/weights.csv", content=b"x" * (route.LONGEST_QUERY + 1))
+    assert (large.status_code, "A state may have" in large.text) == (413, True)
+    monkeypatch.setattr(TypedText, "trace", lambda _: pytest.fail("it makes a trace"))
+    head = client.head("/export/weights.csv", params=STATE | {"seed": "99"})
+    assert (head.status_code, head.content, "etag" in head.headers) == (200, b"", True)
+    assert client.head("/export/weights.csv", params={"heads": "7"}).status_code == 400
+
+
+def run(work: Any) -> Any:
+    """What a coroutine gives, in time."""
+
+    async def limited() -> Any:
+        async with asyncio.timeout(60):
+            return await work
+
+    return asyncio.run(limited())
+
+
+class Client:
+    """A client of the route, without a network: it may go, or read nothing."""
+
+    def __init__(self, name: str, token: str = "", address: str = "203.0.113.1") -> None:
+        query = {"offer": "1", "token": token} if token else STATE
+        self.status, self.sent, self.gone, self.reads = 0, b"", asyncio.Event(), asyncio.Event()
+        self.reads.set()
+        self.ended = False
+        scope = {
+            "type": "http", "method": "GET", "path": f"/export/{name}", "headers": [], "query_string": urlencode(query).encode(),
+            "root_path": "", "client": (address, 1), "http_version": "1.1",
+        }  # fmt: skip
+        app = Starlette(routes=route.routes())
+        self.task = asyncio.ensure_future(app(scope, self._receive, self._send))
+
+    async def _receive(self) -> Message:
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            return
+        await self.reads.wait()
+        self.sent += message.get("body", b"")
+        self.ended |= not message.get("more_body", False)
+
+
+class Making:
+    """Files that a tab offers, each of which is made when the test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.began, self.may_end = threading.Event(), threading.Event()
+        self.made: list[str] = []
+        self._tabs: list[Tab] = []
+        monkeypatch.setattr(route, "_making", FairQueue(1))
+
+    def offer(self, token: str, *pieces: str | bytes | Callable[[], bytes]) -> str:
+        """The name of a file with this content, which waits for `may_end` where it has none."""
+
+        def make() -> bytes:
+            self.made.append(token)
+            self.began.set()
+            if not pieces:
+                assert self.may_end.wait(60)
+            return b"".join(one() if callable(one) else one.encode() if isinstance(one, str) else one for one in pieces)
+
+        tab = Tab(session=token, token=token, offers={"x.csv": Offer("text/csv", "x.csv", make)})
+        tokens._TABS[token] = tab
+        self._tabs.append(tab)
+        return token
+
+
+@pytest.fixture
+def making(monkeypatch: pytest.MonkeyPatch) -> Iterator[Making]:
+    yield Making(monkeypatch)
+    assert not sending._downloads
+    assert route._making._free == 1
+
+
+def test_one_file_is_made_at_a_time_and_few_wait(making: Making) -> None:
+    async def waits(token: str) -> Client:
+        """One more client of a tab, whose request waits."""
+        before = route._making.waiting(token)
+        client = Client("x.csv", token)
+        while route._making.waiting(token) == before:
+            await asyncio.sleep(0)
+        return client
+
+    async def use() -> None:
+        first = Client("x.csv", making.offer("a"))
+        await asyncio.to_thread(making.began.wait, 60)
+        more = [await waits("a") for _ in range(EXPORTS_WAITING)]
+        refused = Client("x.csv", "a")
+        await refused.task
+        assert (refused.status, b"enough of them wait" in refused.sent) == (429, True)
+        gone, other = await waits(making.offer("b", "b")), await waits(making.offer("c", "c"))
+        gone.gone.set()
+        await gone.task
+        assert making.made == ["a"]
+        making.may_end.set()
+        await asyncio.gather(first.task, other.task, *(one.task for one in more))
+        assert [one.status for one in (first, other, *more)] == [200] * 4
+        assert gone.status == 0
+        assert making.made == ["a", "a", "c", "a"]  # a line each, in turn
+
+    run(use())
+
+
+def test_an_address_without_a_session_has_a_line_of_its_own(making: Making) -> None:
+    async def use() -> None:
+        first = Client("x.csv", making.offer("a"))
+        await asyncio.to_thread(making.began.wait, 60)
+        many = [Client("weights.csv") for _ in range(EXPORTS_OF_ADDRESS + 1)]
+        other = Client("weights.csv", address="203.0.113.2")
+        while not any(one.status for one in many):
+            await asyncio.sleep(0)
+        making.may_end.set()
+        await asyncio.gather(first.task, other.task, *(one.task for one in many))
+        assert sorted(one.status for one in many) == [200] * EXPORTS_OF_ADDRESS + [429]
+        assert other.status == 200
+
+    run(use())
+
+
+def test_a_place_that_comes_as_somebody_goes_is_handed_on() -> None:
+    async def use() -> None:
+        queue = FairQueue(1)
+        await queue.acquire("a", 1)
+        waiting = asyncio.ensure_future(queue.acquire("a", 1))
+        await asyncio.sleep(0)
+        with pytest.raises(LineFullError):
+            await queue.acquire("a", 1)
+        queue.release()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await queue.acquire("b", 0)
+        queue.release()
+        assert queue._free == 1
+
+    run(use())
+
+
+def test_a_file_is_not_made_to_its_end_when_its_client_has_gone(
+    making: Making, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces, may_go_on = [], threading.Event()
+
+    def endless(request: Any) -> Made:
+        def rows() -> Iterator[str]:
+            for i in range(10**9):
+                pieces.append(i)
+                if i == 3:
+                    making.began.set()
+                    assert may_go_on.wait(60)
+                yield "1,2\n"
+
+        return Made("x.csv", rows())
+
+    export, step = catalog.find("weights.csv")
+    monkeypatch.setattr(catalog, "find", lambda _: (catalog.Export(export.name, "text/csv", "", endless), step))
+
+    async def use() -> None:
+        client = Client("weights.csv")
+        await asyncio.to_thread(making.began.wait, 60)
+        client.gone.set()
+        await client.task
+        may_go_on.set()
+        await route._making.acquire("a", 1)  # when the thread has ended
+        route._making.release()
+        assert pieces == [0, 1, 2, 3]
+
+    run(use())
+
+
+def test_what_goes_wrong_is_a_sentence_and_never_half_a_file(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong() -> bytes:
+        raise FileError("This text is too long: shorten it.")
+
+    def broken() -> bytes:
+        return bytes(1 // 0)
+
+    monkeypatch.setattr(production, "LARGEST_FILE_MB", 1)
+
+    async def use() -> None:
+        said = {"wrong": (wrong, 400), "broken": (broken, 500), "large": (lambda: bytes(2**20 + 1), 413)}
+        for token, (make, status) in said.items():
+            client = Client("x.csv", making.offer(token, make))
+            await client.task
+            assert client.status == status, client.sent
+        assert client.sent.startswith(b"A file may have 1 MB")
+
+    run(use())
+
+
+def test_a_file_that_turns_out_too_large_is_not_ended_as_if_it_were_whole(
+    making: Making, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(production, "LARGEST_FILE_MB", 3)
+    export, step = catalog.find("weights.csv")
+    has_begun = threading.Event()
+
+    def rows() -> Iterator[str]:
+        yield from ["x" * 2**20] * 2
+        assert has_begun.wait(60)
+        yield from ["x" * 2**20] * 3
+
+    many = catalog.Export(export.name, "text/csv", "", lambda _: Made("x.csv", rows()))
+    monkeypatch.setattr(catalog, "find", lambda _: (many, step))
+
+    async def use() -> None:
+        client = Client("weights.csv")
+        while not client.status:
+            await asyncio.sleep(0)
+        has_begun.set()
+        await client.task
+        assert (client.status, client.ended) == (200, False)
+
+    run(use())
+
+
+def test_a_large_file_goes_in_pieces_and_only_the_wanted_part_is_kept() -> None:
+    async def use() -> None:
+        file = Production(start=2**20 + 3, stop=2**21)
+        done = asyncio.Event()
+        pieces = [bytes([i]) * 700_000 for i in range(4)]
+        file.begin(lambda: Made("x", pieces), route.Watcher(), done.set)
+        await file.finished()
+        whole = b"".join(pieces)
+        assert (file.total, file.waiting, file.file_name) == (len(whole), 2**21 - 2**20 - 3, "x")
+        found = []
+        while piece := await file.take():
+            found.append(piece)
+        assert b"".join(found) == whole[2**20 + 3 : 2**21]
+        assert max(map(len, found)) == production.PIECE
+        assert file.waiting == 0
+        await done.wait()
+
+    run(use())
+
+
+def test_who_reads_nothing_is_not_waited_for(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sending, "PATIENCE", 0.05)
+
+    async def use() -> None:
+        client = Client("x.csv", making.offer("a", "x" * 10 * production.PIECE))
+        client.reads.clear()
+        await client.task
+        assert (client.status, client.ended, client.sent) == (200, False, b"")
+
+    run(use())
+
+
+def test_the_slowest_gives_way_where_others_need_the_room(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sending, "DOWNLOADS_MB", 1)
+
+    async def use() -> None:
+        slow = Client("x.csv", making.offer("a", "x" * 2**21))
+        slow.reads.clear()
+        while not slow.status:
+            await asyncio.sleep(0)
+        refused = Client("x.csv", making.offer("b", "y"))
+        await refused.task
+        assert (refused.status, b"still on their way" in refused.sent) == (503, True)
+        monkeypatch.setattr(sending, "GRACE", 0)
+        served = Client("x.csv", making.offer("c", "z"))
+        await asyncio.gather(served.task, slow.task)
+        assert (served.status, served.sent, slow.ended) == (200, b"z", False)
+
+    run(use())
+
+
+def test_a_file_for_which_there_is_no_memory_is_refused(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(production, "_LARGE", 0)
+    monkeypatch.setattr(production, "make_room", lambda needs: needs)
+    answer = client.get("/export/weights.csv", params=STATE)
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "20")
+    assert "this server has less left" in answer.text
+
+
+def test_a_token_leads_to_an_upload_as_long_as_its_tab_is_open(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_open = True
+    monkeypatch.setattr(Tab, "open", property(lambda _: is_open))
+    buffer = io.BytesIO()
+    weights = np.eye(3, dtype=np.float32)[None]
+    np.savez(buffer, weights=weights)
+    file = File.of("x.npz", buffer.getvalue())
+    matrix = "\n".join(",".join(f"{i + j}.5" for j in range(2)) for i in range(200))
+    tab = Tab("session", "secret", file, {"x": matrix})
+    tokens._TABS["secret"] = tab
+    state = {"source": "file", "file": f"x.npz:{file.digest}", "token": "secret"}
+    table = pd.read_csv(io.StringIO(client.get("/export/weights.csv", params=state).text), index_col=0)
+    np.testing.assert_array_equal(table.to_numpy()[:, :3], weights[0])
+    uploaded = {"source": "matrices", "given": "X alone", "uploaded": "x:200x2", "token": "secret"}
+    own = Matrices(x=tuple((i + 0.5, i + 1.5) for i in range(200))).trace()
+    assert client.get("/export/input.csv", params=uploaded).text == "".join(tables.csv(own, "input"))
+
+    other = state | {"file": "x.npz:" + "0" * 32}  # another upload has taken its place
+    assert client.get("/export/weights.csv", params=other).status_code == 404
+    is_open = False
+    assert client.get("/export/weights.csv", params=state).status_code == 410
+    assert "page that is closed" in client.get("/export/input.csv", params=uploaded).text
+    assert (
+        client.get("/export/weights.csv", params=STATE | {"token": "secret"}).status_code == 200
+    )  # all is in the address
+    is_open = True
+    assert client.get("/export/weights.csv", params=state).status_code == 200
+    del tab
+    gc.collect()
+    assert client.get("/export/weights.csv", params=state).status_code == 410
+
+
+def test_a_training_for_a_file_is_that_of_its_visitor_and_ends_with_them(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from attention.training import films
+    from attention.training.watching import Watcher, current
+
+    watchers: list[Watcher] = []
+    wait = films.Film.wait
+    monkeypatch.setattr(films.Film, "wait", lambda self: (watchers.append(current()), wait(self))[1])
+    state = {"source": "trained", "task": "reverse", "steps": "40", "seed": "4711"}
+    with TestClient(Starlette(routes=route.routes()), client=("203.0.113.9", 1)) as far:
+        assert far.get("/export/weights.csv", params=state).status_code == 200
+    assert watchers
+    assert {(one.key, one.group) for one in watchers} == {(("export", "address 203.0.113.9"), "203.0.113.9")}
+    assert not any(one.present() for one in watchers)  # the request has ended
+
+
+def test_a_program_reads_the_weights_from_a_running_server(server: str, trace: Trace, tmp_path: Path) -> None:
+    address = f"{server}/export/weights.csv?{urlencode(STATE)}"
+    table = pd.read_csv(address, index_col="query_pos")
+    np.testing.assert_array_equal(table.to_numpy(np.float32)[:, :6], trace.layers[0].weights[1].numpy())
+    with urllib.request.urlopen(f"{server}/export/attention.npz?{urlencode(STATE)}") as answer:
+        (tmp_path / "attention.npz").write_bytes(answer.read())
+        assert not answer.headers["Access-Control-Allow-Origin"]
+        assert "frame-ancestors" in answer.headers["Content-Security-Policy"]
+    again = File.open(tmp_path / "attention.npz").trace()
+    assert torch.equal(again.layers[0].weights, trace.layers[0].weights)
+
+
+def test_a_large_file_goes_on_where_it_broke_off_and_is_the_same_compressed_or_not(server: str) -> None:
+    address = f"{server}/export/weights.csv?text={'+'.join(f'w{i}' for i in range(300))}"
+    with urllib.request.urlopen(urllib.request.Request(address, headers={"Accept-Encoding": "gzip"})) as answer:
+        whole, tag = answer.read(), answer.headers["ETag"]
+    assert len(whole.splitlines()) == 301
+    resumed = urllib.request.Request(
+        address, headers={"Range": "bytes=200000-", "If-Range": tag, "Accept-Encoding": "gzip"}
+    )
+    with urllib.request.urlopen(resumed) as answer:
+        assert answer.status == 206
+        assert whole[:200_000] + answer.read() == whole
+
+
+def test_the_token_of_a_page_ends_with_its_tab(server: str) -> None:
+    file = io.BytesIO()
+    np.savez(file, weights=np.eye(4, dtype=np.float32)[None])
+
+    async def use() -> None:
+        async with Session(server, "source=file") as tab:
+            await tab.open()
+            status, _ = await tab.upload("file_upload", "x.npz", file.getvalue())
+            assert status < 300
+            link = tab.export("weights.csv")
+            assert await asyncio.to_thread(http, "GET", link) == 200
+            assert await asyncio.to_thread(http, "GET", link.partition("&token")[0]) == 404
+        async with asyncio.timeout(60):
+            while await asyncio.to_thread(http, "GET", link) != 410:
+                await asyncio.sleep(0.05)
+
+    finished(use())
+
+
+def test_the_documents_list_every_kind_of_file() -> None:
+    document = (ROOT / "docs" / "formats-and-links.md").read_text(encoding="utf-8")
+    (listed,) = re.findall(r"\| file \| content \|\n(.*?)\n\n", document, re.DOTALL)
+    names: set[str] = set()
+    for row in listed.splitlines():
+        stem = ""
+        for name in re.findall(r"`([^`=]+)`", row.split("|")[1]):
+            stem = stem if name.startswith(".") else name.rpartition(".")[0]
+            names.add(stem + name if name.startswith(".") else name)
+    assert names == {export.name for export in EXPORTS}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_of_a_page_leads_to_a_kind_of_file(page: str) -> None:
+    app = opened(page, aggregate="mean", b="temperature=0.5", text=TEXT)
+    app.session_state["sharing"] = True
+    app.run()
+    components = [one.proto for one in app.get("bidi_component") if one.proto.component_name == "attention_exports"]
+    drawn = [link for one in components for link in json.loads(one.json)["links"]]
+    assert any(offered for *_, offered in drawn)  # the state file
+    for _, name, more, offered in drawn:
+        assert offered or catalog.find(name)
+        assert set(more) <= {"part"}

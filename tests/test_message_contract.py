@@ -1,0 +1,87 @@
+"""What figures and messages hold is what is declared, in Python and in the script that reads them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any, NotRequired, get_origin, get_type_hints
+
+import pytest
+from conftest import ROOT, unpacked
+from streamlit.testing.v1 import AppTest
+
+from attention import AttentionConfig, Cell, TypedText
+from attention.lessons import charts, softmax
+from attention.pictures import contract, factors, heatmap, layers
+from attention.pictures.layout import Panel
+from attention.pictures.live import live
+from attention.pictures.message import Around, pack
+from attention.pictures.screen import on_screen
+
+SCRIPT = (ROOT / "attention" / "pictures" / "figure" / "message.js").read_text()
+DECLARED = ("Message", "Meta", "Blocks", "Live", "Control", "Own", "Tab", "Line")
+
+
+def keys(declared: type) -> tuple[set[str], set[str]]:
+    """The keys that are always there, and those that may be."""
+    hints = get_type_hints(declared, include_extras=True)
+    optional = {key for key, hint in hints.items() if get_origin(hint) is NotRequired}
+    return set(hints) - optional, optional
+
+
+def in_the_script(name: str) -> tuple[set[str], set[str]]:
+    """The same, as the script says it."""
+    (block,) = re.findall(rf"@typedef {{object}} {name}\n(.*?)\*/", SCRIPT, re.DOTALL)
+    names = re.findall(r"@property {.*} (\[?)(\w+)", block)
+    return {key for bracket, key in names if not bracket}, {key for bracket, key in names if bracket}
+
+
+def hold(sent: Iterable[Mapping[str, Any]], declared: type) -> None:
+    """Every one has all that it must and nothing else; nothing is declared that none of them has."""
+    required, optional = keys(declared)
+    found = [set(one) for one in sent]
+    assert all(required <= one <= required | optional for one in found)
+    assert set().union(*found) == required | optional
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_the_script_says_what_python_declares(name: str) -> None:
+    assert in_the_script(name) == keys(getattr(contract, name))
+
+
+def test_a_panel_is_what_the_script_takes_it_for() -> None:
+    assert in_the_script("Panel") == ({field.name for field in fields(Panel)}, set())
+
+
+def test_every_figure_says_of_itself_what_is_declared() -> None:
+    short = TypedText("the cat sat on the mat", AttentionConfig(mask="causal")).trace()
+    long = TypedText(" ".join(f"w{i}" for i in range(300))).trace()
+    figures = [
+        *(figure for step, _ in short.layers[0] for figure in factors.factor_maps(short, Cell(0, step.name, 0, 0, 0))),
+        heatmap.heads_json(short, "weights"),
+        heatmap.heads_json(long, "weights", cells=10_000),
+        layers.layers_json(short, "weights"),
+        on_screen(heatmap.heatmap_json(long, "weights")),
+        charts.softmax_curve(softmax.curve()),
+    ]
+    metas = [figure["layout"]["meta"] for figure in figures]
+    hold(metas, contract.Meta)
+    hold([meta["blocks"] for meta in metas if "blocks" in meta], contract.Blocks)
+
+
+def test_every_message_holds_what_is_declared() -> None:
+    layer = TypedText("the cat sat on the mat").trace().layers[0]
+    hold([made := live(layer, 0) or {}], contract.Live)
+    sent = [unpacked(pack([], Around(made)))]
+    for page, source in (("app.py", "typed text"), ("pages/masks.py", "typed text"), ("app.py", "notebook")):
+        app = AppTest.from_file(str(ROOT / page), default_timeout=60)
+        app.query_params["source"] = source
+        app.run()
+        messages = [one.proto.bytes for one in app.get("bidi_component")]
+        sent += [unpacked(message) for message in messages if b'"controls":' in message]
+    hold(sent, contract.Message)
+    hold([control for message in sent for control in message["controls"]], contract.Control)
+    hold([tab for message in sent for tab in message["strip"] or ()], contract.Tab)
+    hold([message["own"] for message in sent if message["own"]], contract.Own)
+    hold([message["line"] for message in sent if message["line"]], contract.Line)

@@ -1,0 +1,83 @@
+"""Which pages may open a socket; nobody on the internet is asked for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+from starlette.websockets import WebSocketDisconnect
+from streamlit import config, net_util
+from streamlit.web.server.starlette.starlette_websocket import create_websocket_routes
+
+from pages.ui.server import origins
+from pages.ui.server.origins import AllowedOrigins
+
+
+class Runtime:
+    """What Streamlit's endpoint of sockets needs of its runtime."""
+
+    def connect_session(self, **_: object) -> str:
+        return "session"
+
+    def disconnect_session(self, *_: object, **__: object) -> None:
+        pass
+
+
+@pytest.fixture
+def listed() -> Iterator[None]:
+    before = config.get_option("server.corsAllowedOrigins")
+    config.set_option("server.corsAllowedOrigins", ["https://listed.example", " bare.example"])
+    yield
+    config.set_option("server.corsAllowedOrigins", before)
+
+
+def opens(origin: str | None) -> bool:
+    """Whether a page of this origin can open a socket to the server lab.example:8501."""
+    app = Starlette(routes=create_websocket_routes(Runtime(), None))  # type: ignore[arg-type]  # it has what is asked of one
+    headers = {"Host": "lab.example:8501", **({"Origin": origin} if origin is not None else {})}
+    try:
+        with TestClient(AllowedOrigins(app)).websocket_connect("/_stcore/stream", headers=headers):
+            return True
+    except WebSocketDisconnect as refused:
+        return refused.code != 1008
+
+
+@pytest.fixture(autouse=True)
+def nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(net_util, "_make_blocking_http_get", lambda *_, **__: pytest.fail("asked outside"))
+
+
+@pytest.mark.parametrize(
+    ("origin", "may"),
+    [
+        (None, True),
+        ("http://lab.example:8501", True),
+        ("https://lab.example:8501", True),
+        ("http://localhost:3000", True),
+        ("https://listed.example", True),
+        ("https://bare.example:444", True),
+        ("http://lab.example", False),
+        ("https://another.example", False),
+        ("https://listed.example.another.example", False),
+        ("null", False),
+        ("http://[", False),
+        ("", False),
+    ],
+)
+def test_pages_of_the_server_itself_and_of_listed_sites_open_sockets(
+    listed: None, origin: str | None, may: bool
+) -> None:
+    assert opens(origin) is may
+
+
+def test_an_operator_who_switches_the_rule_off_lets_everybody_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"server.enableCORS": False, "server.corsAllowedOrigins": []}
+    monkeypatch.setattr(origins.st, "get_option", options.__getitem__)
+    before = config.get_option("server.enableCORS")
+    config.set_option("server.enableCORS", False)
+    try:
+        assert opens("https://another.example")
+    finally:
+        config.set_option("server.enableCORS", before)
