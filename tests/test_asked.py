@@ -95,7 +95,7 @@ def test_files_one_below_the_other_are_a_path() -> None:
         ({"source": "matrices", "given": "scores and V"}, Cell(0, "weights", 0, 3, 1)),
     ],
 )  # fmt: skip
-def test_everything_that_is_offered_can_be_asked_and_keeps_its_answer(state: dict[str, str], cell: Cell) -> None:
+def test_every_offered_question_can_be_asked_and_keeps_its_answer(state: dict[str, str], cell: Cell) -> None:
     shown = trace(state)
     for label, draft in drafts(shown, cell, state):
         lesson = replace(draft, question=draft.question or "Which?")
@@ -142,7 +142,7 @@ def test_what_is_computed_is_right() -> None:
     assert dict(early.replies)["right"] == "The scores come before that."
 
 
-def test_the_answer_in_a_link_is_not_read_at_a_glance() -> None:
+def test_answer_in_a_link_is_not_readable_at_a_glance() -> None:
     link = asked.packed(LESSON)
     assert "moon" not in link
     assert re.fullmatch(r"[\w-]+", link)
@@ -205,7 +205,7 @@ def test_a_question_too_long_for_a_link_says_so() -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_a_file_that_is_no_path_says_which_lesson_and_why(content: bytes, says: str) -> None:
+def test_faulty_file_of_lessons_names_the_lesson_and_the_reason(content: bytes, says: str) -> None:
     with pytest.raises(AttentionError, match=f"^[^\n]*{says}[^\n]*$") as error:
         files.several(content)
     assert len(str(error.value)) < 600
@@ -240,7 +240,7 @@ def test_any_answer_gives_a_question_or_a_sentence(function: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("piece", [*MARKUP, *ODD], ids=range(len(MARKUP) + len(ODD)))
-def test_any_words_in_any_line_give_a_question_or_a_sentence(piece: str) -> None:
+def test_any_words_in_a_lesson_give_a_question_or_sentence(piece: str) -> None:
     lines = LESSON.splitlines(keepends=True)
     for number, line in enumerate(lines):
         before, colon, _ = line.partition(": ")
@@ -357,7 +357,7 @@ def test_a_teacher_asks_with_options_and_locks_it() -> None:
     assert json.loads(sent(page.run()))["message"]["reply"] == "Yes, it is."
 
 
-def test_a_teacher_asks_for_a_number_and_for_the_chosen_cell() -> None:
+def test_teacher_asks_for_a_number_or_the_chosen_cell() -> None:
     app = sharing(**OWL, q="4", k="1")
     app.selectbox(key="ask_kind").select("My own question, with a number").run()
     field(app, "ask_question").input("How many rows?")
@@ -416,7 +416,7 @@ def test_a_file_of_lessons_is_a_path_of_its_own() -> None:
     assert len(json.loads(sent(app))["path"]) == len(PATH)
 
 
-def test_a_broken_file_of_lessons_is_one_sentence_and_nothing_is_lost() -> None:
+def test_broken_file_of_lessons_is_one_sentence_and_loses_nothing() -> None:
     app = upload(opened("pages/lessons.py"), LESSON.replace("kind: choice", "kind: ![](http://x/y.png)"))
     assert not app.exception
     assert r"\!\[\]\(http" in app.error[0].value
@@ -435,7 +435,7 @@ def test_a_broken_file_of_lessons_is_one_sentence_and_nothing_is_lost() -> None:
     lambda text: text.replace("Who takes?", "<script>alert(1)</script> [a](javascript:b) $x$ :smile:"),
     lambda text: text.replace("heads=1", "heads=1&temperature=hot"),
 ])  # fmt: skip
-def test_what_a_strangers_link_says_is_plain_text_and_a_sentence(change: Callable[[str], str]) -> None:
+def test_words_of_a_strangers_link_are_shown_as_plain_text(change: Callable[[str], str]) -> None:
     page = opened("pages/lessons.py", ask=asked.packed(change(LESSON)))
     assert not page.exception
     (name, _), *_ = json.loads(sent(page))["path"]

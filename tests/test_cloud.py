@@ -138,7 +138,7 @@ def test_a_start_asks_nobody_for_its_address() -> None:
 
 
 @pytest.mark.browser
-def test_usage_statistics_that_the_cloud_turns_on_never_leave_the_browser(browser: Browser) -> None:
+def test_usage_statistics_of_the_cloud_never_leave_the_browser(browser: Browser) -> None:
     on = {"STREAMLIT_BROWSER_GATHER_USAGE_STATS": "true"}
     with running_process(main_file=str(MAIN.relative_to(ROOT)), **on) as (address, _):
         page = browser.new_context().new_page()

@@ -159,7 +159,7 @@ def numeric_lines(explanation):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_terms_of_every_step_make_the_number_on_the_map(name):
+def test_terms_of_every_step_make_the_number_on_the_map(name):
     for explanation in every_explanation(name):
         if math.isinf(explanation.value):
             assert explanation.result == explanation.value == -math.inf
@@ -185,7 +185,7 @@ def test_value_and_cell_are_those_of_the_tensor(name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_at_most_nine_terms_or_eight_and_one_for_the_rest(name):
+def test_terms_are_nine_or_eight_and_one_for_the_rest(name):
     for explanation in every_explanation(name):
         for terms in (explanation.terms, explanation.parts):
             rest = [term for term in terms if "more}" in term.tex]
@@ -232,7 +232,7 @@ def check_what_is_printed(explanation):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_line_gives_the_value_when_somebody_works_out_what_is_printed(name):
+def test_every_printed_line_works_out_to_the_value(name):
     for explanation in every_explanation(name):
         check_what_is_printed(explanation)
 
@@ -299,7 +299,7 @@ def test_every_term_stands_in_a_line(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_where_a_number_came_from_is_a_cell_one_can_open(name):
+def test_sources_of_a_number_are_cells_that_open(name):
     trace = traced(name)
     order = [step.name for step in STEPS]
     sources = [(explanation, cell) for explanation in every_explanation(name) for cell in explanation.came_from]
@@ -384,7 +384,7 @@ def test_a_weight_shows_numerator_and_denominator():
     assert shown.words == "The share of key 1 in everything query 2 can see (3 keys)."
 
 
-def test_a_hidden_key_is_said_to_be_hidden_and_has_weight_zero():
+def test_hidden_key_is_explained_as_hidden_with_weight_zero():
     masked, weight = (explain(traced("causal"), step, q=1, k=4) for step in ("masked_scores", "weights"))
     assert "hides key 4 from query 1" in masked.words
     assert masked.lines == (r"M^{(0)}_{1,4} &= -\infty \quad \text{(hidden)}",)
@@ -418,7 +418,7 @@ def test_scaling_is_told_as_it_was_done():
     assert "left out" in told["temperature 0"].words
 
 
-def test_with_a_d_k_of_one_nothing_is_divided_by_its_root():
+def test_d_k_of_one_divides_nothing_by_its_root():
     for name in ("odd sizes", "d_k of 1, not scaled"):
         shown = explain(traced(name), "scaled_scores", q=1, k=2)
         assert "scaling is off" not in shown.words  # nobody can see whether it is
@@ -430,7 +430,7 @@ def test_with_a_d_k_of_one_nothing_is_divided_by_its_root():
     assert shown.short.endswith(": the score itself, d_k is 1, and so is √d_k")
 
 
-def test_what_is_hidden_is_not_said_to_be_dropped_or_left():
+def test_hidden_weight_is_not_explained_as_dropped_or_left():
     trace = traced("dropout")
     layer = trace.layers[0]
     hidden = explain(trace, "dropped_weights", q=1, k=4)
@@ -450,7 +450,7 @@ def test_minus_zero_is_zero():
     assert (repr(shown.value), shown.shown, shown.lines[-1]) == ("0.0", "0", "&= 0")
 
 
-def test_cross_attention_takes_keys_from_the_memory_and_queries_from_the_input():
+def test_cross_attention_takes_keys_from_memory_and_queries_from_input():
     cells = {name: explain(traced("cross-attention"), name).came_from[0].step for name in ("query", "key", "value")}
     assert cells == {"query": "input", "key": "memory", "value": "memory"}
 
@@ -497,7 +497,7 @@ def test_a_step_recorded_alone_is_given_not_explained(step):
         ({"step": "scores", "layer": 1}, "layers count from 0 to 0; got 1: choose one of these."),
     ],
 )
-def test_a_cell_out_of_range_says_what_was_expected_and_what_came(asked, message):
+def test_cell_out_of_range_names_the_expected_and_the_given(asked, message):
     with pytest.raises(MissingError) as caught:
         explain(traced("cross-attention"), **asked)
     assert str(caught.value) == message
