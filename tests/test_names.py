@@ -88,7 +88,9 @@ def superseded(file: Path) -> bool:
 def prose(file: Path, text: str) -> Iterator[tuple[int, str]]:
     """What a file says to a person, with its line: docstrings and comments of code; all of a document."""
     if file.suffix == ".py":
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        # Taking a file apart costs most of the time: only where something after a # looks like a name.
+        comments = any(names_in(line.partition("#")[2]) for line in text.splitlines() if "#" in line)
+        for token in tokenize.generate_tokens(io.StringIO(text).readline) if comments else ():
             if token.type == tokenize.COMMENT:
                 yield token.start[0], token.string
         statements = ast.parse(text).body
@@ -108,12 +110,16 @@ def prose(file: Path, text: str) -> Iterator[tuple[int, str]]:
             yield text.count("\n", 0, found.start("comment")) + 1, found["comment"]
 
 
+def names_in(prose: str) -> dict[int, str]:
+    """What has the form of a name of ours, by its place."""
+    return {found.start(): found[0] for one in (_FOLDER, _SHORT, _DOTTED, _PATH) for found in one.finditer(prose)}
+
+
 def missing(file: Path, text: str) -> list[str]:
     """The names in a piece of prose that are nowhere, each with its place."""
     wrong = []
     for line, said in prose(file, text):
-        names = {found.start(): found[0] for one in (_FOLDER, _SHORT, _DOTTED, _PATH) for found in one.finditer(said)}
-        for at, name in names.items():
+        for at, name in names_in(said).items():
             if name not in FOREIGN and not _DATA.search(name) and not known(name, file):
                 wrong.append(f"{file}:{line + said.count(chr(10), 0, at)}: {name}")
     return wrong
