@@ -1,6 +1,7 @@
 # make run    sets everything up and opens the Lab
 # make dev    the same, and the page follows a change of the code
 # make models brings a real model into models/, as make run does; with ALL=1 a second one, a decoder
+# make quick  format, lint, and the tests that answer within half a minute: for every change
 # make test   sets everything up, the browser included, and runs all tests
 # make newest runs the tests with Streamlit's newest release, or with STREAMLIT=1.67.0 that one; ARGS=tests/test_turns.py narrows them
 # make check  format, lint, types, tests: what CI runs
@@ -28,7 +29,7 @@ PIP = python -m pip install --quiet --disable-pip-version-check --require-hashes
 MODELS = models
 GET_MODELS = $(BIN)/python .ci/get_models.py
 
-.PHONY: run dev models test newest check lint types format browser demo bench lock audit plotly decisions clean
+.PHONY: run dev models quick test newest check lint types format browser demo bench lock audit plotly decisions clean
 
 # Who runs the Lab here may open any model that is here, so only this machine reaches it; with ADDRESS=0.0.0.0 others do, and may not.
 ADDRESS ?= localhost
@@ -46,6 +47,10 @@ run dev: $(VENV)/.run
 
 models: $(VENV)/.run
 	@$(GET_MODELS) $(if $(ALL),all,minilm) $(MODELS)
+
+# tests/quick.py decides which these are. Two workers, since each needs six seconds to import everything.
+quick: lint
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 2 -m quick --durations=3
 
 # The tests of models are about a real one, and fail without it.
 # What is compiled is kept, also where the environment says otherwise: three workers and a dozen servers would compile it anew.

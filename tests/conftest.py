@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 # As the server does, and before anybody imports torch: with more threads BLAS sums in another order, and the last bit differs.
@@ -21,7 +22,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
 
 import hypothesis
@@ -39,14 +40,17 @@ from playwright.sync_api import (
     sync_playwright,
 )
 from playwright.sync_api import TimeoutError as TooLong
+from quick import mark_quick_tests
 from replicas import Replicas, Visitor
 from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
-from tiny_models import TinyModels
 from xdist.scheduler import LoadScopeScheduling
 
 from benchmarks.proxy import running_proxy
 from pages.ui.server import served
+
+if TYPE_CHECKING:
+    from tiny_models import TinyModels
 
 # Each AppTest reads what every installed package says of itself, for five times what a page costs: once is enough.
 manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
@@ -87,6 +91,15 @@ class ByWhatTheyShare(LoadScopeScheduling):
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByWhatTheyShare:
     return ByWhatTheyShare(config, log)  # the mark `xdist_group` is lost on pytest 9
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mark_quick_tests(items, globals())
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # what all tests have imported stays: looking through it again and again takes a tenth of their time
 
 
 def unpack(message: bytes) -> list[dict[str, Any]]:
@@ -192,6 +205,8 @@ def running_server() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> TinyModels:
     """Gives the folder of a tiny model of any family: tiny("GPT-2")."""
+    from tiny_models import TinyModels  # which imports torch: the process that distributes the tests needs none
+
     return TinyModels(tmp_path_factory.mktemp("models"))
 
 

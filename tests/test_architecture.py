@@ -1,142 +1,147 @@
+"""The architecture holds: layers of packages, no circles, no maths in pages. A test of a rule names all its offences at once."""
+
+from __future__ import annotations
+
 import ast
-import re
 import subprocess
 import sys
-from collections import defaultdict
-from functools import cache
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
-
-from attention import STEPS
-
-ROOT = Path(__file__).parents[1]
-BACKEND = sorted((ROOT / "attention").rglob("*.py"))
-PAGES = [ROOT / "app.py", *sorted((ROOT / "pages").rglob("*.py"))]
-
-NAMES = {step.name for step in STEPS}
-
-# Texts that are a step's name by accident.
-OTHER_WORDS = {
-    "attention/formula/knobs.py": {"key"},  # of a knob
-    "attention/formula/patching/take.py": {"weights"},  # a word of a sentence
-    "attention/formula/shares/share.py": {"key"},  # a word of a sentence
-    "attention/lessons/asking.py": {"key"},  # a kind of question
-    "attention/lessons/drafts.py": {"key"},
-    "attention/lessons/kinds.py": {"key"},
-    "attention/lessons/small_maps.py": {"key", "query"},  # titles of axes
-    "attention/models/parameters.py": {"query", "key", "value", "output"},  # attributes in transformers
-    "attention/numbers/predictions.py": {"position"},  # a column
-    "attention/pictures/controls.py": {"value"},  # keys of a message
-    "attention/pictures/heatmap.py": {"key", "query"},  # titles of axes
-    "attention/pictures/line.py": {"value"},
-    "attention/pictures/message.py": {"key"},
-    # Its functions are copied into programs that stand alone.
-    "attention/training/learning.py": {"weights"},
-    "attention/training/network.py": {"input", "query", "key", "value", "weights", "head_output", "memory", "position"},
-    "pages/ui/knobs/acts.py": {"key"},  # of a message
-    "pages/ui/knobs/widgets.py": {"key", "value"},  # arguments of Streamlit
-    "pages/ui/server/memory.py": {"memory"},  # a controller of cgroups
-}
-
-# A room of attention/ may import from the floors below its own; rooms on one floor do not know each other.
-FLOORS = (
-    {"errors", "tokens", "printed", "progress"},
-    {"formula"},  # what attention is
-    {"numbers", "models", "training"},  # what one reads off a trace, real models, and tiny ones that learn
-    {"sources", "pictures"},  # where a trace comes from, and what one sees of it
-    {"lessons"},  # what single pages teach
-    {"export"},  # what one takes along
-    {"__init__"},
+from conftest import ROOT
+from rules import (
+    BACKEND,
+    NAMES,
+    OTHER_WORDS,
+    PAGES,
+    SHARED,
+    Module,
+    Rule,
+    global_randomness,
+    imports_of_one_page,
+    imports_of_pages,
+    lists_of_steps,
+    maths,
+    offences,
+    relative_imports,
+    step_names_as_texts,
+    step_texts,
+    unplaced_rooms,
+    upward_imports,
 )
 
-
-@cache
-def parsed(path):
-    return ast.parse(path.read_text(encoding="utf-8"))
+import attention
+from attention import STEPS
 
 
-@cache
-def nodes(path):
-    """Every node of a file by its kind."""
-    found = defaultdict(list)
-    for node in ast.walk(parsed(path)):
-        found[type(node)].append(node)
-    return found
+def check(rule: Rule, files: list[Module]) -> None:
+    """Fails with all offences of a rule in the files."""
+    assert files
+    found = offences(rule, files)
+    if found:
+        pytest.fail("\n".join([f"{len(found)} offences:", *found]))
 
 
-@cache
-def imports(path):
-    """The dotted names a file imports, wherever in it they stand; `from a import b` gives a and a.b."""
-    names = {name.name for node in nodes(path)[ast.Import] for name in node.names}
-    for node in nodes(path)[ast.ImportFrom]:
-        assert not node.level, f"{path}: imports are absolute"
-        names |= {node.module, *(f"{node.module}.{name.name}" for name in node.names)}
-    return names
+def test_imports_are_absolute() -> None:
+    check(relative_imports, BACKEND + PAGES)
 
 
-@cache
-def tops(path):
-    return {name.split(".")[0] for name in imports(path)}
+def test_backend_imports_neither_streamlit_nor_pages() -> None:
+    check(imports_of_pages, BACKEND)
 
 
-def part(path):
-    """The room of attention/ that a file belongs to, such as "formula"; a module outside of all is its own."""
-    return path.relative_to(ROOT / "attention").with_suffix("").parts[0]
+def test_every_room_of_the_backend_has_a_floor() -> None:
+    check(unplaced_rooms, BACKEND)
 
 
-ROOMS = {part(file) for file in BACKEND}
+def test_backend_imports_downwards_only() -> None:
+    check(upward_imports, BACKEND)
 
 
-def own_imports(path):
-    pieces = (name.split(".") for name in imports(path))
-    return {piece[1] for piece in pieces if piece[0] == "attention" and len(piece) > 1 and piece[1] in ROOMS}
+def test_pages_do_no_maths() -> None:
+    check(maths, PAGES)
 
 
-def floor(name):
-    found = [i for i, rooms in enumerate(FLOORS) if name in rooms]
-    assert found, f"attention/{name} is new: say in FLOORS where it stands"
-    return found[0]
+def test_what_pages_share_imports_no_page() -> None:
+    check(imports_of_one_page, SHARED)
 
 
-def titles(path):
-    return str(path.relative_to(ROOT))
+def test_step_names_are_no_texts_outside_names() -> None:
+    check(step_names_as_texts, BACKEND + PAGES)
 
 
-@pytest.mark.parametrize("path", BACKEND, ids=titles)
-def test_the_backend_never_imports_streamlit_or_a_page(path):
-    assert tops(path).isdisjoint({"streamlit", "pages", "app"})
+def test_names_has_every_step_and_exceptions_are_needed() -> None:
+    texts = {module.path.as_posix(): {node.value for node in step_texts(module)} for module in BACKEND + PAGES}
+    assert texts["attention/formula/names.py"] == NAMES
+    assert {
+        path: words - texts.get(path, set()) for path, words in OTHER_WORDS.items() if words - texts.get(path, set())
+    } == {}
 
 
-@pytest.mark.parametrize("path", BACKEND, ids=titles)
-def test_the_backend_imports_downwards_only(path):
-    here = part(path)
-    assert all(floor(room) < floor(here) for room in own_imports(path) - {here})
+def test_steps_are_listed_once() -> None:
+    check(lists_of_steps, BACKEND + PAGES)
 
 
-def name_of(path):
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+def test_backend_uses_neither_global_generator_nor_hash() -> None:
+    check(global_randomness, BACKEND)
 
 
-def edges(sources):
+@pytest.mark.parametrize(
+    ("rule", "path", "text", "lines"),
+    [
+        (relative_imports, "pages/ui/x.py", "import os\nfrom . import y", [2]),
+        (imports_of_pages, "attention/x.py", "def f():\n    import streamlit.runtime", [2]),
+        (imports_of_pages, "attention/x.py", "from pages.ui import show\nimport app", [1, 2]),
+        (imports_of_pages, "attention/x.py", "import application", []),
+        (unplaced_rooms, "attention/unknown/x.py", "", [1]),
+        (upward_imports, "attention/formula/x.py", "from attention import errors\nfrom attention import pictures", [2]),
+        (upward_imports, "attention/formula/x.py", "import attention.export.demo", [1]),
+        (upward_imports, "attention/models/x.py", "from attention.training.plan import Plan", [1, 1]),
+        (upward_imports, "attention/models/x.py", "from attention.models.loading import load", []),
+        (maths, "pages/x.py", "import math\nfrom torch import nn", [1, 2]),
+        (maths, "pages/x.py", "from attention.formula import seeds, attend", [1, 1]),
+        (maths, "pages/x.py", "\nx.softmax(-1)\ny = x @ x\ny @= x", [2, 3, 4]),
+        (imports_of_one_page, "pages/ui/x.py", "from pages import heads\nimport app", [1, 2]),
+        (imports_of_one_page, "pages/ui/x.py", "from pages.ui import show", []),
+        (step_names_as_texts, "pages/x.py", "x = 'weights'\ny = {'query': 'no step'}", [1, 2]),
+        (step_names_as_texts, "attention/formula/knobs.py", "x = 'key'\ny = 'query'", [2]),
+        (step_names_as_texts, "attention/formula/steps/x.py", "called(theirs='query')\ncalled('query')", [2]),
+        (step_names_as_texts, "attention/formula/names.py", "QUERY = 'query'", []),
+        (lists_of_steps, "pages/x.py", f"\nx = [{', '.join(step.name.upper() for step in STEPS)}]", [2]),
+        (lists_of_steps, "attention/x.py", f"x = {{{', '.join(f'{step.name.upper()}: 0' for step in STEPS)}}}", [1]),
+        (lists_of_steps, "attention/x.py", "x = [QUERY, KEY]", []),
+        (global_randomness, "attention/x.py", "import random\nhash('a')\ntorch.randn(2)\nimport random", [1, 2, 3, 4]),
+        (global_randomness, "attention/x.py", "torch.rand(2, generator=generator(0))", []),
+    ],
+)  # fmt: skip
+def test_rule_reports_every_offence_with_its_line(rule: Rule, path: str, text: str, lines: list[int]) -> None:
+    module = Module(Path(path), text)
+    assert sorted(line for line, _ in rule(module)) == lines
+    assert all(found.startswith(f"{path}:") for found in offences(rule, [module]))
+    if lines:
+        with pytest.raises(pytest.fail.Exception, match=f"^{len(lines)} offences:"):
+            check(rule, [module])
+
+
+def edges(imports: dict[str, Iterable[str]]) -> dict[str, set[str]]:
     """Which modules each module imports, by their dotted names: at its top, inside functions and for types alone."""
-    found = {}
-    for name, names in sources.items():
-        # A module inside a package imports the package with its neighbours, and nothing of it.
-        found[name] = {one for one in names if one in sources and one != name and not name.startswith(f"{one}.")}
-    return found
+    # A module inside a package imports the package with its neighbours, and nothing of it.
+    return {
+        module: {name for name in names if name in imports and name != module and not module.startswith(f"{name}.")}
+        for module, names in imports.items()
+    }
 
 
-def circles(graph):
+def circles(graph: dict[str, set[str]]) -> set[frozenset[str]]:
     """The modules that import each other, in one group for each circle."""
-    graph = {name: needed & set(graph) for name, needed in graph.items()}
 
-    def reached(name):
-        seen, todo = set(), [name]
-        while todo:
-            new = graph[todo.pop()] - seen
+    def reached(name: str) -> set[str]:
+        seen, waiting = set[str](), [name]
+        while waiting:
+            new = graph[waiting.pop()] - seen
             seen |= new
-            todo += new
+            waiting += new
         return seen
 
     reach = {name: reached(name) for name in graph}
@@ -147,15 +152,15 @@ def circles(graph):
     }
 
 
-def test_no_modules_import_each_other_in_a_circle():
+def test_no_modules_import_each_other_in_a_circle() -> None:
     """An import inside a function or for types alone is one too: the two modules cannot be understood one after the other."""
-    graph = edges({name_of(path): imports(path) for path in (*BACKEND, *PAGES)})
+    graph = edges({module.name: [name for name, _ in module.imports] for module in BACKEND + PAGES})
     assert sum(map(len, graph.values())) > len(graph), "the edges are there"
     assert not circles(graph)
 
 
-def test_a_circle_is_found_between_names_that_begin_alike():
-    sources = {
+def test_circle_is_reported_between_names_that_begin_alike() -> None:
+    imports = {
         "a": {"a.x"},
         "a.mask": {"a", "a.masks"},
         "a.masks": {"a.mask"},
@@ -164,95 +169,20 @@ def test_a_circle_is_found_between_names_that_begin_alike():
         "c": {"d"},
         "d": {"b", "a"},
     }
-    assert circles(edges(sources)) == {frozenset({"a.mask", "a.masks"}), frozenset("bcd")}
+    assert circles(edges(imports)) == {frozenset({"a.mask", "a.masks"}), frozenset("bcd")}
 
 
-@pytest.mark.parametrize("path", PAGES, ids=titles)
-def test_a_page_does_no_maths(path):
-    assert tops(path).isdisjoint({"torch", "numpy", "scipy", "math", "cmath", "statistics"})
-    assert not [
-        name for name in imports(path) if re.match(r"attention\.formula\.(attend|functions|making|masks|seeds)\b", name)
-    ]
-    calls = {node.func.attr for node in nodes(path)[ast.Call] if isinstance(node.func, ast.Attribute)}
-    assert calls.isdisjoint(
-        {
-            "softmax",
-            "exp",
-            "log",
-            "sqrt",
-            "matmul",
-            "einsum",
-            "mean",
-            "std",
-            "var",
-            "argmax",
-            "masked_fill",
-            "transpose",
-        }
-    )
-    assert not nodes(path)[ast.MatMult]
-
-
-@pytest.mark.parametrize("path", [path for path in PAGES if path.parent.name == "ui" or "ui" in path.parts], ids=titles)
-def test_what_pages_share_knows_no_page(path):
-    pages = {f"pages.{page.stem}" for page in PAGES if page.parent == ROOT / "pages" and page.stem != "__init__"}
-    assert pages.isdisjoint(imports(path))
-    assert "app" not in tops(path)
-
-
-@cache
-def step_strings(path):
-    """The texts in a file that are a step's name; not those that say what others call a step."""
-    calls = [node for node in nodes(path)[ast.Call] if isinstance(node.func, ast.Name)]
-    elsewhere = {
-        id(keyword.value)
-        for call in calls
-        if call.func.id in ("called", "_parameter") and "steps" in path.parts
-        for keyword in call.keywords
-    }
-    return {node.value for node in nodes(path)[ast.Constant] if id(node) not in elsewhere and node.value in NAMES}
-
-
-def test_no_step_name_is_a_text_outside_names():
-    """`attention.formula.names` has each once; whoever reads a step by its name imports it from there."""
-    found = {titles(path): step_strings(path) for path in (*BACKEND, *PAGES)}
-    assert found.pop("attention/formula/names.py") == NAMES
-    assert {path: texts for path, texts in found.items() if texts} == OTHER_WORDS
-
-
-def test_lists_of_steps_are_read_off_steps():
-    """Half of the names in one literal is a second list."""
-    constants = {name.upper() for name in NAMES}
-    for path in (*BACKEND, *PAGES):
-        for node in (one for kind in (ast.List, ast.Tuple, ast.Set, ast.Dict) for one in nodes(path)[kind]):
-            elements = [*node.keys, *node.values] if isinstance(node, ast.Dict) else node.elts
-            named = {element.id for element in elements if isinstance(element, ast.Name)} & constants
-            own = titles(path) == "attention/formula/steps/__init__.py"
-            assert own or len(named) <= len(STEPS) // 2, (
-                f"{path.name}:{node.lineno} is a second list of steps: read STEPS"
-            )
-
-
-def test_steps_is_assigned_once():
-    def targets(path):
-        assigned = [target for node in nodes(path)[ast.Assign] for target in node.targets]
-        for target in (*assigned, *(node.target for node in nodes(path)[ast.AnnAssign])):
+def test_steps_is_assigned_once() -> None:
+    def targets(module: Module) -> Iterator[str]:
+        assigned = [target for node in module.nodes[ast.Assign] for target in node.targets]
+        for target in (*assigned, *(node.target for node in module.nodes[ast.AnnAssign])):
             if isinstance(target, ast.Name) and target.id == "STEPS":
-                yield path.name
+                yield module.path.name
 
-    assert [name for path in (*BACKEND, *PAGES) for name in targets(path)] == ["__init__.py"]
-
-
-@pytest.mark.parametrize("path", BACKEND, ids=titles)
-def test_the_global_generator_and_hash_are_never_used(path):
-    calls = nodes(path)[ast.Call]
-    assert not [node for node in calls if isinstance(node.func, ast.Name) and node.func.id == "hash"]
-    assert "random" not in tops(path)
-    drawn = [node for node in calls if isinstance(node.func, ast.Attribute) and node.func.attr in ("rand", "randn")]
-    assert all("generator" in {keyword.arg for keyword in node.keywords} for node in drawn)
+    assert [name for module in BACKEND + PAGES for name in targets(module)] == ["__init__.py"]
 
 
-def test_importing_attention_imports_neither_torch_nor_streamlit():
+def test_importing_attention_imports_neither_torch_nor_streamlit() -> None:
     code = "import sys, attention; print([name for name in ('torch', 'streamlit') if name in sys.modules])"
     run = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=600, check=True
@@ -260,7 +190,7 @@ def test_importing_attention_imports_neither_torch_nor_streamlit():
     assert run.stdout.strip() == "[]"
 
 
-def test_the_first_picture_waits_for_no_pandas_and_no_transformers():
+def test_first_picture_waits_for_neither_pandas_nor_transformers() -> None:
     code = """
 import sys
 from streamlit.testing.v1 import AppTest
@@ -277,9 +207,7 @@ print([element.proto.component_name for element in app.get("bidi_component")][-1
     assert run.stdout.splitlines()[-1].split() == ["attention_figure", "0"]
 
 
-def test_every_public_name_is_there():
-    import attention
-
+def test_every_public_name_is_there() -> None:
     assert all(hasattr(attention, name) for name in attention.__all__)
     assert attention.__all__ == sorted(
         attention.__all__, key=lambda name: (not name.isupper(), name[0].islower(), name)

@@ -59,12 +59,16 @@ def through_a_link(lesson: Lesson) -> Lesson:
     return found
 
 
-@pytest.mark.parametrize("lesson", PATH.values(), ids=PATH)
-def test_a_lesson_comes_back_from_its_file_and_from_a_link(lesson: Lesson) -> None:
-    assert files.read(lesson.name, files.written(lesson)) == lesson
-    found = through_a_link(lesson)
-    assert files.is_own(found.name)
-    assert replace(found, name=lesson.name, next=lesson.next) == lesson
+def test_lessons_come_back_from_their_files_and_from_links() -> None:
+    wrong = []
+    for lesson in PATH.values():
+        linked = through_a_link(lesson)
+        if files.read(lesson.name, files.written(lesson)) != lesson:
+            wrong.append(f"{lesson.name}: its file gives another lesson")
+        if not files.is_own(linked.name) or replace(linked, name=lesson.name, next=lesson.next) != lesson:
+            wrong.append(f"{lesson.name}: its link gives another lesson")
+    assert PATH
+    assert not wrong, "\n".join(wrong)
 
 
 def test_files_one_below_the_other_are_a_path() -> None:
@@ -79,6 +83,7 @@ def test_files_one_below_the_other_are_a_path() -> None:
     assert set(windows) != set(files.several(LESSON.encode())), "what was done of one file is nothing done of another"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("state", "cell"),
     [
@@ -90,7 +95,7 @@ def test_files_one_below_the_other_are_a_path() -> None:
         ({"source": "matrices", "given": "scores and V"}, Cell(0, "weights", 0, 3, 1)),
     ],
 )  # fmt: skip
-def test_everything_that_is_offered_can_be_asked_and_keeps_its_answer(state: dict[str, str], cell: Cell) -> None:
+def test_every_offered_question_can_be_asked_and_keeps_its_answer(state: dict[str, str], cell: Cell) -> None:
     shown = trace(state)
     for label, draft in drafts(shown, cell, state):
         lesson = replace(draft, question=draft.question or "Which?")
@@ -113,6 +118,7 @@ def test_everything_that_is_offered_can_be_asked_and_keeps_its_answer(state: dic
             assert str(truth)[:5] not in files.written(found)
 
 
+@pytest.mark.slow
 def test_what_is_computed_is_right() -> None:
     weights = trace(OWL).layers[0].weights[0]
     by_label = dict(drafts(trace(OWL), Cell(0, "weights", 0, 3, 1), OWL))
@@ -136,7 +142,7 @@ def test_what_is_computed_is_right() -> None:
     assert dict(early.replies)["right"] == "The scores come before that."
 
 
-def test_the_answer_in_a_link_is_not_read_at_a_glance() -> None:
+def test_answer_in_a_link_is_not_readable_at_a_glance() -> None:
     link = asked.packed(LESSON)
     assert "moon" not in link
     assert re.fullmatch(r"[\w-]+", link)
@@ -199,7 +205,7 @@ def test_a_question_too_long_for_a_link_says_so() -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_a_file_that_is_no_path_says_which_lesson_and_why(content: bytes, says: str) -> None:
+def test_faulty_file_of_lessons_names_the_lesson_and_the_reason(content: bytes, says: str) -> None:
     with pytest.raises(AttentionError, match=f"^[^\n]*{says}[^\n]*$") as error:
         files.several(content)
     assert len(str(error.value)) < 600
@@ -216,6 +222,7 @@ def test_any_state_gives_a_question_or_a_sentence(state: str) -> None:
     asks_or_says(lesson)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", ["argmax_key", "value", "row", "order", "compare", "compare_rows", "compare_said", "cell", "size", "visible", "given"])  # fmt: skip
 def test_any_answer_gives_a_question_or_a_sentence(function: str) -> None:
     fits = 0
@@ -231,8 +238,9 @@ def test_any_answer_gives_a_question_or_a_sentence(function: str) -> None:
     assert fits or function in ("compare", "compare_rows", "compare_said", "cell")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", [*MARKUP, *ODD], ids=range(len(MARKUP) + len(ODD)))
-def test_any_words_in_any_line_give_a_question_or_a_sentence(piece: str) -> None:
+def test_any_words_in_a_lesson_give_a_question_or_sentence(piece: str) -> None:
     lines = LESSON.splitlines(keepends=True)
     for number, line in enumerate(lines):
         before, colon, _ = line.partition(": ")
@@ -349,7 +357,7 @@ def test_a_teacher_asks_with_options_and_locks_it() -> None:
     assert json.loads(sent(page.run()))["message"]["reply"] == "Yes, it is."
 
 
-def test_a_teacher_asks_for_a_number_and_for_the_chosen_cell() -> None:
+def test_teacher_asks_for_a_number_or_the_chosen_cell() -> None:
     app = sharing(**OWL, q="4", k="1")
     app.selectbox(key="ask_kind").select("My own question, with a number").run()
     field(app, "ask_question").input("How many rows?")
@@ -408,7 +416,7 @@ def test_a_file_of_lessons_is_a_path_of_its_own() -> None:
     assert len(json.loads(sent(app))["path"]) == len(PATH)
 
 
-def test_a_broken_file_of_lessons_is_one_sentence_and_nothing_is_lost() -> None:
+def test_broken_file_of_lessons_is_one_sentence_and_loses_nothing() -> None:
     app = upload(opened("pages/lessons.py"), LESSON.replace("kind: choice", "kind: ![](http://x/y.png)"))
     assert not app.exception
     assert r"\!\[\]\(http" in app.error[0].value
@@ -427,7 +435,7 @@ def test_a_broken_file_of_lessons_is_one_sentence_and_nothing_is_lost() -> None:
     lambda text: text.replace("Who takes?", "<script>alert(1)</script> [a](javascript:b) $x$ :smile:"),
     lambda text: text.replace("heads=1", "heads=1&temperature=hot"),
 ])  # fmt: skip
-def test_what_a_strangers_link_says_is_plain_text_and_a_sentence(change: Callable[[str], str]) -> None:
+def test_words_of_a_strangers_link_are_shown_as_plain_text(change: Callable[[str], str]) -> None:
     page = opened("pages/lessons.py", ask=asked.packed(change(LESSON)))
     assert not page.exception
     (name, _), *_ = json.loads(sent(page))["path"]

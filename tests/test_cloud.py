@@ -111,6 +111,7 @@ def torch_index(folder: Path, tags: list[str]) -> Iterator[tuple[str, dict[str, 
         server.shutdown()
 
 
+@pytest.mark.slow
 def test_make_lock_names_each_linux_wheel_of_torch(tmp_path: Path) -> None:
     spec = importlib.util.spec_from_file_location("lock", ROOT / ".ci" / "lock.py")
     assert spec
@@ -137,7 +138,7 @@ def test_a_start_asks_nobody_for_its_address() -> None:
 
 
 @pytest.mark.browser
-def test_usage_statistics_that_the_cloud_turns_on_never_leave_the_browser(browser: Browser) -> None:
+def test_usage_statistics_of_the_cloud_never_leave_the_browser(browser: Browser) -> None:
     on = {"STREAMLIT_BROWSER_GATHER_USAGE_STATS": "true"}
     with running_process(main_file=str(MAIN.relative_to(ROOT)), **on) as (address, _):
         page = browser.new_context().new_page()

@@ -130,7 +130,7 @@ COMPARED: list[Source] = [
 
 
 @pytest.mark.parametrize("source", COMPARED, ids=lambda source: type(source).__name__)
-def test_the_program_ends_by_printing_the_chosen_cell_beside_its_expected_value(
+def test_program_prints_the_chosen_cell_beside_its_expected_value(
     source: Source, capsys: pytest.CaptureFixture[str]
 ) -> None:
     layer = source.trace().layers[0]
@@ -152,7 +152,7 @@ def test_a_hidden_cell_is_expected_to_be_minus_infinity(capsys: pytest.CaptureFi
     assert capsys.readouterr().out == "masked_scores, head 1, query 0, key 4: -inf expected -inf\n"
 
 
-def test_a_cell_that_the_trace_does_not_have_is_not_printed() -> None:
+def test_program_does_not_print_a_cell_outside_the_trace() -> None:
     source = Notebook("averaging-trick")
     assert python(source, cell=Cell(0, "query", 0, 0, 0)) == python(source)
 
@@ -166,9 +166,10 @@ def test_the_first_cell_of_the_notebook_prints_it_too(capsys: pytest.CaptureFixt
 # -- typed text -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("init", INITS)
-def test_typed_text_with_every_init_mask_scale_position_and_second_text(init: str, mask: str) -> None:
+def test_program_of_typed_text_with_every_knob_and_second_text(init: str, mask: str) -> None:
     for scaled, positions, text2 in product((True, False), ("none", "sinusoidal"), ("", "a dog ran", CAT)):
         cells = hidden_cells(6, 3 if text2 == "a dog ran" else 6)
         config = AttentionConfig(
@@ -177,6 +178,7 @@ def test_typed_text_with_every_init_mask_scale_position_and_second_text(init: st
         assert longest(check(TypedText(CAT, config, text2))) <= 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", MASKS)
 def test_lines_that_are_padded_under_every_mask(mask: str) -> None:
     text = "a longer line, the longest\nthe cat\nThe The the"
@@ -208,6 +210,7 @@ def test_dropout_drops_the_same_cells(init: str, dropout: float) -> None:
     check(TypedText(CAT, AttentionConfig(dropout=dropout, init=init, mask="causal", seed=7), "a dog"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(12, 3, 5, 7), (12, 5, 2, None), (7, 1, None, 3), (1, 1, None, None), (64, 8, 1, 1)])
 @pytest.mark.parametrize("init", [init for init in INITS if init != "identity"])
 def test_every_size_of_head(init: str, sizes: tuple[int, int, int | None, int | None]) -> None:
@@ -217,6 +220,7 @@ def test_every_size_of_head(init: str, sizes: tuple[int, int, int | None, int | 
         check(TypedText(CAT, config))
 
 
+@pytest.mark.slow
 def test_a_long_text_and_a_large_model() -> None:
     text = " ".join(f"word{i % 300}" for i in range(600))
     program = check(TypedText(text, AttentionConfig(d_model=128, n_heads=8, init="normal", mask="prefix", prefix=9)))
@@ -253,6 +257,7 @@ KNOBS = st.fixed_dictionaries(
 TEXTS = st.lists(st.sampled_from(["the", "The", "cat", "\n", *NASTY]) | st.text(max_size=4), max_size=8).map(" ".join)
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(KNOBS, TEXTS, TEXTS, st.booleans(), st.booleans())
 def test_any_text_with_any_knobs(knobs: dict[str, Any], text: str, text2: str, lowercase: bool, pad: bool) -> None:
@@ -284,8 +289,9 @@ def direct(n_queries: int = 4, n_keys: int = 6, **given: Any) -> Matrices:
     return Matrices(query=numbers(n_queries, 2), **keys, **given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", MASKS)
-def test_matrices_both_ways_with_and_without_w_o_under_every_mask(mask: str) -> None:
+def test_program_of_matrices_with_and_without_w_o_under_masks(mask: str) -> None:
     for temperature, scaled, w_o in product((1, 0, 0.05, 2.5, math.inf), (True, False), ((), numbers(5, 3))):
         config = AttentionConfig(
             mask=mask, window=1, prefix=2, temperature=temperature, scaled=scaled, cells=hidden_cells(4, 5)
@@ -314,7 +320,7 @@ def test_many_numbers_are_written_row_by_row() -> None:
 
 
 @pytest.mark.parametrize("w_o", [(), numbers(40, 30)], ids=["without W_O", "with W_O"])
-def test_more_numbers_than_code_can_show_are_read_from_the_exported_file(
+def test_program_reads_many_numbers_from_the_exported_file(
     w_o: tuple[tuple[float, ...], ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -373,6 +379,7 @@ def test_nothing_a_person_has_typed_is_run(tmp_path: Path, monkeypatch: pytest.M
     assert set(calls) <= {"list", "len", "range"}
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(st.lists(st.text(st.characters(), max_size=6) | st.sampled_from(EVIL), min_size=1, max_size=30))
 def test_any_labels_are_the_same_again(values: list[str]) -> None:

@@ -119,7 +119,7 @@ def test_a_float_mask_and_a_scale_are_those_of_torch(scale: float | None) -> Non
     torch.testing.assert_close(layer["head_output"], theirs, rtol=1e-12, atol=1e-12)
 
 
-def test_valid_lengths_are_the_masked_softmax_of_dive_into_deep_learning() -> None:
+def test_valid_lengths_equal_masked_softmax_of_dive_into_deep_learning() -> None:
     scores = rand(4, 6)
     padded = scores.masked_fill(torch.arange(6) >= 2, -1e6)
     layer = Matrices(scores=rows(scores), value=rows(rand(6, 3)), valid=2).trace().layers[0]
@@ -182,6 +182,7 @@ def test_the_divisor_is_used_wherever_scores_are_scaled() -> None:
 # -- what is always so ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GIVEN)
 def test_every_cell_is_explained_by_arithmetic_that_makes_it(name: str) -> None:
     trace = GIVEN[name].trace()
@@ -278,7 +279,7 @@ def test_what_does_not_fit_is_said_in_a_sentence(source: Matrices, sentence: str
     assert sentence in str(caught.value)
 
 
-def test_a_dropout_mask_multiplies_the_weights_is_explained_written_and_carried() -> None:
+def test_dropout_mask_multiplies_weights_is_explained_written_and_carried() -> None:
     drop = ((0.0, 2.0, 1.0, 0.0, 2.0, 2.0, 0.5),) * 5
     source = Matrices(**QKV, drop=drop, config=AttentionConfig(mask="causal", dropout=0.5))
     trace = source.trace()

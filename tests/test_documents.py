@@ -92,12 +92,16 @@ def test_every_picture_of_the_documents_is_shown() -> None:
     assert {path.name for path in (ROOT / "docs").iterdir() if path.suffix in (".png", ".gif")} <= shown
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_page_of_docs_begins_with_its_readers(path: Path) -> None:
-    title, first, *_ = text_of(path).split("\n\n")
-    assert re.fullmatch(r"# [A-Z][^\n]+", title)
-    assert first.startswith("For ")
-    assert f"](docs/{path.name})" in text_of(ROOT / "README.md")
+def test_pages_of_docs_begin_with_their_readers() -> None:
+    wrong = []
+    for path in PAGES:
+        title, _, rest = text_of(path).partition("\n\n")
+        wrong += [f"docs/{path.name}:1: begin with “# ” and a title"] * (not re.fullmatch(r"# [A-Z][^\n]+", title))
+        wrong += [f"docs/{path.name}:3: begin with “For ” and its readers"] * (not rest.startswith("For "))
+        if f"](docs/{path.name})" not in text_of(ROOT / "README.md"):
+            wrong.append(f"README.md: link to docs/{path.name}")
+    assert PAGES
+    assert not wrong, "\n".join(wrong)
 
 
 def test_documents_name_every_page_of_the_menu_in_order() -> None:
@@ -129,6 +133,7 @@ def test_library_has_examples_to_run() -> None:
     assert len(EXAMPLES) >= 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", EXAMPLES)
 def test_python_example_runs(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in re.findall(r'"(models/[^"]+)"', code):
@@ -138,6 +143,7 @@ def test_python_example_runs(code: str, monkeypatch: pytest.MonkeyPatch) -> None
     exec(code, {})
 
 
+@pytest.mark.slow
 def test_ablation_example_gives_the_numbers_of_the_readme(monkeypatch: pytest.MonkeyPatch) -> None:
     (code,) = [block for block in blocks(ROOT / "docs" / "library.md", "python") if "silence=" in block]
     if not (ROOT / "models" / "SmolLM2-135M-Instruct").is_dir():

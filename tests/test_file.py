@@ -95,8 +95,9 @@ VARIANTS: dict[str, dict[str, Any]] = variants() | {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("knobs", VARIANTS.values(), ids=VARIANTS)
-def test_an_exported_text_opens_again_to_the_same_digits_and_knows_its_formula(knobs: dict[str, Any]) -> None:
+def test_exported_text_opens_to_the_same_digits_and_formula(knobs: dict[str, Any]) -> None:
     trace = TypedText(
         "the cat sat on\nno\0 mat", AttentionConfig(**knobs), "a dog ran off to\nit", True, pad=True
     ).trace()
@@ -119,6 +120,7 @@ def test_an_exported_text_opens_again_to_the_same_digits_and_knows_its_formula(k
             )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_an_exported_notebook_opens_again_with_its_notes(name: str) -> None:
     trace = Notebook(name).trace()
@@ -127,6 +129,7 @@ def test_an_exported_notebook_opens_again_with_its_notes(name: str) -> None:
         assert opened.trace().notes == trace.notes
 
 
+@pytest.mark.slow
 def test_given_matrices_open_again_with_all_that_stood_beside_them() -> None:
     rows = {"query": ((1.0, 2.0), (0.5, -1.0)), "key": ((1.0, 0.0), (2.0, 1.0)), "value": ((1.0,), (3.0,))}
     source = Matrices(**rows, bias=((0.0, -math.inf), (1.0, 0.0)), drop=((1.0, 0.0), (2.0, 2.0)), divisor=3.0, valid=2)
@@ -147,7 +150,7 @@ def several() -> Trace:
     )
 
 
-def test_several_layers_keep_their_names_and_tokens_and_some_of_them_their_numbers() -> None:
+def test_several_layers_keep_names_tokens_and_some_numbers() -> None:
     trace = several()
     same(File.of("x.npz", arrays.npz(trace)).trace(), trace)
     same(File.of("x.safetensors", arrays.safetensors(trace)).trace(), trace)
@@ -156,7 +159,7 @@ def test_several_layers_keep_their_names_and_tokens_and_some_of_them_their_numbe
     assert some.layers[0].key_tokens == ("b", "c", "d", "e")
 
 
-def test_what_somebody_changed_in_an_export_is_shown_and_not_what_the_formula_would_make() -> None:
+def test_changed_number_of_an_export_is_shown_as_changed() -> None:
     trace = TypedText("the cat sat").trace()
     found = dict(np.load(io.BytesIO(arrays.npz(trace))))
     nearly, other = (
@@ -228,7 +231,7 @@ WAYS: dict[str, tuple[str, bytes]] = {
 
 
 @pytest.mark.parametrize(("name", "content"), WAYS.values(), ids=WAYS)
-def test_weights_are_what_was_saved_and_nothing_is_made_of_them(name: str, content: bytes, tmp_path: Path) -> None:
+def test_weights_are_as_saved_and_nothing_follows_from_them(name: str, content: bytes, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
     source = File.open(tmp_path / name)
     assert source == File.of(name, content)
@@ -426,7 +429,7 @@ def test_a_file_that_cannot_be_shown_is_a_sentence(
 
 @settings(max_examples=150)
 @given(saved_files)
-def test_whatever_is_in_a_file_ends_in_numbers_or_a_sentence(named: tuple[str, bytes]) -> None:
+def test_any_content_of_a_file_ends_in_numbers_or_sentence(named: tuple[str, bytes]) -> None:
     with suppress(AttentionError):
         for layer in File.of(*named, max_bytes=2**24).trace().layers:
             assert layer.steps
@@ -457,7 +460,7 @@ def test_a_file_weighs_in_memory_what_it_says(monkeypatch: pytest.MonkeyPatch) -
         File.of("x.npz", source.content, max_bytes=31 * 2**20).trace()
 
 
-def test_matrices_of_one_head_alone_are_what_the_source_matrices_makes_of_them() -> None:
+def test_matrices_of_one_head_equal_the_source_of_matrices() -> None:
     query, key, value = (one[0, 0] for one in QKV.values())
     rows = {name: tuple(map(tuple, one.tolist())) for name, one in (("query", query), ("key", key), ("value", value))}
     opened = File.of("x.npz", npz(query=query, key=key, value=value)).trace()
@@ -465,6 +468,7 @@ def test_matrices_of_one_head_alone_are_what_the_source_matrices_makes_of_them()
         torch.testing.assert_close(opened.layers[0][step.name], tensor, rtol=0, atol=0)
 
 
+@pytest.mark.slow
 def test_documented_lines_save_attention_that_opens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from transformers import BertConfig, BertModel, BertTokenizer
 

@@ -27,7 +27,7 @@ def test_no_link_is_the_default_text() -> None:
     assert read() == (TypedText(OWL, AttentionConfig(), max_tokens=2048, max_bytes=128 * 2**20), ())
 
 
-def test_a_link_says_the_source_and_its_knobs_and_no_other_ones() -> None:
+def test_link_has_the_source_and_only_its_knobs() -> None:
     assert read(source="notebook", notebook="multi-head", sequence="2", d_model="x") == (Notebook("multi-head", 2), ())
     source, notes = read(source="notebook", notebook="numpy", temperature="2", scaled="false", mask="own", window="5")
     assert (source, notes) == (Notebook("numpy", 0, WhatIf(temperature=2, scaled=False, window=5)), ())
@@ -132,14 +132,16 @@ def test_a_default_may_be_and_comes_back_from_its_text(knob) -> None:
     assert knob.label or knob.held
 
 
-@pytest.mark.parametrize("link", LINKS)
-def test_the_links_of_every_version_ask_for_nothing_that_cannot_be(link: str) -> None:
+@pytest.mark.parametrize(
+    "link", [pytest.param(link, marks=pytest.mark.slow if "source=model" in link else ()) for link in LINKS]
+)
+def test_links_of_every_version_can_be_read_without_notes(link: str) -> None:
     source, notes = source_of(of(link), LIMITS)
     assert not notes
     assert source.trace().layers
 
 
-def test_a_link_says_heads_biases_and_what_is_added_to_the_scores() -> None:
+def test_link_has_heads_biases_and_additions_to_the_scores() -> None:
     link = {
         "source": "matrices",
         "x": "1,2;3,4",

@@ -28,10 +28,14 @@ def asked(file: str) -> dict[str, str]:
     return {canonicalize_name(line.split("==")[0]): line.split("==")[1] for line in lines if not line.startswith("-r")}
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_a_lock_has_exact_versions_with_hashes_and_nothing_else(name: str) -> None:
-    assert ENTRY.sub("", FILES[name]) == "# Made by `make lock`.\n"
-    assert "://" not in FILES[name]
+def test_locks_have_exact_versions_with_hashes_and_nothing_else() -> None:
+    wrong = []
+    for name, text in FILES.items():
+        first, *lines = ENTRY.sub(lambda entry: "\n" * entry[0].count("\n"), text).splitlines()
+        wrong += [f"lock/{name}.txt:1: {first}"] * (first != "# Made by `make lock`.")
+        wrong += [f"lock/{name}.txt:{at}: {line}" for at, line in enumerate(lines, 2) if line]
+        wrong += [f"lock/{name}.txt:{at}: an address" for at, line in enumerate(text.splitlines(), 1) if "://" in line]
+    assert not wrong, "\n".join(["Run make lock:", *wrong])
 
 
 def test_the_locks_have_what_the_requirements_ask_for() -> None:

@@ -38,6 +38,7 @@ def alone(source):
     return source if source.config.sizes.n_heads == 1 else replace(source, max_bytes=source.needs - 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("knobs", KNOBS)
 def test_a_head_made_alone_has_the_numbers_that_it_has_among_all(knobs):
     source = long_text(**knobs)
@@ -81,6 +82,7 @@ def test_heads_are_made_one_by_one_above_1024_tokens_or_where_all_are_too_large(
     assert not TypedText("w w w", max_bytes=needs - 1).trace().layers[0].whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("knobs", KNOBS)
 def test_a_base_that_is_turned_is_the_source(knobs):
     config = {name: value for name, value in knobs.items() if name not in ("dropout", "init")}

@@ -288,6 +288,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_ten_megabytes_of_nonsense_are_refused_quickly(text: str) -> None:
     started = time.thread_time()
@@ -297,8 +298,9 @@ def test_ten_megabytes_of_nonsense_are_refused_quickly(text: str) -> None:
     assert len(str(caught.value)) < 400
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["12\n", "12;", "12,", "12 ", "[12 ", "[12, ", "12\u2028", "12\t"])
-def test_a_text_is_not_taken_apart_before_it_is_known_to_be_small_enough(text: str) -> None:
+def test_size_of_a_text_is_checked_before_it_is_parsed(text: str) -> None:
     text = (text[:-3] + text[-3:] * 2**18) + "]" * text.startswith("[")
     tracemalloc.start()
     try:
@@ -309,6 +311,7 @@ def test_a_text_is_not_taken_apart_before_it_is_known_to_be_small_enough(text: s
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 @given(st.text(st.sampled_from("[]()1.5,; \t\n-e=…xnp'\"<"), max_size=40))
 @settings(max_examples=500)
 def test_whatever_is_pasted_gives_a_matrix_or_a_sentence(text: str) -> None:
@@ -391,7 +394,7 @@ def test_a_file_is_read(data: bytes, file_name: str) -> None:
     assert read(data, file_name) == SQUARE
 
 
-def test_one_dimension_is_one_row_and_one_line_of_a_spreadsheet_too() -> None:
+def test_one_dimension_or_spreadsheet_line_is_one_row() -> None:
     assert read(npy_bytes(np.array([1, 2, 3])), "a.npy") == ONE_ROW
     assert read(b"1;2;3\n", "a.csv") == ONE_ROW
     assert read(b"1,5;2,5", "a.csv") == ((1.5, 2.5),)
@@ -457,7 +460,8 @@ def test_a_damaged_file_gives_a_matrix_or_a_sentence(data: st.DataObject) -> Non
     assert len({len(row) for row in rows}) == 1
 
 
-def test_a_matrix_may_be_as_large_as_we_say_and_no_larger() -> None:
+@pytest.mark.slow
+def test_matrix_has_at_most_the_documented_size() -> None:
     row = " ".join(["1"] * 1024)
     rows = parse("\n".join([row] * 512))
     assert (len(rows), len(rows[0])) == (512, 1024)
@@ -475,7 +479,7 @@ def test_importing_the_package_does_not_import_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_a_text_is_read_once_and_what_it_said_is_bounded_by_bytes(monkeypatch):
+def test_text_is_read_once_and_its_cache_bounded_by_bytes(monkeypatch):
     text = write([[i + j / 7 for j in range(40)] for i in range(50)])
     first = parse(text, "X")
     monkeypatch.setattr(reader, "_look", lambda *_: pytest.fail("the text was read again"))

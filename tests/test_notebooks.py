@@ -438,6 +438,7 @@ def cells(layer: Layer, step: str) -> list[tuple[int, int, int]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "sequence"), EVERY)
 def test_every_step_is_explained(name: str, sequence: int) -> None:
     trace = Notebook(name, sequence).trace()

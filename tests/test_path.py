@@ -122,8 +122,9 @@ def test_the_path_has_every_kind_of_question_and_ends() -> None:
     assert [one.next for one in PATH.values()] == [*list(PATH)[1:], ""]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PATH)
-def test_a_lesson_is_short_right_and_has_a_reply_to_everything(name: str) -> None:
+def test_lesson_is_short_right_and_replies_to_everything(name: str) -> None:
     found, about = PATH[name], seen(name)
     assert len(found.text.split()) <= MOST_WORDS
     assert found.question.count("?") + found.question.count(".") + found.question.count(":") <= 3
@@ -141,6 +142,7 @@ def test_a_lesson_is_short_right_and_has_a_reply_to_everything(name: str) -> Non
         assert explain(about.after, cell.step, cell.layer, cell.head, cell.row, cell.column).words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PATH)
 def test_nothing_tells_the_answer_before_there_is_one(name: str) -> None:
     found, about = PATH[name], seen(name)
@@ -207,7 +209,7 @@ def test_a_model_that_learns_here_is_watched_after_the_answer() -> None:
     assert "“moon” → “owl” (query 4, key 1)" in json.loads(message)["message"]["said"]
 
 
-def test_the_answer_of_a_silenced_model_breaks_where_its_stripe_was() -> None:
+def test_answer_of_a_silenced_model_breaks_at_its_stripe() -> None:
     found, about = PATH["break"], seen("break")
     before, after = (one for one in asking.told(found, about, ["less"])["figures"] if one["step"] == "said")
     assert (before["rows"], before["columns"][0]) == (["asked"], "the")
@@ -222,7 +224,7 @@ def test_the_answer_of_a_silenced_model_breaks_where_its_stripe_was() -> None:
     ["__import__('os').getcwd()", "value(weights, q=0, k=0).__class__", "value(weights, q=99, k=0)", "row(weights)", "1 + 1",
      "argmax_key(nothing, q=0)", "value(weights, **{'q': 0})", "value(open('x'), 0, 0)", "(" * 5000, ""],
 )  # fmt: skip
-def test_an_answer_is_a_function_of_the_table_and_nothing_else(expression: str) -> None:
+def test_answer_is_only_a_function_of_the_table(expression: str) -> None:
     with pytest.raises(FileError, match="An answer is one of argmax_key, "):
         worked_out(expression, seen("map"))
     assert all(one.__doc__ for one in FUNCTIONS.values())
@@ -250,7 +252,7 @@ def test_a_file_that_is_no_lesson_says_what_it_lacks(old: str, new: str, says: s
         files.read("one", GOOD.replace(old, new, 2))
 
 
-def test_lessons_that_name_each_other_in_a_circle_are_no_path() -> None:
+def test_lessons_in_a_circle_are_no_path() -> None:
     one = files.read("one", GOOD.replace("title: T", "title: T\nnext: two"))
     two = files.read("two", GOOD.replace("title: T", "title: T\nnext: one"))
     with pytest.raises(FileError, match="they make no path"):

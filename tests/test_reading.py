@@ -119,7 +119,7 @@ def test_numbers_that_were_printed_look_rounded() -> None:
     assert decimals(parse("1 0\n0 1")) is None
 
 
-def test_a_batch_in_a_file_is_asked_about_as_a_pasted_one(tmp_path) -> None:
+def test_batch_in_a_file_is_asked_about_like_pasted_text(tmp_path) -> None:
     array = np.random.default_rng(0).standard_normal((2, 3, 4))
     np.save(tmp_path / "x.npy", array)
     reading = look(file_text((tmp_path / "x.npy").read_bytes(), "x.npy"))
@@ -128,6 +128,7 @@ def test_a_batch_in_a_file_is_asked_about_as_a_pasted_one(tmp_path) -> None:
     assert reading.shape == (2, 3, 4)
 
 
+@pytest.mark.slow
 def test_a_batch_is_bounded_as_a_matrix_is() -> None:
     for text in (
         "[" + "[[1]]," * 1025 + "]",
@@ -172,10 +173,11 @@ def markdown(frame: pd.DataFrame) -> str:
     return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("written", FORMS.values(), ids=FORMS)
 @given(st.integers(1, 6), st.integers(1, 7), st.integers(0, 2**16), st.sampled_from([0, 1, 2, 4]))
 @settings(max_examples=30, deadline=None)
-def test_whatever_is_printed_is_read_as_it_was_or_asked_about(written, rows, columns, seed, digits) -> None:
+def test_printed_arrays_are_read_exactly_or_asked_about(written, rows, columns, seed, digits) -> None:
     # One line of a file is what a link is made of, and nobody is asked about a link.
     rows = rows + 1 if written is FORMS["to_csv without a heading"] else rows
     array = np.random.default_rng(seed).standard_normal((rows, columns)).round(digits)
@@ -193,9 +195,10 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(st.lists(PIECES, max_size=25).map("".join))
 @settings(max_examples=500, deadline=None)
-def test_pieces_of_what_is_published_give_a_reading_or_a_sentence(text: str) -> None:
+def test_pieces_of_published_text_give_a_reading_or_sentence(text: str) -> None:
     sentence = ""
     try:
         reading = look(text, "W_Q")

@@ -104,6 +104,7 @@ def weighing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]
     KEPT.hold(limits.CACHE_MB * MB)
 
 
+@pytest.mark.slow
 def test_old_traces_leave_the_cache_where_memory_is_short(weighing: Callable[[int], None]) -> None:
     for number in range(4):
         KEPT.once(("old", number), lambda: torch.zeros(5 * MB))  # 20 MB
@@ -116,7 +117,7 @@ def test_old_traces_leave_the_cache_where_memory_is_short(weighing: Callable[[in
     assert KEPT.get(("old", 2)) is not None, "what would not fit into an empty cache takes nothing out either"
 
 
-def test_a_large_trace_that_does_not_fit_is_one_sentence_and_a_small_one_is_drawn(
+def test_large_trace_without_room_is_one_sentence_small_one_drawn(
     weighing: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     weighing(920 * MB)
@@ -137,9 +138,7 @@ def library(path: Path, missing: Callable[[int], int]) -> Library:
     return Library(Settings(path, paths=False, make_room=missing))
 
 
-def test_a_model_that_does_not_fit_is_refused_before_a_weight_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_model_without_room_is_refused_before_reading_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     TinyModels(tmp_path).save(tmp_path / "tiny", *FAMILIES["BERT"])
     asked: list[int] = []
 
@@ -154,7 +153,7 @@ def test_a_model_that_does_not_fit_is_refused_before_a_weight_is_read(
     assert asked == [needs + imports.missing_bytes()]
 
 
-def test_models_that_are_loaded_give_way_to_one_that_is_asked_for(tmp_path: Path) -> None:
+def test_loaded_models_give_way_to_a_requested_one(tmp_path: Path) -> None:
     for name in ("one", "two"):
         TinyModels(tmp_path).save(tmp_path / name, *FAMILIES["BERT"])
     models = library(tmp_path, lambda needs: 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from test_turns import in_threads
 from attention import AttentionConfig, ConfigError, Matrices, Source, TextError, Trace, TypedText, find_step
 from attention.formula import kept, making
 from attention.formula.kept import KEPT
+from attention.formula.steps import knobs_of
 from pages.ui.server import limits, traces, turns
 from pages.ui.server.traces import trace_of
 
@@ -22,9 +24,7 @@ MANY = 30
 @pytest.fixture(autouse=True)
 def an_empty_cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(turns, "LONGEST", 600.0)  # nobody loses a turn because the machine is slow
-    monkeypatch.setattr(
-        traces.gc, "collect", lambda: 0
-    )  # of all that the tests have imported it takes a third of a second
+    monkeypatch.setattr(gc, "collect", lambda: 0)  # which takes a third of a second with all that the tests import
     KEPT.cache.clear()
     yield
     KEPT.cache.clear()
@@ -84,7 +84,7 @@ def at_once(work: Callable[[int], Any]) -> Seen:
     return seen
 
 
-def test_a_link_that_thirty_people_open_at_once_is_worked_out_once() -> None:
+def test_link_opened_by_thirty_people_is_computed_once() -> None:
     got: list[Trace] = []
     assert at_once(lambda _: got.append(trace_of(Counted()))).made == 1
     assert len(got) == MANY
@@ -96,7 +96,7 @@ def test_different_links_are_worked_out_one_after_the_other() -> None:
     assert (found.made, found.most) == (MANY, 1)
 
 
-def test_turns_of_the_same_scores_wait_for_nobody_in_a_circle() -> None:
+def test_turns_of_the_same_scores_never_deadlock() -> None:
     found = at_once(lambda i: trace_of(Counted(config=AttentionConfig(temperature=1 + i % 3, seed=i % 2))))
     assert found.made == 2  # a temperature makes nothing that is recorded
 
@@ -137,7 +137,7 @@ def test_run_that_gives_a_large_trace_back_keeps_nobody_waiting() -> None:
     turns.give_back()  # outside of a run it is nothing
 
 
-def test_what_is_large_belongs_to_one_run_until_that_ends_and_the_small_pass_by() -> None:
+def test_large_traces_wait_for_each_other_small_ones_pass() -> None:
     large, most, lock = [0], [0], threading.Lock()
 
     def work(number: int) -> None:
@@ -160,7 +160,7 @@ def test_what_is_large_belongs_to_one_run_until_that_ends_and_the_small_pass_by(
     turns._large.release()
 
 
-def test_a_trace_that_the_cache_cannot_hold_is_made_once_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trace_beyond_the_cache_is_made_once_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traces, "_found", lambda key, make, kind: make())
     at_once(lambda _: None)
     with turns.turn():
@@ -207,7 +207,7 @@ def test_of_many_temperatures_the_scores_and_the_last_are_kept(monkeypatch: pyte
         layer = trace_of(Matrices(query=rows, key=rows, value=rows, config=config)).layers[0]
         assert layer["output" if layer.has("output") else "head_output"].shape
     weights = [key for key in KEPT.cache if isinstance(key, tuple) and key[1] == ("weights", None)]
-    assert [key[2] for key in weights] == [layer.formula.knobs(find_step("weights"))]  # type: ignore[union-attr]  # it has one
+    assert [key[2] for key in weights] == [knobs_of(layer.formula, find_step("weights"))]
     assert len([key for key in KEPT.cache if isinstance(key, tuple) and key[1] == ("scores", None)]) == 1
 
 
@@ -235,7 +235,7 @@ def test_a_matrix_is_made_once_for_all_who_ask(monkeypatch: pytest.MonkeyPatch) 
     assert sorted(made) == sorted(set(made))
 
 
-def test_a_key_is_short_and_the_same_for_the_same_numbers() -> None:
+def test_key_is_short_and_equal_for_equal_numbers() -> None:
     numbers: list[Source] = [
         Matrices(query=rows, key=rows, value=rows) for rows in (((1.0, 2.0),), ((1.0, float("2")),), ((1.0, 3.0),))
     ]

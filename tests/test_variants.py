@@ -53,7 +53,7 @@ def test_a_given_bias_is_torch_s_float_mask() -> None:
     torch.testing.assert_close(layer["biased_scores"], layer["scaled_scores"] + bias)
 
 
-def test_a_turned_vector_is_a_complex_number_times_a_power_of_i() -> None:
+def test_rotated_vector_is_multiplied_by_a_power_of_i() -> None:
     rows = rand(2, 9, 8)
     pairs = torch.complex(rows[..., :4], rows[..., 4:])
     theta = 10_000 ** (-torch.arange(4, dtype=torch.float64) * 2 / 8)
@@ -68,12 +68,12 @@ def test_slopes_are_the_papers_powers_of_two(n_heads: int) -> None:
     assert slopes(n_heads).tolist() == [2 ** (-8 * (head + 1) / n_heads) for head in range(n_heads)]
 
 
-def test_slopes_of_heads_that_are_no_power_of_two_take_every_second_of_the_next() -> None:
+def test_slopes_of_other_head_counts_take_every_second_one() -> None:
     assert slopes(6).tolist() == [*slopes(4).tolist(), *slopes(8)[::2][:2].tolist()]
     assert slopes(12).tolist() == [*slopes(8).tolist(), *slopes(16)[::2][:4].tolist()]
 
 
-def test_near_distances_have_groups_of_their_own_and_far_ones_share() -> None:
+def test_near_distances_have_own_buckets_and_far_ones_share() -> None:
     groups = bucket(torch.arange(-300, 301)).tolist()
     assert groups[300] == 0
     assert groups[292:300] == [8, 7, 6, 5, 4, 3, 2, 1]  # 8 … 1 keys before the query
@@ -107,7 +107,7 @@ def test_rope_is_llama_s() -> None:
 
 
 @pytest.mark.parametrize("n_heads", [1, 4, 6, 12, 16])
-def test_alibi_is_bloom_s_up_to_a_number_for_each_row(n_heads: int) -> None:
+def test_alibi_equals_bloom_up_to_a_number_a_row(n_heads: int) -> None:
     from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 
     theirs = build_alibi_tensor(torch.ones(1, 9), n_heads, torch.float64)[
@@ -172,13 +172,13 @@ def test_a_sparsemax_is_the_projection_onto_the_simplex(row: list[float]) -> Non
     np.testing.assert_allclose(weights.numpy(), simplex(row), atol=1e-9)
 
 
-def test_softmax1_is_a_softmax_with_a_score_of_zero_that_nobody_reads() -> None:
+def test_softmax1_is_a_softmax_with_an_unread_zero_score() -> None:
     scores = rand(2, 3, 5) * 50
     theirs = torch.softmax(F.pad(scores, (0, 1)), dim=-1)[..., :-1]
     torch.testing.assert_close(SHARES["softmax1"].weights(scores), theirs)
 
 
-def test_a_sigmoid_is_less_the_logarithm_of_the_number_of_keys() -> None:
+def test_sigmoid_subtracts_the_logarithm_of_the_number_of_keys() -> None:
     scores = rand(2, 3, 5)
     torch.testing.assert_close(SHARES["sigmoid"].weights(scores), torch.sigmoid(scores - math.log(5)))
 
@@ -194,7 +194,7 @@ def learned(share: str) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("kind", ["none", "causal", "window", "prefix"])
-def test_rows_sum_to_what_is_said_and_hidden_keys_get_nothing(share: str, kind: str) -> None:
+def test_rows_have_their_declared_sum_and_hidden_keys_nothing(share: str, kind: str) -> None:
     real = (True, True, True, True, False)
     layer = attend(
         rand(2, 5, 4),
@@ -216,7 +216,7 @@ def test_rows_sum_to_what_is_said_and_hidden_keys_get_nothing(share: str, kind: 
 
 
 @pytest.mark.parametrize("share", SHARES)
-def test_a_row_that_sees_no_key_is_zero_and_never_nan(share: str) -> None:
+def test_row_without_a_visible_key_is_zero_not_nan(share: str) -> None:
     blind = torch.full((1, 2, 3), -math.inf, dtype=torch.float64)
     assert SHARES[share].weights(blind).eq(0).all()
     assert SHARES[share].limit(blind, torch.zeros_like(blind)).eq(0).all()
@@ -265,6 +265,7 @@ def test_rope_depends_on_distances_only(shift: int, seed: int) -> None:
     assert score(7, 3) == pytest.approx(score(7 + shift, 3 + shift), abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VARIANTS)
 @pytest.mark.parametrize("mask", ["none", "causal"])
 def test_every_cell_is_explained_by_arithmetic_that_makes_it(name: str, mask: str) -> None:
@@ -296,7 +297,7 @@ def test_heads_made_one_by_one_are_those_made_together(name: str) -> None:
         assert single.ends(step.name) == pytest.approx(whole.ends(step.name), rel=1e-4)
 
 
-def test_an_explanation_whose_terms_do_not_make_the_number_is_not_given() -> None:
+def test_explanation_with_wrong_terms_is_withheld() -> None:
     """A softmax-1 layer that is said to be a softmax: the wrong arithmetic is not stated, the number is."""
     right = attend(rand(1, 2, 3), rand(1, 2, 3, seed=1), rand(1, 2, 3), formula=Formula(share="softmax1"))
     wrong = Layer(recorded={**right.recorded, "weights": right["weights"]}, formula=Formula(share="softmax"))

@@ -1,0 +1,92 @@
+"""Which tests are quick: those that use nothing of COSTLY and are not marked `slow`.
+
+Nobody keeps a list of them. What a test uses is read from its code, its fixtures, its parameters, and the helpers that these call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import pytest
+
+COSTLY = (
+    "streamlit",  # a page
+    "playwright",  # a browser
+    "starlette.testclient",  # a server
+    "subprocess",
+    "transformers",
+    "tiny_models",
+    "attention.models",
+    "attention.sources.model",
+    "attention.sources.trained",
+    "attention.training",
+    "attention.export.demo",
+    "attention.export.paper",  # pictures for print
+)
+"""Modules whose functions and classes take about a second or more, with all modules inside them."""
+
+TESTS = {path.stem for path in Path(__file__).parent.glob("*.py")}
+
+
+def is_costly(value: Any) -> bool:
+    """Whether a value is a module of COSTLY, or comes from one, or its class does."""
+    own = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", type(value).__module__)
+    return any(f"{own}.".startswith(f"{module}.") for module in COSTLY)
+
+
+def names_in(code: CodeType) -> Iterator[str]:
+    """The names of globals, attributes and modules that a function uses, with those of the functions inside it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from names_in(constant)
+
+
+def used_by(value: Any) -> Iterable[Any]:
+    """What a value uses directly: the elements of a container, what a function or a class of the tests names."""
+    ours = str(getattr(value, "__module__", "")).partition(".")[0] in (TESTS | {"benchmarks"})
+    match value:
+        case dict():
+            return [*value.keys(), *value.values()]
+        case list() | tuple() | set() | frozenset():
+            return value
+        case partial():
+            return [value.func, value.args, value.keywords]
+        case FunctionType() if ours:  # a name that is no global may be a module that the function imports
+            globals_ = [value.__globals__.get(name, ModuleType(name)) for name in names_in(value.__code__)]
+            return [*globals_, *vars(value).values()]  # with what a decorator has added
+        case type() if ours:
+            return vars(value).values()
+    return [value.__wrapped__] if hasattr(value, "__wrapped__") else []  # a fixture, a cached function
+
+
+def uses_costly(*values: Any) -> bool:
+    """Whether one of the values uses something of COSTLY, directly or through others."""
+    waiting, seen = list(values), dict[int, Any]()
+    while waiting:
+        value = waiting.pop()
+        if id(value) in seen or isinstance(value, str | int | float | None):
+            continue
+        if is_costly(value):
+            return True
+        seen[id(value)] = value  # which keeps its id from becoming another's
+        waiting += used_by(value)
+    return False
+
+
+def mark_quick_tests(items: list[pytest.Item], shared: dict[str, Any]) -> None:
+    """Gives the mark `quick` to every test that is; `shared` has the fixtures of conftest.py."""
+    answers = dict[Any, bool]()
+    for item in items:
+        if not isinstance(item, pytest.Function):
+            continue
+        fixtures = [vars(item.module).get(name, shared.get(name)) for name in item.fixturenames]
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        if item.function not in answers:
+            answers[item.function] = uses_costly(item.function, fixtures)
+        if not answers[item.function] and not uses_costly(parameters) and not item.get_closest_marker("slow"):
+            item.add_marker("quick")

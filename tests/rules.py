@@ -1,0 +1,210 @@
+"""The rules of the architecture: what each module may import, call and list. Each finds all offences in a module, with their lines."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from conftest import ROOT
+
+from attention import STEPS
+
+# A room of attention/ may import from the floors below its own; rooms on one floor do not know each other.
+FLOORS = (
+    {"errors", "tokens", "printed", "progress"},
+    {"formula"},  # what attention is
+    {"numbers", "models", "training"},  # what one reads off a trace, real models, and tiny ones that learn
+    {"sources", "pictures"},  # where a trace comes from, and what one sees of it
+    {"lessons"},  # what single pages teach
+    {"export"},  # what one takes along
+    {"__init__"},
+)
+FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+
+MATHS = {"torch", "numpy", "scipy", "math", "cmath", "statistics"}
+MATHS_OF_OURS = re.compile(r"attention\.formula\.(attend|functions|making|masks|seeds)\b")
+MATHS_CALLS = {
+    *("softmax", "exp", "log", "sqrt", "matmul", "einsum", "mean", "std", "var", "argmax", "masked_fill", "transpose")
+}
+NAMES = {step.name for step in STEPS}
+
+# Texts that are a step's name by accident.
+OTHER_WORDS = {
+    "attention/formula/knobs.py": {"key"},  # of a knob
+    "attention/formula/patching/take.py": {"weights"},  # a word of a sentence
+    "attention/formula/shares/share.py": {"key"},  # a word of a sentence
+    "attention/lessons/asking.py": {"key"},  # a kind of question
+    "attention/lessons/drafts.py": {"key"},
+    "attention/lessons/kinds.py": {"key"},
+    "attention/lessons/small_maps.py": {"key", "query"},  # titles of axes
+    "attention/models/parameters.py": {"query", "key", "value", "output"},  # attributes in transformers
+    "attention/numbers/predictions.py": {"position"},  # a column
+    "attention/pictures/controls.py": {"value"},  # keys of a message
+    "attention/pictures/heatmap.py": {"key", "query"},  # titles of axes
+    "attention/pictures/line.py": {"value"},
+    "attention/pictures/message.py": {"key"},
+    # Its functions are copied into programs that stand alone.
+    "attention/training/learning.py": {"weights"},
+    "attention/training/network.py": {"input", "query", "key", "value", "weights", "head_output", "memory", "position"},
+    "pages/ui/knobs/acts.py": {"key"},  # of a message
+    "pages/ui/knobs/widgets.py": {"key", "value"},  # arguments of Streamlit
+    "pages/ui/server/memory.py": {"memory"},  # a controller of cgroups
+}
+
+
+@dataclass(frozen=True)
+class Module:
+    """A Python file by its path from the root, and what is in it."""
+
+    path: Path
+    text: str
+
+    @cached_property
+    def name(self) -> str:
+        """Its dotted name; that of a package has no `__init__`."""
+        return ".".join(self.path.with_suffix("").parts).removesuffix(".__init__")
+
+    @cached_property
+    def room(self) -> str:
+        """Its package in attention/, such as "formula"; a module outside of all packages is its own."""
+        return self.path.with_suffix("").parts[1]
+
+    @cached_property
+    def nodes(self) -> dict[type[ast.AST], list[Any]]:
+        nodes = defaultdict(list)
+        for node in ast.walk(ast.parse(self.text)):
+            nodes[type(node)].append(node)
+        return nodes
+
+    @cached_property
+    def imports(self) -> list[tuple[str, int]]:
+        """The dotted names that it imports anywhere, each with its line; `from a import b` gives a and a.b."""
+        names = [(name.name, node.lineno) for node in self.nodes[ast.Import] for name in node.names]
+        for node in self.nodes[ast.ImportFrom]:
+            if not node.level:
+                names.append((node.module, node.lineno))
+                names += [(f"{node.module}.{name.name}", node.lineno) for name in node.names]
+        return names
+
+    @cached_property
+    def packages(self) -> set[tuple[str, int]]:
+        """The first part of every name that it imports, with its line."""
+        return {(name.partition(".")[0], line) for name, line in self.imports}
+
+
+def modules(*patterns: str) -> list[Module]:
+    paths = [path for pattern in patterns for path in sorted(ROOT.glob(pattern))]
+    return [Module(path.relative_to(ROOT), path.read_text(encoding="utf-8")) for path in paths]
+
+
+BACKEND = modules("attention/**/*.py")
+PAGES = modules("app.py", "pages/**/*.py")
+SHARED = [module for module in PAGES if "ui" in module.path.parts]
+
+Offences = Iterator[tuple[int, str]]
+Rule = Callable[[Module], Offences]
+"""A rule gives the line of each offence in a module, and what to do about it."""
+
+
+def offences(rule: Rule, files: Iterable[Module]) -> list[str]:
+    return [f"{module.path}:{line}: {advice}" for module in files for line, advice in rule(module)]
+
+
+def relative_imports(module: Module) -> Offences:
+    for node in module.nodes[ast.ImportFrom]:
+        if node.level:
+            yield node.lineno, "write the import with the full name of its module"
+
+
+def imports_of_pages(module: Module) -> Offences:
+    for name, line in module.packages:
+        if name in ("streamlit", "pages", "app"):
+            yield line, f"do not import {name} in attention/: what needs it belongs into pages/"
+
+
+def unplaced_rooms(module: Module) -> Offences:
+    if module.room not in FLOOR:
+        yield 1, f"attention/{module.room} is new: write into FLOORS which floor it stands on"
+
+
+def upward_imports(module: Module) -> Offences:
+    for name, line in module.imports:
+        package, _, rest = name.partition(".")
+        room = rest.partition(".")[0]
+        if (
+            package == "attention"
+            and room in FLOOR
+            and room != module.room
+            and FLOOR[room] >= FLOOR.get(module.room, len(FLOORS))
+        ):
+            yield line, f"{module.room} must not import {name}: move what both need to a floor below"
+
+
+def maths(module: Module) -> Offences:
+    for name, line in module.packages:
+        if name in MATHS:
+            yield line, f"do not import {name} in a page: compute in attention/"
+    for name, line in module.imports:
+        if MATHS_OF_OURS.match(name):
+            yield line, f"do not import {name} in a page: ask the trace, or a function of attention/ that uses it"
+    for node in module.nodes[ast.Call]:
+        if isinstance(node.func, ast.Attribute) and node.func.attr in MATHS_CALLS:
+            yield node.lineno, f"do not call {node.func.attr} in a page: compute in attention/"
+    for node in (*module.nodes[ast.BinOp], *module.nodes[ast.AugAssign]):
+        if isinstance(node.op, ast.MatMult):
+            yield node.lineno, "do not multiply matrices (@) in a page: compute in attention/"
+
+
+def imports_of_one_page(module: Module) -> Offences:
+    single = {page.name for page in PAGES if page.path.parent == Path("pages") and page.path.stem != "__init__"}
+    for name, line in module.imports:
+        if name in single or name.partition(".")[0] == "app":
+            yield line, f"do not import {name}, a single page, in what pages share: move what both need to pages/ui"
+
+
+def step_texts(module: Module) -> list[ast.Constant]:
+    """The texts that are a step's name; not those that say what others call a step."""
+    declared = {
+        id(keyword.value)
+        for call in module.nodes[ast.Call]
+        if isinstance(call.func, ast.Name) and call.func.id in ("called", "_parameter") and "steps" in module.path.parts
+        for keyword in call.keywords
+    }
+    return [node for node in module.nodes[ast.Constant] if id(node) not in declared and node.value in NAMES]
+
+
+def step_names_as_texts(module: Module) -> Offences:
+    """`attention.formula.names` has each once; whoever reads a step by its name imports it from there."""
+    accidental = NAMES if module.name == "attention.formula.names" else OTHER_WORDS.get(module.path.as_posix(), set())
+    for node in step_texts(module):
+        if node.value not in accidental:
+            yield node.lineno, f"“{node.value}” is a step: import its name from attention.formula.names"
+
+
+def lists_of_steps(module: Module) -> Offences:
+    """Half of the names in one literal is a second list."""
+    constants = {name.upper() for name in NAMES}
+    for kind in (ast.List, ast.Tuple, ast.Set, ast.Dict):
+        for node in module.nodes[kind] if module.name != "attention.formula.steps" else []:
+            elements = [*node.keys, *node.values] if kind is ast.Dict else node.elts
+            names = {element.id for element in elements if isinstance(element, ast.Name)} & constants
+            if len(names) > len(STEPS) // 2:
+                yield node.lineno, "this is a second list of steps: read STEPS"
+
+
+def global_randomness(module: Module) -> Offences:
+    for name, line in module.packages:
+        if name == "random":
+            yield line, "do not import random: use a generator of attention.formula.seeds"
+    for node in module.nodes[ast.Call]:
+        if isinstance(node.func, ast.Name) and node.func.id == "hash":
+            yield node.lineno, "do not call hash, which differs between processes: use hashlib"
+        drawn = isinstance(node.func, ast.Attribute) and node.func.attr in ("rand", "randn")
+        if drawn and "generator" not in {keyword.arg for keyword in node.keywords}:
+            yield node.lineno, f"give {node.func.attr} a generator, so that a seed gives the same numbers"
