@@ -1,10 +1,11 @@
 """Whoever wants to take the Lab away from a class: every attack on a server of its own, in 1 GiB of memory without swap.
 
-usage: python -m benchmarks.harm [--only WORDS] [--limit 1024] [--of FOLDER]
+usage: python -m benchmarks.harm [--only WORDS] [--limit 1024] [--wait 5] [--of FOLDER]
 
 What is allowed must end in a picture, a file or a sentence, the rest in a refusal; no process may be killed, none may
 weigh more than its attack may cost, and somebody else, who turns a knob meanwhile, gets an answer. Exits with 1 if anything
-else happened, and says in which attack. `--of` attacks another checkout of the Lab, for the numbers before a change.
+else happened, and says in which attack. `--of` attacks another checkout of the Lab, for the numbers before a change;
+`--wait` allows somebody else's turn more seconds, on a machine with other work to do.
 """
 
 from __future__ import annotations
@@ -12,16 +13,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
-from benchmarks import downloads, ending, garbage, hostile_models, many_trainings, maxima, rounds, uploads, visits
+from benchmarks import downloads, ending, flat, garbage, hostile_models, many_trainings, maxima, rounds, uploads, visits
 from benchmarks.attack import Attack, Cost, suffer
 from benchmarks.server import ROOT, Server
 
 ATTACKS: tuple[Attack, ...] = (
     *maxima.ATTACKS,
     *rounds.ATTACKS,
+    *flat.ATTACKS,
     *uploads.ATTACKS,
     *downloads.ATTACKS,
     *visits.ATTACKS,
@@ -32,12 +35,14 @@ ATTACKS: tuple[Attack, ...] = (
 )
 
 
-def judged(attack: Attack, limit: int, of: Path) -> Cost:
+def judged(attack: Attack, limit: int, wait: float, of: Path) -> Cost:
     """What the attack costs a server of its own, and whether it may."""
     with Server(guard=attack.guard, limit=limit, of=of, **attack.environment) as server:
         cost = asyncio.run(suffer(server, attack))
     if not cost.ended and cost.peak > attack.mb:
         cost.broken.append(f"rose to {cost.peak:.0f} MB, more than {attack.mb}")
+    if cost.slowest > wait:
+        cost.broken.append(f"somebody else waited {cost.slowest:.1f} s, more than {wait:g}")
     return cost
 
 
@@ -46,24 +51,30 @@ def main() -> int:
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ask.add_argument("--only", default="", help="attacks with these words in their names")
     ask.add_argument("--limit", type=int, default=1024, help="MB of memory, where a control group can be made")
+    ask.add_argument("--wait", type=float, default=5, help="seconds that a turn of somebody else may take")
     ask.add_argument("--of", type=Path, default=ROOT, help="the checkout whose app.py runs")
     asked = ask.parse_args()
     broken = 0
     print(
-        "| attack | MB at the peak (before it) | s of processor | s, somebody else's slowest turn | broken |\n|---|---|---|---|---|"
+        "| attack | may weigh, MB | MB at the peak (before it) | s of processor | s, somebody else's slowest turn | s, all of it | broken |"
     )
+    print("|---|---|---|---|---|---|---|")
+    began = time.monotonic()
     for attack in ATTACKS:
         if asked.only not in attack.name:
             continue
-        cost = judged(attack, asked.limit, asked.of.resolve())
-        weighed = f"{cost.peak:.0f} ({cost.before:.0f})"
+        start = time.monotonic()
+        cost = judged(attack, asked.limit, asked.wait, asked.of.resolve())
+        took, waited = time.monotonic() - start, round(cost.slowest, 1) or "none"
+        weighed = cost.ended or f"{cost.peak:.0f} ({cost.before:.0f})"
         print(
-            f"| {attack.name} | {cost.ended or weighed} | {cost.processor:.1f} | {round(cost.slowest, 1) or 'none'} | {len(cost.broken)} |",
+            f"| {attack.name} | {attack.mb} | {weighed} | {cost.processor:.1f} | {waited} | {took:.0f} | {len(cost.broken)} |",
             flush=True,
         )
         for text, times in Counter(cost.broken).items():
             print(f"broken, {times} times: {attack.name}: {text[:1000]}", file=sys.stderr)
         broken += len(cost.broken)
+    print(f"all of it took {(time.monotonic() - began) / 60:.0f} minutes")
     return 1 if broken else 0
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from benchmarks.hostile_files import asked, files, lessons, saved, states, stems
 from pages.ui.knobs.table import DEFAULTS
+from pages.ui.menu import NAMES
 
 MARKUP = (
     "<script>window.pwned=1</script>",
@@ -80,7 +81,8 @@ RAW = (
     "text[]=x",
     "__proto__=x",
 )
-PAGES = ("", "heads", "masks", "softmax", "reference", "compare", "lessons", "training")
+PAGES = tuple(NAMES.values())
+WITH_MAPS = ("", "heads", "masks")  # of typed text, with its knobs around them
 OF_PAGES = ("softmax_row", "softmax_factor", "reference_find", "lab_stretch", "embed", "embed_options", "lock")
 KEYS = (*DEFAULTS, *OF_PAGES)
 STATE_FILE = "Open a state file"  # the label of its uploader in the sidebar
@@ -148,11 +150,11 @@ _urls = st.one_of(
 _inputs = {
     "url": st.builds(Hostile, st.just("url"), st.sampled_from(PAGES), _urls),
     "text": st.builds(
-        Hostile, st.just("text"), st.sampled_from(PAGES[:3]), st.just(""),
+        Hostile, st.just("text"), st.sampled_from(WITH_MAPS), st.just(""),
         st.tuples(st.tuples(st.sampled_from(("text", "text", "text2")), texts)),
     ),
     "knob": st.builds(
-        Hostile, st.just("knob"), st.sampled_from(PAGES[:3]), st.just(""),
+        Hostile, st.just("knob"), st.sampled_from(WITH_MAPS), st.just(""),
         st.tuples(st.tuples(st.sampled_from(FIGURES), _sent)),
     ),
     "upload": st.builds(
@@ -160,7 +162,7 @@ _inputs = {
         st.sampled_from(FIELDS), files,
     ),
     "file": st.builds(
-        lambda page, named: Hostile("file", page, "source=file", (), (("file_upload", *named),)), st.sampled_from(PAGES[:3]), saved
+        lambda page, named: Hostile("file", page, "source=file", (), (("file_upload", *named),)), st.sampled_from(WITH_MAPS), saved
     ),
     "state": st.builds(
         lambda page, stem, content: Hostile("state", page, "", (), ((STATE_FILE, f"{stem}.json", content),)),

@@ -18,6 +18,8 @@ from benchmarks.texts import natural
 from pages.ui.server import limits
 
 PATIENCE = 300  # seconds, for the slowest of many people
+_REPORTED = 100  # links
+_HOURS = 7200.0  # seconds, for all pairs; on a quiet machine a tenth of that
 MOST_ADDED = 20  # MB, by all temperatures of one text
 
 # Every knob that makes a trace larger, at the largest that a link may ask for.
@@ -74,10 +76,10 @@ async def all_pairs(server: Server, share: float = 1.0, at_once: int = 3) -> lis
     """Opens all pairs on all pages, a few at a time; what broke. A smaller `share` takes the same few each time."""
     links = [(page, link) for link in pairs() for page in PAGES]
     links = random.Random(0).sample(links, max(1, round(share * len(links))))
-    queue, broken = iter(links), []
+    queue, broken, began = iter(enumerate(links, 1)), list[str](), time.monotonic()
 
     async def visitor() -> None:
-        for page, link in queue:
+        for number, (page, link) in queue:
             try:
                 run = await opened(server, page, link)
             except Exception as error:  # whatever it is, a person would have met it
@@ -87,6 +89,9 @@ async def all_pairs(server: Server, share: float = 1.0, at_once: int = 3) -> lis
             else:
                 if run.exceptions or not (run.figures or run.tables or run.sentences):
                     broken.append(f"/{page} {said(link)}: {run.exceptions or 'nothing was shown'}")
+            if number % _REPORTED == 0:
+                peak, seconds = server.memory("VmHWM"), time.monotonic() - began
+                print(f"{number} of {len(links)} links, {seconds:.0f} s, {peak:.0f} MB, broken {broken}", flush=True)
 
     await asyncio.gather(*(visitor() for _ in range(at_once)))
     return broken
@@ -156,7 +161,7 @@ async def own_matrices(server: Server, temperatures: int = 100) -> list[str]:
 LONG = {"text": natural(2048)}
 ATTACKS = (
     Attack("one link with everything at its widest, on every page", widest, 700),
-    Attack("every pair of knobs at their largest, on every page", all_pairs, 1024, {"share": 0.004}),
+    Attack("every pair of knobs at their largest, on every page", all_pairs, 1024, {"share": 0.004}, patience=_HOURS),
     Attack("30 people open one link, 2,048 tokens", partial(crowd, seeds=False, **LONG), 1000, {"people": 8}),
     Attack("30 people open one link, 200 tokens", partial(crowd, seeds=False, text=natural(200)), 700),
     Attack("30 people, 30 seeds, 2,048 tokens", partial(crowd, **LONG), 1000),

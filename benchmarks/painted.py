@@ -31,8 +31,8 @@ _INTRUDERS = """() => {
   if (/could not be drawn/.test(document.body.innerText)) found.push('a picture could not be drawn');
   return found;
 }"""
-_DRAWN = "[data-testid=stAlert], [data-testid=stDataFrame], .figures"
-_PAINTED = "() => [...document.querySelectorAll('.figures')].every(({ shown }) => shown?.painted && shown.painted === shown.figures)"
+_DRAWN = "[data-testid=stAlert], [data-testid=stDataFrame], .figures, .lesson"
+_PAINTED = "() => [...document.querySelectorAll('.figures, .lesson')].every(({ shown }) => shown?.painted && shown.painted === shown.figures)"
 
 
 def paint(server: Server, given: list[Hostile], how_many: int, broken: list[str]) -> int:
@@ -78,7 +78,7 @@ def _open(context: BrowserContext, base: str, one: Hostile) -> list[str]:
             if key.startswith("matrices_") and not box.count():  # in the editor, which is folded while it is valid
                 page.get_by_test_id("stExpander").filter(has_text="Your matrices").locator("summary").click()
                 box.wait_for(state="attached", timeout=60_000)
-            elif not box.count():  # named by its label
+            elif " " in key:  # named by its label
                 box = page.get_by_test_id("stFileUploader").filter(has_text=key).locator("input[type=file]")
             box.set_input_files({"name": name, "mimeType": "application/octet-stream", "buffer": data}, timeout=30_000)
             page.wait_for_timeout(1000)  # a file that the page itself refuses starts no run to wait for

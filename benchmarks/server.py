@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import socket
@@ -15,6 +16,7 @@ from typing import Self
 
 ROOT = Path(__file__).parents[1]
 CGROUPS = Path("/sys/fs/cgroup")
+_NUMBERS = itertools.count()
 
 
 class Server:
@@ -119,7 +121,7 @@ def _group(limit: int) -> Path | None:
         (CGROUPS, "memory.max", "memory.swap.max"),
         (CGROUPS / "memory", "memory.limit_in_bytes", "memory.memsw.limit_in_bytes"),
     ):
-        group = root / f"attention-lab-{os.getpid()}"
+        group = root / f"attention-lab-{os.getpid()}-{next(_NUMBERS)}"  # a process may have several servers
         if not (root / "cgroup.procs").exists():  # a plain folder
             continue
         try:

@@ -148,13 +148,26 @@ class Session:
                 self._states[element.id] = state
         if not (figure and held):
             return await self._rerun(triggers)
+        return await self._act(figure, held, triggers, "" if knobs else figure.fragment)
+
+    async def act(self, **knobs: Any) -> Run:
+        """The run after the figure of the page has sent new values of these knobs, whether or not it has them.
+
+        Raises:
+            LookupError: the page has no figure that knobs stand around.
+        """
+        if self.last.figure is None:
+            raise LookupError(f"/{self.page} has no figure with knobs")
+        return await self._act(self.last.figure, knobs, [], self.last.figure.fragment)
+
+    async def _act(self, figure: Figure, held: dict[str, Any], triggers: list[WidgetState], fragment: str) -> Run:
         for key, value in held.items():  # our page writes these
             self._write(key, value, figure.header["defaults"].get(key))
         self._number += 1
         self._acts.append({"key": figure.key, "knob": held, "number": self._number})
         message = {"session": self._answer["session"], "seen": self._answer["serial"], "acts": self._acts}
         self._states[figure.widget] = WidgetState(id=figure.widget, json_value=json.dumps({"acts": message}))
-        run = await self._rerun(triggers, "" if knobs else figure.fragment)
+        run = await self._rerun(triggers, fragment)
         if not (run.figure and run.figure.header["rest"]):
             return run
         await asyncio.sleep(_REST)

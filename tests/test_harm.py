@@ -6,16 +6,18 @@ import asyncio
 import io
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
 
-from benchmarks import fifty, guard, harm, load, visits
+from benchmarks import fifty, flat, guard, harm, load, visits
 from benchmarks.attack import Attack, suffer
 from benchmarks.hostile import Hostile, inputs
 from benchmarks.server import Server
 from benchmarks.session import Run, Session
+from pages.ui.menu import NAMES
 
 LIMIT = 1024  # MB, what the manifests give a replica
 
@@ -39,6 +41,29 @@ def test_an_attack_ends_in_pictures_and_sentences_and_nobody_notices(guarded: Se
     assert cost.peak < LIMIT
     assert cost.slowest
     assert not guarded.refused()
+
+
+def test_large_links_on_every_page_leave_memory_flat() -> None:
+    with Server(limit=LIMIT, **flat.ENVIRONMENT) as server:
+        assert not finished(flat.until_flat(server))
+
+
+def test_memory_that_never_gets_flat_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    pages: list[str] = []
+
+    async def opened(server: Server, page: str, link: dict[str, str]) -> Run:
+        pages.append(page)
+        return Run(figures=1)
+
+    def leaking(mb_a_visit: float) -> Any:
+        return SimpleNamespace(memory=lambda field: 300 + mb_a_visit * len(pages))
+
+    monkeypatch.setattr(flat, "opened", opened)
+    assert finished(flat.until_flat(leaking(0.1))) == []
+    assert pages == [*NAMES.values()] * 2 * flat.WINDOW
+    pages.clear()
+    (broken,) = finished(flat.until_flat(leaking(0.25)))
+    assert broken.startswith(f"memory is not flat after {flat.ROUNDS} rounds")
 
 
 def test_what_goes_wrong_in_an_attack_is_found(guarded: Server) -> None:

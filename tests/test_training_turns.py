@@ -171,10 +171,35 @@ def test_one_address_leaves_room_for_another(monkeypatch: pytest.MonkeyPatch) ->
             begin(person(4, "one machine", here), 404)
         begin(person(4, "one machine", here), 400)  # what is under way may be looked at
         begin(person(5, "another machine", here), 405)
-        with pytest.raises(ConfigError, match="5 models are being trained here, and no more at once"):
-            begin(person(6, "a third", here), 406)
         here[0] = False  # all have left, and nothing has been done yet
         begin(person(7, "a third"), 407).leave(person(7))
+
+
+def test_where_all_places_are_taken_the_largest_group_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(films, "MOST_AT_ONCE", 5)
+    here = [True]
+    with Blocked():
+        many = [begin(person(number, "one machine", here), 500 + number) for number in range(5)]
+        for number, group in enumerate(("another", "a third", "a third", "a fourth")):
+            begin(person(10 + number, group, here), 510 + number)
+        assert [bool(film.watchers) for film in many] == [False] * 4 + [True]
+        with watching(person(0, "one machine", here)):
+            many[0].watch()  # whoever waits for its first snapshot does so every second
+        assert not many[0].watchers
+        for group in ("one machine", "another", "a fourth"):  # 1 of 5 each, and nobody has 2 more than they
+            with pytest.raises(ConfigError, match="5 models are being trained here, and no more at once: try again"):
+                begin(person(20, group, here), 520)
+        again = begin(person(21, "a fifth", here), 500)  # the plan of one that gave way, by a group that has none
+        assert again is not many[0]
+        with watching(person(21, "a fifth", here)):
+            assert film_of(Plan("reverse", 500, 20)) is again
+    with (
+        watching(person(0, "one machine", here)),
+        pytest.raises(ConfigError, match="gives way to another's; it stopped at step 0"),
+    ):
+        many[0].look()
+    with watching(person(21, "a fifth", here)):
+        assert again.wait()[-1].step == 20
 
 
 @pytest.mark.parametrize(

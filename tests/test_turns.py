@@ -9,7 +9,9 @@ from collections.abc import Callable
 import pytest
 from conftest import ROOT
 from streamlit.testing.v1 import AppTest
+from test_pages import opened
 
+from attention import FileError
 from pages.ui.server import process, turns
 
 
@@ -135,3 +137,27 @@ def test_streamlit_runs_its_scripts_in_turns() -> None:
     app = AppTest.from_function(in_a_script, default_timeout=60)
     assert app.run().run().text[0].value == "another came in: False"
     in_threads(pass_by)  # nobody has it when the script has ended
+
+
+@pytest.mark.parametrize(
+    ("query", "key", "file", "reads"),
+    [
+        ({"source": "matrices"}, "matrices_file_x", "x.csv", "pages.ui.knobs.texts.look"),
+        ({"source": "file"}, "file_upload", "x.json", "pages.ui.knobs.files.File.of"),
+        ({}, "open_state_0", "x.json", "pages.ui.share.state_file.read"),
+    ],
+)
+def test_uploads_are_read_while_others_have_the_turn(
+    query: dict[str, str], key: str, file: str, reads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading: list[bool] = []
+
+    def read(*_: object) -> None:
+        reading.append(bool(turns._whose))
+        raise FileError("nothing")
+
+    page = opened("app.py", **query)
+    monkeypatch.setattr(reads, read)
+    page.file_uploader(key=key).upload(file, b"1,0").run()
+    assert not page.exception
+    assert reading == [False]

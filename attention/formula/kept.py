@@ -12,7 +12,9 @@ from cachetools import LRUCache, cached
 T = TypeVar("T")
 
 ENTRY = 20_000  # bytes of the smallest thing: a tensor as an object of Python, its place here
-LARGE = 2**20  # bytes; of a larger matrix the last is kept, others with the same numbers before it are soon made again
+LARGE = (
+    2**18
+)  # bytes (256 × 256 numbers); of a larger matrix the last is kept, others with the same numbers before it are soon made again
 
 
 def weight(found: Any) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
+from collections import Counter
 from contextlib import closing
 from threading import Condition
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -46,13 +48,16 @@ class Film:
         self.wanted, self.snapshots = wanted, list["Snapshot"]()
         self._watchers: dict[Hashable, tuple[Watcher, float]] = {}
         self._changed, self._ended = Condition(), False
+        self._gives_way = False
         self._failed: Exception | None = None
         plan, also, film = wanted
         self._training = snapshots(plan, 0 if film else plan.steps, (also,), run=_now)
 
     @property
     def watchers(self) -> list[Watcher]:
-        """Those who are present and have looked within `PATIENCE`."""
+        """Those who are present and have looked within `PATIENCE`; nobody counts once it gives way."""
+        if self._gives_way:
+            return []
         since = time.monotonic() - PATIENCE
         return [one for one, looked in [*self._watchers.values()] if looked >= since and one.present()]
 
@@ -63,6 +68,16 @@ class Film:
     def leave(self, watcher: Watcher) -> None:
         """This watcher does not look any more."""
         self._watchers.pop(watcher.key, None)
+
+    def give_way(self) -> None:
+        """It ends before its next piece, so that another group can train. With `_CHANGE` held."""
+        self._gives_way = True
+        self._forget()
+
+    def _forget(self) -> None:
+        """Whoever wants the same from now on has it trained anew, unless somebody does already. With `_CHANGE` held."""
+        if _RUNNING.get(self.wanted) is self:
+            del _RUNNING[self.wanted]
 
     @property
     def nbytes(self) -> int:
@@ -128,12 +143,15 @@ class Film:
         with _CHANGE:
             left = not self.watchers
             if left:
-                _RUNNING.pop(self.wanted, None)  # whoever comes from now on has it trained anew
+                self._forget()
         if left:
             at = self.snapshots[-1].step if self.snapshots else 0
-            self.fail(
-                ConfigError(f"A training goes on while somebody looks; this one stopped at step {at}: try again.")
+            why = (
+                "Many models are trained here, most of them for one address, so one of these gives way to another's; it"
+                if self._gives_way
+                else "A training goes on while somebody looks; this one"
             )
+            self.fail(ConfigError(f"{why} stopped at step {at}: try again in a moment."))
             return False
         try:
             snapshot = next(self._training, None)
@@ -157,8 +175,7 @@ class Film:
         self._training.close()
         with self._changed:
             with _CHANGE:
-                if _RUNNING.get(self.wanted) is self:
-                    del _RUNNING[self.wanted]
+                self._forget()
                 if self.finished:
                     KEPT.once(self.wanted, lambda: self)
             self._ended = True
@@ -198,7 +215,7 @@ def film_of(plan: Plan, also: int = 0, film: bool = True) -> Film:
 
 
 def _make_room(watcher: Watcher) -> None:
-    """Lets a watcher begin one more training.
+    """Lets a watcher begin one more training; where all places are taken, the group that has most of them gives one to a group with fewer.
 
     Raises:
         BusyError: too many are under way.
@@ -207,14 +224,20 @@ def _make_room(watcher: Watcher) -> None:
         mine = [(looked, film) for film in _RUNNING.values() if (looked := film.looked(watcher)) is not None]
         for _, film in sorted(mine, key=lambda one: one[0])[: max(0, len(mine) + 1 - MOST_OF_ONE)]:
             film.leave(watcher)
-    groups = [{one.group for one in film.watchers} for film in _RUNNING.values()]
-    ours = sum(watcher.group in one for one in groups)
+    groups = {film: {one.group for one in film.watchers} for film in _RUNNING.values()}
+    counts = Counter(itertools.chain.from_iterable(groups.values()))
+    ours = counts[watcher.group]
     if watcher.group is not None and ours >= MOST_OF_A_GROUP:
         raise BusyError(
             f"At most {MOST_OF_A_GROUP} models are trained at once for one address; {ours} are: try again in a moment."
         )
-    if sum(map(bool, groups)) >= MOST_AT_ONCE:
+    if sum(map(bool, groups.values())) < MOST_AT_ONCE:
+        return
+    largest, most = next(iter(counts.most_common(1)), (None, 0))
+    theirs = [film for film, one in groups.items() if one == {largest}]
+    if not theirs or most <= ours + 1:
         raise BusyError(f"{MOST_AT_ONCE} models are being trained here, and no more at once: try again in a moment.")
+    min(theirs, key=lambda film: film.share).give_way()
 
 
 def untrained(plan: Plan) -> Snapshot:

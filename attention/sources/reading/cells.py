@@ -15,6 +15,7 @@ _DIGITS = r"[+-]?(?:(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?|nan|inf(?:inity)?)"
 _NUMBER = re.compile(
     rf"({_DIGITS})|(?:(?:np\.|numpy\.)?(?:float|u?int)\d+|tensor)\(({_DIGITS})\)", re.ASCII | re.IGNORECASE
 )
+_LONGEST = 5_000  # characters of a number
 _DECIMAL = re.compile(r"[+-]?\d+(?:,\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 _MISSING = (
     "numbers are missing, since it was printed shortened: print it again after "
@@ -73,11 +74,13 @@ def is_number(cell: str) -> bool:
 
 def _number(cell: str, comma: bool, name: str, row: int, column: int) -> float:
     bare = cell[1:-1] if len(cell) > 1 and cell[0] == cell[-1] == '"' else cell
-    if comma and "." in bare and any(map(str.isdigit, bare)):
+    if comma and "." in bare and any(map(str.isdigit, bare[:_LONGEST])):
         # 1,234 beside 5.6 may be a thousand or a bit more than one: nobody can know.
         todo = "write all numbers with a point"
         raise refused(name, cell, row, column, "a decimal comma, as elsewhere in it,", todo)
-    match = _NUMBER.fullmatch(bare.replace(",", ".") if comma else bare)
+    match = None
+    if len(bare) <= _LONGEST:
+        match = _NUMBER.fullmatch(bare.replace(",", ".") if comma else bare)
     if match is None:
         raise refused(name, cell, row, column, "a number")
     return float(match[1] or match[2])

@@ -15,7 +15,8 @@ from attention.sources.reading.reading import Reading, several
 from attention.sources.reading.table import decimal_column, tabled
 
 _LINE = re.compile(r"[^\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")  # what str.splitlines gives, one after the other
-_RULE = re.compile(r"(?=.*[-=─━═])[\s|+:=\-─━┼│├┤┌┐└┘┬┴╞╡╪═┃╔╗╚╝╠╣╦╩╬╤╧╟╢]+")
+_DASHES = "-=─━═"
+_RULE = re.compile(r"[\s|+:=\-─━┼│├┤┌┐└┘┬┴╞╡╪═┃╔╗╚╝╠╣╦╩╬╤╧╟╢]+")
 _SLICE = re.compile(r"\s*\(\s*((?:\d+\s*,\s*)+)\.\s*,\s*\.\s*\)\s*=\s*")  # (0 ,.,.) = of torch before 0.4
 _LABEL = re.compile(r"\s*(?=.*[^\W\d])(?:[\w\"'`*$(×].*)?[:=]\s*")
 _LABELLED = re.compile(r"\s*(?!Unnamed: )([^\W\d][\w ]{0,40}?)\s*[:=]\s*(?=[-+.\d])(.*)")
@@ -65,7 +66,7 @@ def _blocks(lines: list[str]) -> Iterator[_Block]:
     block = _Block()
     for line in lines:
         begins = _LABELLED.match(line)
-        if len(line) > _LONGEST and not begins and not _RULE.fullmatch(line):
+        if len(line) > _LONGEST and not begins and not _is_rule(line):
             block.sections[-1].append(line)  # words that say something are short
             continue
         slice_ = _SLICE.fullmatch(line)
@@ -75,7 +76,7 @@ def _blocks(lines: list[str]) -> Iterator[_Block]:
             block = _Block(index or called(line if not begins else begins[1]) or "")
             if begins:
                 block.sections[0].append(begins[2])
-        elif _RULE.fullmatch(line):
+        elif _is_rule(line):
             block.rules.append(len(block.sections[-1]))
         elif _COLUMNS.fullmatch(line):
             block.sections.append([])
@@ -85,6 +86,11 @@ def _blocks(lines: list[str]) -> Iterator[_Block]:
         else:
             block.sections[-1].append(line.rstrip().removesuffix("\\") if "\\" in line else line)
     yield block
+
+
+def _is_rule(line: str) -> bool:
+    """Whether the line is drawn between two rows of a table."""
+    return _RULE.fullmatch(line) is not None and any(dash in line for dash in _DASHES)
 
 
 def _read(block: _Block, name: str) -> Reading:

@@ -30,7 +30,7 @@ _SIGNS = str.maketrans({"−": "-", "–": "-", "﹣": "-", "－": "-", "∞": "
 # 1.0e-03 * above the numbers, of MATLAB and torch.
 _SCALE = re.compile(r"(?<![\w.])1\.?0*e([+-]\d+)\s*\*\s*(?=[\[\n\r])")
 _TUPLE = re.compile(r"\s{0,500}[({]\s*[({\d.+-][^=]*$")  # ((1, 0), (0, 1)); of Mathematica {{1, 0}, {0, 1}}
-_HEADS = re.compile(r"\s*\d+ heads?:")  # what `write` puts before a stack
+_HEADS = re.compile(r"\s{0,99}\d{1,9} heads?:")  # what `write` puts before a stack
 _BROKEN = re.compile(r"(?<![\w.])[+-]?\d+\.\d*(?![\w.])")
 
 
@@ -93,7 +93,8 @@ def _written(value: float) -> str:
 
 
 def _look(text: str, name: str) -> Reading:
-    text = text.removeprefix("\ufeff").translate(_SIGNS)
+    if not text.isascii():
+        text = text.removeprefix("\ufeff").translate(_SIGNS)
     if written := _HEADS.match(text):
         heads = text[written.end() :].split("/", MAX_SIDE + 1)
         if len(heads) > MAX_SIDE:

@@ -16,7 +16,7 @@ from pages.ui.knobs.session import session
 from pages.ui.knobs.table import LIMITS
 from pages.ui.knobs.widgets import Knobs
 from pages.ui.notes import plain, say_later
-from pages.ui.server import uploads
+from pages.ui.server import turns, uploads
 
 _KEY = "file_upload"
 _LONGEST_NAME = 200  # characters that stand in the address
@@ -64,8 +64,10 @@ def _uploaded() -> None:
     if chosen is None:
         return
     try:
-        found = File.of(_short(chosen.name), uploads.content(chosen), LIMITS.trace_mb * 2**20, LIMITS.tokens)
-        _ = found.needs
+        content = uploads.content(chosen)
+        with turns.aside():  # a large file takes a moment, whatever it holds
+            found = File.of(_short(chosen.name), content, LIMITS.trace_mb * 2**20, LIMITS.tokens)
+            _ = found.needs
     except AttentionError as error:
         ours.file_problem = str(error)
         return

@@ -18,7 +18,7 @@ from attention.sources.reading.reading import Reading
 from attention.sources.reading.text import look, parse, write
 from pages.ui.knobs.session import acted, session
 from pages.ui.knobs.table import KNOBS
-from pages.ui.server import uploads
+from pages.ui.server import turns, uploads
 
 LONGEST_IN_LINK = 500  # characters of one matrix; five of them are a long link already
 
@@ -100,8 +100,11 @@ def upload(name: str) -> None:
     if file is None:
         return
     try:
-        text = file_text(uploads.content(file), file.name, SYMBOLS[name])
-        _take(name, text, look(text, SYMBOLS[name]))
+        content = uploads.content(file)
+        with turns.aside():  # a large file takes half a second, whatever it holds
+            text = file_text(content, file.name, SYMBOLS[name])
+            reading = look(text, SYMBOLS[name])
+        _take(name, text, reading)
     except AttentionError as error:
         session().problems[name] = type(error)(str(error))  # its traceback holds the whole text
 

@@ -15,7 +15,7 @@ from pages.ui.knobs import inputs
 from pages.ui.knobs.session import acted, session
 from pages.ui.knobs.table import DEFAULTS
 from pages.ui.notes import plain
-from pages.ui.server import uploads
+from pages.ui.server import turns, uploads
 from pages.ui.server.limits import STATE_FILE_MB
 
 OPENED = "lessons_open"
@@ -101,7 +101,8 @@ def _opened() -> None:
             ours.state_files += 1
             ours.address.pop(asked.KEY, None)
             return
-        page, state = read(content)
+        with turns.aside():  # as a large file takes a moment, whatever it holds
+            page, state = read(content)
     except AttentionError as error:
         ours.state_file_problem = str(error)
         return

@@ -1,0 +1,60 @@
+"""Large links on every page of the menu, round after round, until memory is flat: what a visit leaves behind must not add up."""
+
+from __future__ import annotations
+
+from benchmarks.attack import Attack
+from benchmarks.maxima import opened, said
+from benchmarks.server import Server
+from benchmarks.texts import natural
+from pages.ui.menu import NAMES
+
+ROUNDS = 20  # at most; each opens every page once
+WINDOW = 4  # rounds; Python's collections come and go, so the least of so many counts
+MOST_GROWTH = 6  # MB, from one window to the next: 0.2 MB a visit
+
+# A cache that the first two rounds fill, and sessions that are forgotten soon after their sockets have closed.
+ENVIRONMENT = {
+    "LAB_MAX_TRACE_MB": "32",
+    "LAB_CACHE_MB": "64",
+    "STREAMLIT_SERVER_DISCONNECTED_SESSION_TTL": "1",
+}
+# Every page reads those of its own; with another seed nothing is in the cache.
+LINK = {
+    "text": natural(512),
+    "d_model": "512",
+    "heads": "8",
+    "mask": "causal",
+    "dropout": "0.5",
+    "train_task": "copy",
+    "train_at": "10",
+}
+_SEEDS = ("seed", "train_seed")
+
+
+def growth(memory: list[float]) -> float | None:
+    """By how many MB the last window of rounds lies above the one before; None where there are not yet two."""
+    last, before = memory[-WINDOW:], memory[-2 * WINDOW : -WINDOW]
+    return min(last) - min(before) if len(before) == WINDOW else None
+
+
+async def until_flat(server: Server, rounds: int = ROUNDS) -> list[str]:
+    """Opens every page once a round until memory is flat; what broke, and the memory of each round where it is never flat."""
+    broken: list[str] = []
+    memory: list[float] = []
+    for number in range(rounds):
+        for page in NAMES.values():
+            link = LINK | dict.fromkeys(_SEEDS, str(number))
+            run = await opened(server, page, link)
+            if run.exceptions or not (run.figures or run.tables or run.sentences):
+                broken.append(f"/{page} {said(link)}: {run.exceptions or 'nothing was shown'}")
+        memory.append(server.memory("RssAnon"))
+        if (grown := growth(memory)) is not None and grown < MOST_GROWTH:
+            print(f"flat after {number + 1} rounds: {' '.join(f'{one:.0f}' for one in memory)} MB")
+            return broken
+    each = " ".join(f"{one:.0f}" for one in memory)
+    return [*broken, f"memory is not flat after {rounds} rounds of {len(NAMES)} pages: {each} MB"]
+
+
+ATTACKS = (
+    Attack("every page of the menu again and again, until memory is flat", until_flat, 700, environment=ENVIRONMENT),
+)
