@@ -113,6 +113,7 @@ def test_a_mask_keeps_the_contract(kind: str) -> None:
     assert not list(contract.of_mask(kind))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_an_intervention_keeps_the_contract(kind: Kind) -> None:
     assert not list(contract.of_intervention(kind))

@@ -307,6 +307,7 @@ def making(monkeypatch: pytest.MonkeyPatch) -> Iterator[Making]:
     assert route._making._free == 1
 
 
+@pytest.mark.slow
 def test_one_file_is_made_at_a_time_and_few_wait(making: Making) -> None:
     async def waits(token: str) -> Client:
         """One more client of a tab, whose request waits."""
