@@ -244,7 +244,7 @@ def run(work: Any) -> Any:
         async with asyncio.timeout(60):
             return await work
 
-    return asyncio.run(limited())
+    return finished(limited())
 
 
 class Client:

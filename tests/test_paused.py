@@ -48,9 +48,10 @@ def test_a_server_that_dies_twice_during_a_run_is_not_asked_a_third_time(browser
             process.wait()
 
     # A new server imports torch before its first picture, which is time enough to be killed.
-    in_a_run = "['asked', 'runs'].includes(window.script.state)"
+    in_a_run = "['asked', 'runs'].includes(window.script?.state)"
     first = f"http://127.0.0.1:{port}/?heads=8&text=too+much"
-    dies_after(lambda: (page.goto(first), page.wait_for_function(in_a_run)))
+    # Looked at from the beginning: a page may be loaded later than its first run ends.
+    dies_after(lambda: (page.goto(first, wait_until="commit"), page.wait_for_function(in_a_run)))
     assert "paused" not in page.url
     page.wait_for_function("document.querySelector('[data-testid=stApp]').dataset.testConnectionState !== 'CONNECTED'")
     watch_runs(page)  # before there is a server, which the page may find before the test does
