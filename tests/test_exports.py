@@ -37,7 +37,7 @@ from attention.pictures.changed import unmarked
 from benchmarks.hostile import inputs
 from benchmarks.session import Session
 from benchmarks.wire import http
-from pages.ui.exports import catalog, production, route, sending, tokens
+from pages.ui.exports import catalog, lookup, production, route, sending, tokens
 from pages.ui.exports.catalog import EXPORTS
 from pages.ui.exports.fair_queue import FairQueue, LineFullError
 from pages.ui.exports.production import Made, Production
@@ -222,6 +222,31 @@ def test_a_download_goes_on_where_it_broke_off(client: TestClient) -> None:
     other = client.get("/export/weights.csv", params=STATE | {"temperature": "0.5"})
     assert other.headers["etag"] != tag
     assert client.get("/export/weights.csv", params=dict(reversed(STATE.items()))).headers["etag"] == tag
+
+
+def test_a_release_with_other_code_confirms_no_file_of_the_one_before(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tag = client.get("/export/weights.csv", params=STATE).headers["etag"]
+    monkeypatch.setattr(lookup, "_code", lambda: "another release")
+    again = client.get("/export/weights.csv", params=STATE, headers={"If-None-Match": tag})
+    assert (again.status_code, again.headers["etag"] != tag) == (200, True)
+
+
+@pytest.mark.parametrize(
+    "state", [STATE, {"source": "trained", "task": "reverse", "steps": "40", "seed": "4712"}], ids=["typed", "trained"]
+)
+def test_a_place_is_returned_where_no_thread_begins(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, state: dict[str, str]
+) -> None:
+    def begin(*_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    free = route._making._free, route._preparing._free
+    monkeypatch.setattr(Production, "begin", begin)
+    answer = client.get("/export/weights.csv", params=state)
+    assert (answer.status_code, answer.text) == (500, "The file could not be made.")
+    assert (route._making._free, route._preparing._free) == free
 
 
 def test_a_head_makes_nothing_and_a_long_state_may_come_as_a_body(

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
@@ -137,21 +138,28 @@ async def _make(wanted: Wanted, file: Production, scope: Scope, headers: Headers
     watcher = Watcher(("export", key), address, lambda: not file.gone.is_set())
     request = wanted.request
     if request and isinstance(request.source, Preparable) and not is_cached(request.source):
-        await _preparing.acquire(key, most)
         before = Production()
+        await _preparing.acquire(key, most)
         try:
-            before.begin(
-                request.prepare, replace(watcher, present=lambda: not before.gone.is_set()), _preparing.release
-            )
+            with _returned_on_error(_preparing):
+                present = replace(watcher, present=lambda: not before.gone.is_set())
+                before.begin(request.prepare, present, _preparing.release)
             await before.finished()
         finally:
             before.leave()
     await _making.acquire(key, most)
-    try:
+    with _returned_on_error(_making):
         sending.make_room()
         file.begin(wanted.make, watcher, _making.release)
-    except Exception:  # nobody works there
-        _making.release()
+
+
+@contextmanager
+def _returned_on_error(queue: FairQueue) -> Iterator[None]:
+    """Returns the place where no thread began that would."""
+    try:
+        yield
+    except Exception:
+        queue.release()
         raise
 
 
