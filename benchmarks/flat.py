@@ -15,7 +15,7 @@ MOST_GROWTH = 6  # MB, from one window to the next: 0.2 MB a visit
 # A cache that the first two rounds fill, and sessions that are forgotten soon after their sockets have closed.
 ENVIRONMENT = {
     "LAB_MAX_TRACE_MB": "32",
-    "LAB_CACHE_MB": "64",
+    "LAB_TRACE_CACHE_MB": "64",
     "STREAMLIT_SERVER_DISCONNECTED_SESSION_TTL": "1",
 }
 # Every page reads those of its own; with another seed nothing is in the cache.

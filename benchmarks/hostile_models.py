@@ -103,6 +103,6 @@ ATTACKS = (
         mb=900,
         slice={},
         guard=True,
-        environment={"LAB_MODEL_PATHS": "yes"},
+        environment={"LAB_ALLOW_LOCAL_MODELS": "yes"},
     ),
 )

@@ -42,7 +42,7 @@ KNOBS: dict[str, tuple[Any, ...]] = {
 }
 # The cache of traces fills up to its limit and stays there; small, it is full before the warm-up ends, and what
 # grows afterwards is a leak.
-SMALL_CACHE = {"LAB_CACHE_MB": "8", "LAB_MAX_TRACE_MB": "4"}
+SMALL_CACHE = {"LAB_TRACE_CACHE_MB": "8", "LAB_MAX_TRACE_MB": "4"}
 LONG = {"text": natural(256)}  # 4 MB a trace: the default cache holds some sixty
 REPLICA = 1024  # MB, what the manifests give one
 MOST_SECONDS_TO_END = 10

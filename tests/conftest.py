@@ -198,7 +198,7 @@ def running_process(
 @contextmanager
 def running_server() -> Iterator[str]:
     """A Streamlit server of our app on a free port; its address."""
-    with running_process(LAB_FRAMED_BY=f"{FRAMED_BY} {HUB}") as (address, _):
+    with running_process(LAB_FRAME_ANCESTORS=f"{FRAMED_BY} {HUB}") as (address, _):
         yield address
 
 
@@ -221,7 +221,10 @@ def all_replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]
     """Three servers behind nginx; each has run the page once, as in compose.yaml."""
 
     def replica(port: int) -> subprocess.Popen[bytes]:
-        environment = {"STREAMLIT_SERVER_SCRIPT_HEALTH_CHECK_ENABLED": "true", "LAB_FRAMED_BY": "http://localhost:*"}
+        environment = {
+            "STREAMLIT_SERVER_SCRIPT_HEALTH_CHECK_ENABLED": "true",
+            "LAB_FRAME_ANCESTORS": "http://localhost:*",
+        }
         environment["LAB_REPLICA"] = f"lab-{ports.index(port) + 1}"
         address, process = stack.enter_context(running_process(port, **environment))
         assert urlopen(f"{address}/_stcore/script-health-check", timeout=60).read() == b"ok"

@@ -112,7 +112,7 @@ def test_the_lab_knows_what_can_be_brought() -> None:
 
 
 def test_the_lab_runs_without_a_model(tmp_path: Path) -> None:
-    for name, does in {"python": "echo no model; exit 1", "streamlit": 'echo "$LAB_MODEL_PATHS $@"'}.items():
+    for name, does in {"python": "echo no model; exit 1", "streamlit": 'echo "$LAB_ALLOW_LOCAL_MODELS $@"'}.items():
         (program := tmp_path / "bin" / name).parent.mkdir(exist_ok=True)
         program.write_text(f"#!/bin/sh\n{does}\n")
         program.chmod(0o755)
@@ -121,7 +121,7 @@ def test_the_lab_runs_without_a_model(tmp_path: Path) -> None:
     env = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "LAB_"))}
     for more, said in (
         ({}, ["no model", "yes run app.py --server.address=localhost"]),
-        ({"LAB_MODELS": "/mine", "LAB_MODEL_PATHS": "no"}, ["no run app.py --server.address=localhost"]),
+        ({"LAB_MODELS": "/mine", "LAB_ALLOW_LOCAL_MODELS": "no"}, ["no run app.py --server.address=localhost"]),
         ({"ADDRESS": "0.0.0.0"}, ["no model", "no run app.py --server.address=0.0.0.0"]),
     ):
         command = ["make", "--silent", f"VENV={tmp_path}", "run"]

@@ -76,7 +76,7 @@ def test_nobody_else_may_frame_or_command_the_lab(server: str) -> None:
     ("name", "value", "sentence"),
     [
         ("LAB_MAX_TOKENS", "abc", "LAB_MAX_TOKENS is a whole number from 1 to 4,096; got 'abc'"),
-        ("LAB_FRAMED_BY", "https://a.example; script-src *", "LAB_FRAMED_BY is addresses of sites"),
+        ("LAB_FRAME_ANCESTORS", "https://a.example; script-src *", "LAB_FRAME_ANCESTORS is addresses of sites"),
     ],
 )
 def test_a_server_that_misreads_a_limit_does_not_start(name: str, value: str, sentence: str) -> None:

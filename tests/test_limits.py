@@ -24,7 +24,7 @@ from pages.ui.server import limits
 
 
 def starts(**environment: str) -> subprocess.CompletedProcess[str]:
-    said = "print(limits.MAX_TOKENS, limits.CACHE_MB, limits.MODELS, limits.MODEL_PATHS, limits.HUB, sep='|')"
+    said = "print(limits.MAX_TOKENS, limits.TRACE_CACHE_MB, limits.MODELS, limits.ALLOW_LOCAL_MODELS, limits.HF_ALLOW, sep='|')"
     command = [sys.executable, "-W", "ignore", "-c", f"from pages.ui.server import limits; {said}"]
     return subprocess.run(
         command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=600, check=False
@@ -34,32 +34,71 @@ def starts(**environment: str) -> subprocess.CompletedProcess[str]:
 def test_limits_come_from_the_environment() -> None:
     usual = f"2048|256|{ROOT / 'models'}|False|False"
     assert starts().stdout.splitlines()[-1] == usual
-    assert starts(LAB_MAX_TOKENS="100", LAB_CACHE_MB="300").stdout.startswith("100|300|")
+    assert starts(LAB_MAX_TOKENS="100", LAB_TRACE_CACHE_MB="300").stdout.startswith("100|300|")
 
 
 def test_an_operator_says_which_models_there_are(tmp_path: Path) -> None:
-    run = starts(LAB_MODELS=str(tmp_path), LAB_MODEL_PATHS="yes", LAB_HUB="gpt2@main  org/name.x@1f2e")
+    run = starts(LAB_MODELS=str(tmp_path), LAB_ALLOW_LOCAL_MODELS="yes", LAB_HF_ALLOW="gpt2@main  org/name.x@1f2e")
     assert run.stdout.endswith(f"|{tmp_path}|True|{{'gpt2': 'main', 'org/name.x': '1f2e'}}\n")
-    assert starts(LAB_HUB="yes").stdout.endswith("|True\n")
+    assert starts(LAB_HF_ALLOW="yes").stdout.endswith("|True\n")
 
 
 @pytest.mark.parametrize(
     ("name", "value", "sentence"),
     [
         ("LAB_MODELS", "/no/such/folder", "LAB_MODELS is a folder that the server can read; got '/no/such/folder'"),
-        ("LAB_MODEL_PATHS", "true", "LAB_MODEL_PATHS is yes or no; got 'true'"),
-        ("LAB_HUB", "org/name", "LAB_HUB is yes, no, or models with their revisions"),
-        ("LAB_HUB", "gpt2@main ../name@main", "got '../name@main': write id@revision"),
-        ("LAB_HUB", "gpt2@main gpt2@v1", "LAB_HUB has one revision for each model; got two for 'gpt2'"),
-        ("LAB_HUB", " ", "LAB_HUB is yes, no, or models as id@revision; got ' '"),
-        ("LAB_MODELS_KEPT_MB", "1000", "LAB_MODELS_KEPT_MB is at least LAB_MAX_MODEL_MB; got 1000 and 4096"),
+        ("LAB_ALLOW_LOCAL_MODELS", "on", "LAB_ALLOW_LOCAL_MODELS is one of yes, true, 1, no, false, 0; got 'on'"),
+        ("LAB_MODEL_PATHS", "", "LAB_ALLOW_LOCAL_MODELS is one of yes, true, 1, no, false, 0; got ''"),
+        ("LAB_HF_ALLOW", "org/name", "LAB_HF_ALLOW is yes, no, or models with their revisions"),
+        ("LAB_HF_ALLOW", "gpt2@main ../name@main", "got '../name@main': write id@revision"),
+        ("LAB_HF_ALLOW", "gpt2@main gpt2@v1", "LAB_HF_ALLOW has one revision for each model; got two for 'gpt2'"),
+        ("LAB_HF_ALLOW", " ", "LAB_HF_ALLOW is yes, no, or models as id@revision; got ' '"),
+        ("LAB_MODEL_CACHE_MB", "1000", "LAB_MODEL_CACHE_MB is at least LAB_MAX_MODEL_MB; got 1000 and 4096"),
     ],
 )
 def test_a_server_that_misreads_what_models_it_may_load_does_not_start(name: str, value: str, sentence: str) -> None:
     run = starts(**{name: value})
     assert run.returncode
     assert sentence in run.stderr
-    assert len(run.stderr.splitlines()) == 1
+    assert len(run.stderr.splitlines()) == 1 + (name in limits.VARIABLE_ALIASES)
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"), [("yes true 1 YES True", "True"), ("no false 0 No FALSE", "False")], ids=["true", "false"]
+)
+def test_boolean_variables_read_every_usual_word(texts: str, expected: str) -> None:
+    for text in texts.split():
+        run = starts(LAB_ALLOW_LOCAL_MODELS=text, LAB_HF_ALLOW=text)
+        assert run.stdout.endswith(f"|{expected}|{expected}\n"), text
+
+
+def test_former_variables_are_read_and_the_log_names_the_present() -> None:
+    values = {
+        "LAB_FRAMED_BY": "https://a.example",
+        "LAB_MODEL_PATHS": "yes",
+        "LAB_HUB": "gpt2@main",
+        "LAB_CACHE_MB": "300",
+        "LAB_MODELS_KEPT_MB": "5000",
+    }
+    assert values.keys() == limits.VARIABLE_ALIASES.keys()
+    present = {limits.VARIABLE_ALIASES[former]: value for former, value in values.items()}
+    names = "FRAME_ANCESTORS, limits.ALLOW_LOCAL_MODELS, limits.HF_ALLOW, limits.TRACE_CACHE_MB, limits.MODEL_CACHE_MB"
+    code = f"from pages.ui.server import limits; print(limits.{names})"
+    runs = [
+        subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", code],
+            cwd=ROOT, env=os.environ | set_, capture_output=True, text=True, check=True,
+        )
+        for set_ in (values, present, {"LAB_CACHE_MB": "999"} | present)
+    ]  # fmt: skip
+    assert {run.stdout for run in runs} == {"https://a.example True {'gpt2': 'main'} 300 5000\n"}
+    former, quiet, both = (run.stderr.splitlines() for run in runs)
+    assert former == [
+        f"{name} is now called {limits.VARIABLE_ALIASES[name]}; the former name still works: rename it."
+        for name in values
+    ]
+    assert quiet == []
+    assert both == ["LAB_CACHE_MB is now called LAB_TRACE_CACHE_MB; only LAB_TRACE_CACHE_MB is used: rename it."]
 
 
 @pytest.mark.parametrize("text", ["many", "0", "-5", "1e9", "", "999999999", "٣"])
@@ -70,15 +109,15 @@ def test_a_server_that_misreads_a_limit_does_not_start(text: str) -> None:
 
 
 def test_server_names_unknown_variables_once_when_it_starts() -> None:
-    with Server(LAB_MAX_TOKEN="10", LAB_MODELSKEPT_MB="1", LAB_XYZZY="", LAB_PORT="1", LAB_REPLICA="a") as server:
+    with Server(LAB_MAX_TOKEN="10", LAB_MODELCACHE_MB="1", LAB_XYZZY="", LAB_PORT="1", LAB_REPLICA="a") as server:
         said = server.errors()
-    known = "LAB_MAX_TOKEN (did you mean LAB_MAX_TOKENS?), LAB_MODELSKEPT_MB (did you mean LAB_MODELS_KEPT_MB?)"
+    known = "LAB_MAX_TOKEN (did you mean LAB_MAX_TOKENS?), LAB_MODELCACHE_MB (did you mean LAB_MODEL_CACHE_MB?)"
     assert said.count(f"Unknown variables of the environment do nothing: {known}, LAB_XYZZY\n") == 1
     assert "Unknown" not in starts(LAB_MAX_TOKENS="10").stderr
 
 
 def test_a_cache_that_cannot_hold_two_traces_is_refused() -> None:
-    assert "LAB_CACHE_MB is at least twice" in starts(LAB_CACHE_MB="64").stderr
+    assert "LAB_TRACE_CACHE_MB is at least twice" in starts(LAB_TRACE_CACHE_MB="64").stderr
 
 
 def test_documented_limits_are_complete_with_their_defaults() -> None:
@@ -87,11 +126,11 @@ def test_documented_limits_are_complete_with_their_defaults() -> None:
     numbers = re.findall(r'(?:=|return) _limit\("(\w+)", ([\d_]+),', source)
     numbers = [(name, default.replace("_", "")) for name, default in numbers]
     words = {
-        "CACHE_MB": "twice `LAB_MAX_TRACE_MB`",
-        "FRAMED_BY": "",
+        "TRACE_CACHE_MB": "twice `LAB_MAX_TRACE_MB`",
+        "FRAME_ANCESTORS": "",
         "MODELS": "`models/`",
-        "MODEL_PATHS": "no",
-        "HUB": "no",
+        "ALLOW_LOCAL_MODELS": "no",
+        "HF_ALLOW": "no",
     }
     defaults = [*numbers, *words.items()]
     assert set(re.findall(r"`LAB_(\w+)` \| ", document)) == {name for name, _ in defaults}

@@ -83,7 +83,7 @@ def test_without_proc_half_of_the_built_in_memory_counts(tmp_path: Path, monkeyp
 
 def starts(**environment: str) -> str:
     """The MB of a trace and of the cache that a server starts with, or why it does not start."""
-    code = "from pages.ui.server import limits; print(limits.MAX_TRACE_MB, limits.CACHE_MB)"
+    code = "from pages.ui.server import limits; print(limits.MAX_TRACE_MB, limits.TRACE_CACHE_MB)"
     run = subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT,
@@ -101,16 +101,16 @@ def test_auto_follows_the_memory_and_servers_keep_their_limit() -> None:
     trace, cache = map(int, starts(LAB_MAX_TRACE_MB="auto").split())
     assert 128 <= trace <= 4096
     assert cache == 2 * trace
-    assert starts(LAB_MAX_TRACE_MB="auto", LAB_CACHE_MB="100") == "50 100"
+    assert starts(LAB_MAX_TRACE_MB="auto", LAB_TRACE_CACHE_MB="100") == "50 100"
     assert "LAB_MAX_TRACE_MB is auto, or a whole number" in starts(LAB_MAX_TRACE_MB="all")
 
 
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
-        (["run"], ["LAB_MAX_TRACE_MB-auto}", "LAB_MODEL_PATHS-yes}"]),
+        (["run"], ["LAB_MAX_TRACE_MB-auto}", "LAB_MODEL_PATHS-yes}}"]),
         (["dev"], ["LAB_MAX_TRACE_MB-auto}", "--server.fileWatcherType=poll"]),
-        (["run", "ADDRESS=0.0.0.0"], ["LAB_MAX_TRACE_MB-128}", "LAB_MODEL_PATHS-no}"]),
+        (["run", "ADDRESS=0.0.0.0"], ["LAB_MAX_TRACE_MB-128}", "LAB_MODEL_PATHS-no}}"]),
     ],
 )
 def test_make_gives_more_only_where_no_one_else_connects(command: list[str], expected: list[str]) -> None:

@@ -99,9 +99,9 @@ def weighing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]
         monkeypatch.setattr(room, "LIMIT", GB)
         monkeypatch.setattr(memory, "resident", lambda: nbytes + int(KEPT.cache.currsize))
 
-    KEPT.hold(limits.CACHE_MB * MB)
+    KEPT.hold(limits.TRACE_CACHE_MB * MB)
     yield weigh
-    KEPT.hold(limits.CACHE_MB * MB)
+    KEPT.hold(limits.TRACE_CACHE_MB * MB)
 
 
 @pytest.mark.slow

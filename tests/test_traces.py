@@ -189,7 +189,7 @@ def test_there_is_room_for_a_trace_before_it_is_made(monkeypatch: pytest.MonkeyP
         assert max(before) <= KEPT.cache.maxsize
         assert 0 < KEPT.cache.currsize <= KEPT.cache.maxsize
     finally:
-        KEPT.hold(limits.CACHE_MB * 2**20)
+        KEPT.hold(limits.TRACE_CACHE_MB * 2**20)
 
 
 def test_what_is_refused_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

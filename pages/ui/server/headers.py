@@ -1,6 +1,6 @@
 """What a browser may do with the Lab, as headers of every answer that this server gives, however it was deployed.
 
-A page gets scripts, styles and connections from its own server only, and stands in no frame but where LAB_FRAMED_BY says so.
+A page gets scripts, styles and connections from its own server only, and stands in no frame but where LAB_FRAME_ANCESTORS says so.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ POLICY = {
     "object-src": "'none'",
     "base-uri": "'self'",
     "form-action": "'self'",
-    "frame-ancestors": f"'self' {limits.FRAMED_BY}".strip(),
+    "frame-ancestors": f"'self' {limits.FRAME_ANCESTORS}".strip(),
 }
 HEADERS = {
     "Content-Security-Policy": "; ".join(f"{what} {whence}" for what, whence in POLICY.items()),

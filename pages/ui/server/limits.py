@@ -10,11 +10,32 @@ from pathlib import Path
 
 from pages.ui.server import memory
 
-_READ = {"LAB_PORT", "LAB_MEMORY"}  # the variables that are read here, and those of compose.yaml
+VARIABLE_ALIASES = {
+    "LAB_FRAMED_BY": "LAB_FRAME_ANCESTORS",
+    "LAB_MODEL_PATHS": "LAB_ALLOW_LOCAL_MODELS",
+    "LAB_HUB": "LAB_HF_ALLOW",
+    "LAB_CACHE_MB": "LAB_TRACE_CACHE_MB",
+    "LAB_MODELS_KEPT_MB": "LAB_MODEL_CACHE_MB",
+}
+"""The former names of environment variables with their present names. They are still read, and written nowhere."""
+
+_READ = {"LAB_PORT", "LAB_MEMORY", *VARIABLE_ALIASES}  # the variables that are read here, and those of compose.yaml
+_BOOLEANS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
+
+
+def _resolve_aliases() -> None:
+    """Gives each variable that is set under its former name its present name, and prints one line for each."""
+    for former, present in VARIABLE_ALIASES.items():
+        if former not in os.environ:
+            continue
+        ignored = present in os.environ
+        os.environ.setdefault(present, os.environ.pop(former))
+        use = f"only {present} is used" if ignored else "the former name still works"
+        print(f"{former} is now called {present}; {use}: rename it.", file=sys.stderr, flush=True)
 
 
 def _variable(name: str, default: str) -> str:
-    """What the environment variable LAB_`name` says."""
+    """The value of the environment variable LAB_`name`."""
     _READ.add(f"LAB_{name}")
     return os.environ.get(f"LAB_{name}", default)
 
@@ -44,6 +65,7 @@ def _limit(name: str, default: int, low: int, high: int, other: str = "") -> int
     return number
 
 
+_resolve_aliases()
 MAX_TOKENS = _limit("MAX_TOKENS", 2048, 1, 4096)  # of a text; a longer one is cut, and the page says so
 MAX_CHARACTERS = _limit("MAX_CHARACTERS", 20_000, 10, 200_000)  # of a text
 MAX_D_MODEL = _limit("MAX_D_MODEL", 1024, 1, 4096)  # and of d_k and d_v
@@ -58,15 +80,15 @@ def _trace_mb() -> int:
     """
     if _variable("MAX_TRACE_MB", "") != "auto":  # `make run` says auto
         return _limit("MAX_TRACE_MB", 128, 1, 65_536, "auto, or ")
-    cache = _limit("CACHE_MB", 2 * memory.SMALLEST_MB, 2, 131_072) if "LAB_CACHE_MB" in os.environ else None
+    cache = _limit("TRACE_CACHE_MB", 2 * memory.SMALLEST_MB, 2, 131_072) if "LAB_TRACE_CACHE_MB" in os.environ else None
     return memory.trace_mb(memory.available(), cache)
 
 
 MAX_TRACE_MB = _trace_mb()  # all steps of one text; larger ones are refused in words
-CACHE_MB = _limit("CACHE_MB", 2 * MAX_TRACE_MB, 2, 131_072)  # of the traces kept for everybody
-if CACHE_MB < 2 * MAX_TRACE_MB:
+TRACE_CACHE_MB = _limit("TRACE_CACHE_MB", 2 * MAX_TRACE_MB, 2, 131_072)  # of the traces kept for everybody
+if TRACE_CACHE_MB < 2 * MAX_TRACE_MB:
     raise SystemExit(
-        f"LAB_CACHE_MB is at least twice LAB_MAX_TRACE_MB; got {CACHE_MB} and {MAX_TRACE_MB}: raise the one or lower the other."
+        f"LAB_TRACE_CACHE_MB is at least twice LAB_MAX_TRACE_MB; got {TRACE_CACHE_MB} and {MAX_TRACE_MB}: raise the one or lower the other."
     )
 
 MEMORY_MB = _limit("MEMORY_MB", 0, 0, 1_048_576)  # of this process; 0: what its control group allows
@@ -88,7 +110,7 @@ def _origins(name: str) -> str:
     return " ".join(text.split())
 
 
-FRAMED_BY = _origins("FRAMED_BY")  # sites whose pages may show the Lab in a frame, beside its own
+FRAME_ANCESTORS = _origins("FRAME_ANCESTORS")  # sites whose pages may show the Lab in a frame, beside its own
 
 
 def _folder(name: str, default: Path) -> Path:
@@ -106,15 +128,15 @@ def _folder(name: str, default: Path) -> Path:
 
 
 def _yes(name: str) -> bool:
-    """Whether the environment variable LAB_`name` says yes; it says no where it is not set.
+    """The boolean in the environment variable LAB_`name`, in upper or lower case; false where it is not set.
 
     Raises:
-        SystemExit: it says neither.
+        SystemExit: it is no boolean.
     """
     text = _variable(name, "no")
-    if text not in ("yes", "no"):
-        raise SystemExit(f"LAB_{name} is yes or no; got {text!r}: set one, or leave it out for no.")
-    return text == "yes"
+    if text.lower() not in _BOOLEANS:
+        raise SystemExit(f"LAB_{name} is one of {', '.join(_BOOLEANS)}; got {text!r}: set one, or leave it out for no.")
+    return _BOOLEANS[text.lower()]
 
 
 def _hub(name: str) -> bool | dict[str, str]:
@@ -124,8 +146,8 @@ def _hub(name: str) -> bool | dict[str, str]:
         SystemExit: it is none of these, or has an id twice.
     """
     text = _variable(name, "no")
-    if text in ("yes", "no"):
-        return text == "yes"
+    if text.lower() in _BOOLEANS:
+        return _BOOLEANS[text.lower()]
     allowed: dict[str, str] = {}
     for one in text.split():
         model, _, revision = one.partition("@")
@@ -143,13 +165,13 @@ def _hub(name: str) -> bool | dict[str, str]:
 
 # Models. What is allowed of paths and of the hub is no by default, since a server is for people one does not know; `make run` says yes to paths.
 MODELS = _folder("MODELS", Path(__file__).parents[3] / "models")  # each folder in it is a model, offered by its name
-MODEL_PATHS = _yes("MODEL_PATHS")  # a person may type any folder of this machine
-HUB = _hub("HUB")  # False, True, or a revision for each id that may be loaded
+ALLOW_LOCAL_MODELS = _yes("ALLOW_LOCAL_MODELS")  # a person may type any folder of this machine
+HF_ALLOW = _hub("HF_ALLOW")  # False, True, or a revision for each id that may be loaded
 MAX_MODEL_MB = _limit("MAX_MODEL_MB", 4096, 1, 1_048_576)  # weights in memory; larger ones are refused in words
-MODELS_KEPT_MB = _limit("MODELS_KEPT_MB", 4096, 1, 1_048_576)  # of all that are loaded; the least recently used goes
-if MODELS_KEPT_MB < MAX_MODEL_MB:
+MODEL_CACHE_MB = _limit("MODEL_CACHE_MB", 4096, 1, 1_048_576)  # of all that are loaded; the least recently used goes
+if MODEL_CACHE_MB < MAX_MODEL_MB:
     raise SystemExit(
-        f"LAB_MODELS_KEPT_MB is at least LAB_MAX_MODEL_MB; got {MODELS_KEPT_MB} and {MAX_MODEL_MB}: raise the one or lower the other."
+        f"LAB_MODEL_CACHE_MB is at least LAB_MAX_MODEL_MB; got {MODEL_CACHE_MB} and {MAX_MODEL_MB}: raise the one or lower the other."
     )
 
 REPLICA = _variable("REPLICA", "")  # what several servers behind a proxy call this one

@@ -22,7 +22,7 @@ from streamlit.web.server import server_util
 from pages.ui import patches
 from pages.ui.server import memory, turns
 from pages.ui.server.garbage import bound_log
-from pages.ui.server.limits import HUB
+from pages.ui.server.limits import HF_ALLOW
 
 # Read when torch is imported, which is at the first trace. Matrices are small here and people are many: a
 # thread per request is faster for everybody, and up to 20 times where the processors are busy.
@@ -30,7 +30,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Read when the hub's library is imported, which is at the first model. It calls nobody but to load what the operator allows.
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = os.environ["DISABLE_SAFETENSORS_CONVERSION"] = "1"
-if not HUB:
+if not HF_ALLOW:
     os.environ["HF_HUB_OFFLINE"] = "1"
 
 memory.configure_allocator()

@@ -25,7 +25,15 @@ from attention.sources.link import source_of
 from attention.training.watching import watching
 from pages.ui.knobs.table import LIMITS
 from pages.ui.server import memory, turns
-from pages.ui.server.limits import CACHE_MB, HUB, MAX_MODEL_MB, MAX_TRACE_MB, MODEL_PATHS, MODELS, MODELS_KEPT_MB
+from pages.ui.server.limits import (
+    ALLOW_LOCAL_MODELS,
+    HF_ALLOW,
+    MAX_MODEL_MB,
+    MAX_TRACE_MB,
+    MODEL_CACHE_MB,
+    MODELS,
+    TRACE_CACHE_MB,
+)
 from pages.ui.server.room import make_room, make_room_for_trace
 from pages.ui.server.visitor import watcher
 
@@ -40,8 +48,8 @@ _LARGE = 16 * 2**20  # bytes
 _MAKING: dict[str, Lock] = {}  # for each kind of thing one is made at a time: a slow model keeps only models waiting
 MAX_BOTH_MB = MAX_TRACE_MB * 3 // 2  # of two states that are compared, of which each alone may have as much as any
 
-KEPT.hold(CACHE_MB * 2**20)
-LIBRARY.hold(Settings(MODELS, MODEL_PATHS, HUB, MAX_MODEL_MB, MODELS_KEPT_MB, make_room))
+KEPT.hold(TRACE_CACHE_MB * 2**20)
+LIBRARY.hold(Settings(MODELS, ALLOW_LOCAL_MODELS, HF_ALLOW, MAX_MODEL_MB, MODEL_CACHE_MB, make_room))
 
 
 def _key(source: Source, what: str = "trace") -> bytes:

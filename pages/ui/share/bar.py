@@ -15,7 +15,7 @@ from pages.ui.exports.tokens import Offer
 from pages.ui.knobs import controls, inputs
 from pages.ui.knobs.table import KNOBS, OF_COMPARE
 from pages.ui.knobs.texts import too_long
-from pages.ui.server.limits import EXPORT_MB, FRAMED_BY
+from pages.ui.server.limits import EXPORT_MB, FRAME_ANCESTORS
 from pages.ui.server.traces import trace_of
 from pages.ui.share import ask, link, state_file
 
@@ -42,7 +42,7 @@ def _missing(source: Source) -> str:
 
 def _offers(title: str, source: Source, cell: Cell | None, asks: bool) -> None:
     st.markdown("**A link or a file that opens exactly this**")
-    frames_allowed = ("iframe",) if FRAMED_BY else ()
+    frames_allowed = ("iframe",) if FRAME_ANCESTORS else ()
     link.buttons("lock", *frames_allowed, missing=_missing(source), key="copy_more")
     if asks and cell is not None:
         with st.expander("Ask about this", key="asking", on_change="rerun") as opened:
