@@ -41,7 +41,7 @@ def main() -> int:
     if asked.silenced:
         return silenced(steps)
     late = []
-    turn = "&turn=both" if asked.both else ""
+    turn = "&editing=both" if asked.both else ""
     print(
         "| a step through the server | the Lab | Compare | times the Lab's | floor | kB until painted |\n|---|---|---|---|---|---|"
     )
@@ -50,7 +50,7 @@ def main() -> int:
             query = f"?text={quote(texts.natural(tokens))}"
             with (
                 Ours(browser, f"{server.base}/{query}") as lab,
-                Ours(browser, f"{server.base}/compare{query}&b=temperature%3D0.5{turn}") as compare,
+                Ours(browser, f"{server.base}/compare{query}&compare=temperature%3D0.5{turn}") as compare,
             ):
                 times: dict[str, list[float]] = {"lab": [], "compare": []}
                 kilobytes = 0.0

@@ -142,7 +142,7 @@ _sent = st.one_of(  # what no page of ours sends, but anybody can
     st.booleans(), st.none(), st.integers(), st.floats(), st.sampled_from((10**308, 10**4000, -1, 2**64, 0.5)), _values,
     st.lists(st.integers(), max_size=3).map(tuple),
 )  # fmt: skip
-_source = st.sampled_from(("", "source=matrices&", "source=notebook&", "source=matrices&given=Q%2C+K+and+V&"))
+_source = st.sampled_from(("", "source=matrices&", "source=notebook&", "source=matrices&matrix_kind=Q%2C+K+and+V&"))
 _urls = st.one_of(
     st.tuples(_source, _query).map("".join),
     st.tuples(_query, st.sampled_from(RAW)).map("&".join),

@@ -168,7 +168,7 @@ _NAMES = st.sampled_from(
 _GOOD = npy("{'descr': '<f8', 'fortran_order': False, 'shape': (1, 2, 2), }\n", struct.pack("<4d", 0.5, 0.5, 1, 0))
 _SAID = (
     {"layers": [{"number": 0, "name": MARKUP, "formula": {"score": "additive", "rotary": 1e-9, "temperature": 0}}], "notes": [MARKUP] * 99, "random": True},
-    {"layers": [{"number": 0, "formula": {"mask": {"kind": "custom", "cells": "4000x4000.eNpz"}, "share": "sigmoid"}, "tokens": [MARKUP, "\0"]}], "tokens": "ab"},
+    {"layers": [{"number": 0, "formula": {"mask": {"kind": "custom", "cells": "4000x4000.eNpz"}, "normalizer": "sigmoid"}, "tokens": [MARKUP, "\0"]}], "tokens": "ab"},
     {"layers": {"0": 1}, "notes": {"a": 1}, "tokens": [1, None], "divisor": -1}, {"layers": [[], None, 3]}, {"tokens": ["a" * 10**5] * 2},
 )  # fmt: skip
 _about = st.sampled_from(_SAID).map(lambda said: json.dumps(said).encode())

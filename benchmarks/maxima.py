@@ -141,7 +141,7 @@ async def own_matrices(server: Server, temperatures: int = 100) -> list[str]:
     drawn = random.Random(0)
     broken: list[str] = []
     async with Session(
-        server.base, urlencode({"source": "matrices", "given": "Q, K and V"}), timeout=PATIENCE
+        server.base, urlencode({"source": "matrices", "matrix_kind": "Q, K and V"}), timeout=PATIENCE
     ) as session:
         await session.open()
         for name in ("query", "key", "value"):

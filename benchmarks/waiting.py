@@ -38,7 +38,7 @@ async def measure(server: Server) -> dict[str, tuple[float, float]]:
     for name in (MINILM, SMOLLM):
         await visit(server, name, TEXT)  # loads it
         alone[name], _ = await visit(server, name, f"{TEXT} first")
-    long = asyncio.create_task(visit(server, SMOLLM, TEXT, generate="20", do=CHANGES))
+    long = asyncio.create_task(visit(server, SMOLLM, TEXT, generate="20", interventions=CHANGES))
     await asyncio.sleep(1)
     others = await asyncio.gather(*[visit(server, name, f"{TEXT} second") for name in (MINILM, SMOLLM)])
     for name, (seconds, _) in zip((MINILM, SMOLLM), others, strict=True):

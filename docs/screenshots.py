@@ -16,7 +16,12 @@ SILENCED = "18.6.zero;17.3.zero;17.4.zero;17.5.zero"
 SHOTS = {
     "lab": ("/?mask=causal&q=4&k=2", 1360, 1094, "light"),
     "model": ("/?source=model&layer=0&head=2&view=factors&q=4&k=3", 1360, 760, "light"),
-    "compare": (f"/compare?{HARBOR}&layer=20&head=3&q=11&k=0&b=do%3D{SILENCED.replace(';', '%3B')}", 1360, 800, "dark"),
+    "compare": (
+        f"/compare?{HARBOR}&layer=20&head=3&q=11&k=0&compare=interventions%3D{SILENCED.replace(';', '%3B')}",
+        1360,
+        800,
+        "dark",
+    ),
     "all_heads": ("/heads?source=model&layer=0&head=2", 1360, 1000, "dark"),
     "heads": ("/heads?mask=causal&heads=8&head=2&q=4&k=2", 1360, 920, "dark"),
     "masks": ("/masks?mask=causal&q=4&k=2", 1360, 800, "light"),

@@ -55,8 +55,8 @@ def open_in_lab() -> None:
     """Goes on with the shown model as the source of all pages."""
     ours = session()
     at = None if player.watched.step == plan.steps else player.watched.step
-    wanted: dict[str, Any] = {"source": "trained", "task": task.name, "seed": seed, "at": at, "own": typed}
-    wanted |= {"control": "", "steps": None, "length": None, "back": None, "layer": len(plan.design.names) - 1}
+    wanted: dict[str, Any] = {"source": "trained", "task": task.name, "seed": seed, "at": at, "input": typed}
+    wanted |= {"control": "", "steps": None, "length": None, "offset": None, "layer": len(plan.design.names) - 1}
     inputs.ask({key: in_url(value) for key, value in (wanted | dict(plan.turned)).items()})
     ours.next_page = "Lab"
 
@@ -65,7 +65,7 @@ with st.container(horizontal=True, vertical_alignment="bottom", key="train_knobs
     task = TASKS[knobs.value(TASK, width=250)]
     seed = knobs.value(SEED, width=110)
     sliders = turned()
-    own = Knob(f"train_{task.name}_own", "", Text(LONGEST_OWN), "Your own", f"It reads {task.hint}.", empty=task.hint)
+    own = Knob(f"train_{task.name}_input", "", Text(LONGEST_OWN), "Your own", f"It reads {task.hint}.", empty=task.hint)
     typed = knobs.value(own, width="stretch")
 beside = Knob(f"train_{task.name}_control", "", Choice(("", *task.controls)), held=True)
 control = knobs.value(beside)

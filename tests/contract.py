@@ -61,8 +61,8 @@ def layer_of(own: Formula, heads: int = 2, kv_heads: int = 2) -> Layer:
         "w_o": rand(heads, 4, 6, seed=3),
         "w_s": rand(heads, 4, seed=4),
         "sinks": rand(heads, seed=5),
-        "taken_weights": torch.softmax(rand(heads, n, n, seed=7), dim=-1),
-        "taken_output": rand(heads, n, 4, seed=8),
+        "patched_weights": torch.softmax(rand(heads, n, n, seed=7), dim=-1),
+        "patched_head_output": rand(heads, n, 4, seed=8),
     }
     if own.bias == "given":
         recorded["bias"] = rand(heads, n, n, seed=9)

@@ -32,7 +32,7 @@ from pages.ui.server.traces import seen_of, trace_of
 
 PATH = files.path()
 OWL = {"text": "the owl asked the moon", "heads": "1"}
-INDUCTION = {"source": "trained", "task": "induction", "own": "an owl asked the moon", "layer": "1"}
+INDUCTION = {"source": "trained", "task": "induction", "input": "an owl asked the moon", "layer": "1"}
 LESSON = """---
 title: Who takes?
 state: text=the owl asked the moon&heads=1
@@ -92,7 +92,7 @@ def test_files_one_below_the_other_are_a_path() -> None:
         ({}, Cell(0, "value", 1, 4, 2)),
         ({**OWL, "mask": "causal", "text2": "a b c"}, Cell(0, "masked_scores", 0, 1, 0)),
         (INDUCTION, Cell(1, "head_output", 0, 7, 3)),
-        ({"source": "matrices", "given": "scores and V"}, Cell(0, "weights", 0, 3, 1)),
+        ({"source": "matrices", "matrix_kind": "scores and V"}, Cell(0, "weights", 0, 3, 1)),
     ],
 )  # fmt: skip
 def test_every_offered_question_can_be_asked_and_keeps_its_answer(state: dict[str, str], cell: Cell) -> None:
@@ -213,7 +213,7 @@ def test_faulty_file_of_lessons_names_the_lesson_and_the_reason(content: bytes, 
 
 NUMBERS = ("0", "4", "-1", "99", "1e999", "999999999999999999999999", "1.5", "'x'", "True", "weights")
 STATES = ("text=a b c", "layer=x", "layer=-1", "head=99", "layer=9", "seed=inf&mask=<b>", "source=file&file=a:b", "text=", "%00=%00&&&=",
-          "source=model&model=/etc", "source=model&model=../../root", "source=matrices&x=1,nan", "source=trained&own=%F0%9F%99%82&task=none")  # fmt: skip
+          "source=model&model=/etc", "source=model&model=../../root", "source=matrices&x=1,nan", "source=trained&input=%F0%9F%99%82&task=none")  # fmt: skip
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -389,7 +389,7 @@ def test_a_page_that_shows_no_cell_asks_nothing(page: str) -> None:
 
 
 def test_what_no_link_holds_cannot_be_asked() -> None:
-    app = sharing(source="matrices", given="Q, K and V", query=",".join(["0.123456789"] * 60), key=",".join(["1"] * 60), value="1,2")  # fmt: skip
+    app = sharing(source="matrices", matrix_kind="Q, K and V", query=",".join(["0.123456789"] * 60), key=",".join(["1"] * 60), value="1,2")  # fmt: skip
     assert not app.exception
     assert "A question needs a state that its link holds whole" in said(app).replace("\\", "")
     assert not [one for one in app.selectbox if one.key == "ask_kind"]

@@ -50,7 +50,7 @@ def test_a_silenced_head_changes_what_the_model_says_for_everybody_with_the_link
             assert (row[0].split()[0], row[1]) == (str(one.rank), label(one.token, escape=False))
             assert row[3] == f"{shown(one.before.probability)} → {shown(one.probability)}"
         expect(page.locator(".own")).to_have_text("Changed: L1 H2 silenced.")
-        assert query(page)["do"] == "1.2.zero"
+        assert query(page)["interventions"] == "1.2.zero"
         output = painted(page, 2)
         assert abs(output - after.layers[1].output.numpy()).max() < 1e-6
 
@@ -76,7 +76,7 @@ def test_a_silenced_head_changes_what_the_model_says_for_everybody_with_the_link
         switch = page.locator("label", has_text="L1 H2 silenced")
         for now, do in ((first, None), (silenced, "1.2.zero")):
             acted(page, switch.click)
-            assert (table(page), query(page).get("do")) == (now, do)
+            assert (table(page), query(page).get("interventions")) == (now, do)
         acted(page, lambda: page.get_by_role("button", name="Reset", exact=True).click())
         expect(switch).to_have_count(0)
-        assert (table(page), "do" in query(page)) == (first, False)
+        assert (table(page), "interventions" in query(page)) == (first, False)

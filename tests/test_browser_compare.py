@@ -29,7 +29,7 @@ def test_what_the_last_knob_changed_is_one_click_and_the_link_shows_somebody_els
     acted(page, last.click)
     expect(page.get_by_role("heading", name="Compare")).to_be_visible()
     settled(page)
-    assert query(page)["b"] == "mask=causal"
+    assert query(page)["compare"] == "mask=causal"
     a, b = TypedText(TEXT).trace(), TypedText(TEXT, AttentionConfig(mask="causal")).trace()
     for index, matrix in enumerate((a.layers[0].weights[0], b.layers[0].weights[0], compare(a, b).matrix)):
         np.testing.assert_array_equal(painted(page, index), matrix.numpy())
@@ -40,7 +40,11 @@ def test_what_the_last_knob_changed_is_one_click_and_the_link_shows_somebody_els
     field = page.locator(".st-key-second_text textarea")
     field.fill("the owl asked a moon")
     acted(page, lambda: page.keyboard.press("Control+Enter"))
-    assert second({"text": TEXT}, query(page)["b"]) == {"text": "the owl asked a moon", "mask": "causal", "head": "2"}
+    assert second({"text": TEXT}, query(page)["compare"]) == {
+        "text": "the owl asked a moon",
+        "mask": "causal",
+        "head": "2",
+    }
     assert "head" not in query(page)
     expect(page.get_by_text("Without a partner: 3 the in A; 3 a in B.")).to_be_visible()
 
@@ -79,14 +83,14 @@ def test_what_the_last_knob_changed_is_one_click_and_the_link_shows_somebody_els
     settled(page)
     page.go_back()
     settled(page)
-    assert second(query(page), query(page)["b"])["head"] == "2"
+    assert second(query(page), query(page)["compare"])["head"] == "2"
 
 
 def test_on_a_phone_in_the_dark_and_locked_the_maps_stand_below_one_another_without_a_sidebar(
     open_page: Open, server: str
 ) -> None:
     phone = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "color_scheme": "dark"}
-    page = open_page(f"{server}/compare?b=head%3D3&lock=1", **phone)
+    page = open_page(f"{server}/compare?compare=head%3D3&lock=1", **phone)
     boxes = [plot.bounding_box() for plot in page.locator(".js-plotly-plot").all()]
     assert len(boxes) == 3
     assert all(one and one["x"] >= 0 and one["x"] + one["width"] <= 390 for one in boxes)

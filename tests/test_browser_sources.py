@@ -88,7 +88,7 @@ def unfold(page: Page) -> None:
 
 
 def test_a_tensor_pasted_from_a_terminal_is_painted(open_page: Open, server: str) -> None:
-    link = {"source": "matrices", "given": "Q, K and V", "query": "1,1;1,1", "key": "1,0;0,1", "value": "1,2;3,4"}
+    link = {"source": "matrices", "matrix_kind": "Q, K and V", "query": "1,1;1,1", "key": "1,0;0,1", "value": "1,2;3,4"}
     page = open_page(f"{server}/?{urlencode(link)}")
     unfold(page)
 

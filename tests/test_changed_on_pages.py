@@ -66,16 +66,16 @@ def test_the_text_that_it_writes_is_stepped_through_and_the_link_shows_the_same(
         app.get("select_slider")[0].set_value(said).run()
         expected = replace(model, generate=4, said=said).trace()
         np.testing.assert_array_equal(weights_of(app), expected.layers[1].weights[2].numpy())
-        assert address(app)["said"] == str(said)
+        assert address(app)["prefix_len"] == str(said)
         assert address(app).get("q") in (None, str(len(expected.read) - 1))
         assert f"(token {expected.predictions[-1].position}):" in " ".join(one.value for one in app.markdown).replace(
             "\\", ""
         )
-        other = opened("app.py", **LINK, generate="4", said=str(said))
+        other = opened("app.py", **LINK, generate="4", prefix_len=str(said))
         np.testing.assert_array_equal(weights_of(other), weights_of(app))
         assert other.get("select_slider")[0].value == said
     app.get("select_slider")[0].set_value(4).run()
-    assert "said" not in address(app)
+    assert "prefix_len" not in address(app)
 
 
 def test_a_sweep_over_all_heads_is_stopped_by_its_button(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +99,7 @@ def test_a_sweep_over_all_heads_is_stopped_by_its_button(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("how", SHOWN)
 def test_a_changed_head_is_seen_to_be_changed_wherever_its_link_is_shown(how: dict[str, str], model: Model) -> None:
-    app = embedded("app.py", **LINK, **how, do="1.2.zero")
+    app = embedded("app.py", **LINK, **how, interventions="1.2.zero")
     assert not app.exception
     switch = next(one for one in app.checkbox if one.label == "L1 H2 silenced")
     assert (switch.value, switch.disabled) == (True, "embed" not in how or "lock" in how)
@@ -112,17 +112,17 @@ def test_a_changed_head_is_seen_to_be_changed_wherever_its_link_is_shown(how: di
 
 @pytest.mark.parametrize("how", SHOWN)
 def test_a_comparison_is_the_same_wherever_its_link_is_shown(how: dict[str, str], model: Model) -> None:
-    app = embedded("pages/compare.py", **LINK, **how, step="output", b="do=1.2.zero")
+    app = embedded("pages/compare.py", **LINK, **how, step="output", compare="interventions=1.2.zero")
     assert not app.exception
     found = compare(model.trace(), replace(model, interventions=(SILENT,)).trace(), "output", Place(1, 2))
     np.testing.assert_array_equal(np.asarray(drawn(app)[2]["data"][0]["z"]), found.matrix.numpy())
     assert around(app)["own"]["said"] == "B: Changed: L1 H2 silenced."
-    assert ("turn" in {one["name"] for one in around(app)["controls"] or ()}) == (how == {"embed": "true"})
+    assert ("editing" in {one["name"] for one in around(app)["controls"] or ()}) == (how == {"embed": "true"})
 
 
 def test_where_two_states_differ_most_is_one_click_away(model: Model) -> None:
     do = "0.1.zero"
-    app = opened("pages/compare.py", **{**LINK, "layer": "0"}, b=f"do={do}")
+    app = opened("pages/compare.py", **{**LINK, "layer": "0"}, compare=f"interventions={do}")
     a, b = model.trace(), replace(model, interventions=read(do)).trace()
     less = (b.layers[1].weights - a.layers[1].weights).abs().amax(dim=(1, 2))
     layer, head = 1, int(less.argmax())
@@ -132,7 +132,7 @@ def test_where_two_states_differ_most_is_one_click_away(model: Model) -> None:
     assert not app.exception
     found = compare(a, b, "weights", Place(layer, head))
     np.testing.assert_array_equal(np.asarray(drawn(app)[2]["data"][0]["z"]), found.matrix.numpy())
-    assert "layer" not in second(app.session_state["session"].turned, str(address(app)["b"]))
+    assert "layer" not in second(app.session_state["session"].turned, str(address(app)["compare"]))
     assert "look_at_largest" not in {one.key for one in app.button}
 
 

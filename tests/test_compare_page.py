@@ -30,21 +30,21 @@ def test_b_begins_as_a_copy_of_a_and_its_knobs_are_its_own() -> None:
     ]
     assert hidden == [[False, False, False], [36, 36]], "hidden cells are blank in all three"
     # The row above the maps has the knobs of the state that is turned; those of the other stay.
-    app.session_state["b"] = "temperature=0.2&head=3"
+    app.session_state["compare"] = "temperature=0.2&head=3"
     app.run()
     controls = around(app)["controls"]
-    assert next(iter(controls)) == "turn"
-    assert controls["turn"]["buttons"] == ["A", "B", "both"]
+    assert next(iter(controls)) == "editing"
+    assert controls["editing"]["buttons"] == ["A", "B", "both"]
     assert (controls["temperature"]["value"], controls["head"]["value"], controls["mask"]["value"]) == (
         "0.2",
         "3",
         "causal",
     )
-    turn(app, turn="A")
+    turn(app, editing="A")
     controls = around(app)["controls"]
     assert (controls["temperature"]["value"], controls["head"]["value"]) == ("1.0", "0")
     turn(app, seed=5)
-    assert address(app)["b"] == "temperature=0.2&seed=&head=3"
+    assert address(app)["compare"] == "temperature=0.2&seed=&head=3"
     expected = compare(
         TypedText(DEFAULT_TEXT, AttentionConfig(mask="causal", seed=5)).trace(),
         TypedText(DEFAULT_TEXT, AttentionConfig(mask="causal", temperature=0.2)).trace(),
@@ -68,7 +68,7 @@ def test_b_begins_as_a_copy_of_a_and_its_knobs_are_its_own() -> None:
     ],
 )  # fmt: skip
 def test_what_b_cannot_be_is_said_and_a_is_shown(b: str, sentence: str) -> None:
-    app = opened(PAGE, b=b, step="query")
+    app = opened(PAGE, compare=b, step="query")
     assert not app.exception
     told = " ".join([said(app), *(one.value for one in app.caption)]).replace("\\", "")
     assert sentence in told
@@ -81,7 +81,7 @@ def test_what_b_cannot_be_is_said_and_a_is_shown(b: str, sentence: str) -> None:
 
 
 def test_matrices_are_compared_too_and_both_run_in_plain_torch() -> None:
-    app = opened(PAGE, source="matrices", b="w_q=1,0,0;0,1,0;0,0,1")
+    app = opened(PAGE, source="matrices", compare="w_q=1,0,0;0,1,0;0,0,1")
     assert not app.exception
     app.session_state["compare_python"] = True
     app.run()
@@ -94,7 +94,7 @@ def test_matrices_are_compared_too_and_both_run_in_plain_torch() -> None:
 
 def test_a_session_of_compare_keeps_neither_layer() -> None:
     text = "a comparison that stays open"
-    app = opened(PAGE, b="seed=1", text=text)
+    app = opened(PAGE, compare="seed=1", text=text)
     assert not app.exception
     traces = [one for one in KEPT.cache.values() if isinstance(one, Trace) and one.tokens == tuple(text.split())]
     layers = [ref(trace.layers[0]) for trace in traces]

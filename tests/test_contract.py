@@ -367,7 +367,7 @@ def test_a_new_normalizer_with_forgotten_pieces_is_told_each(monkeypatch: pytest
     monkeypatch.setitem(SHARES, "halved", Halved())
     told = "\n".join(contract.of_normalizer("halved", Halved()))
     assert "paper: halved has none" in told
-    assert "link: share=halved is read as 'softmax'" in told
+    assert "link: normalizer=halved is read as 'softmax'" in told
     assert "page: halved says in_page = True" in told
     assert "program: it makes another weights" in told
     assert "explanation: weights" in told
@@ -438,14 +438,14 @@ def with_kind(monkeypatch: pytest.MonkeyPatch, kind: Kind) -> list[str]:
 def test_a_new_intervention_with_forgotten_pieces_is_told_each(monkeypatch: pytest.MonkeyPatch) -> None:
     told = "\n".join(with_kind(monkeypatch, Doubling()))
     assert "term: Double has none" in told
-    assert "double: program: it makes another kept_output" in told
-    assert "double: explanation: kept_output" in told
+    assert "double: program: it makes another patched_output" in told
+    assert "double: explanation: patched_output" in told
 
 
 def test_a_new_intervention_with_its_program_is_told_only_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     told = "\n".join(with_kind(monkeypatch, Written()))
     assert "program" not in told
-    assert "double: explanation: kept_output" in told
+    assert "double: explanation: patched_output" in told
 
 
 def test_an_abstract_normalizer_cannot_be_made() -> None:
@@ -460,7 +460,7 @@ def test_a_misspelt_step_is_an_error_that_suggests_the_right_one() -> None:
     layer = trace_of().layers[0]
     with pytest.raises(AttributeError, match="it has no 'weigths': did you mean 'weights'"):
         _ = layer.weigths  # type: ignore[attr-defined]
-    assert {"weights", "w_q", "taken_output"} <= set(dir(layer))
+    assert {"weights", "w_q", "patched_head_output"} <= set(dir(layer))
     assert layer.memory is None
     assert layer.weights is not None
     assert torch.equal(layer.weights, layer["weights"])

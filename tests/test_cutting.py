@@ -281,12 +281,12 @@ def test_what_does_not_fit_is_said_in_a_sentence(source: Matrices, sentence: str
 
 def test_dropout_mask_multiplies_weights_is_explained_written_and_carried() -> None:
     drop = ((0.0, 2.0, 1.0, 0.0, 2.0, 2.0, 0.5),) * 5
-    source = Matrices(**QKV, drop=drop, config=AttentionConfig(mask="causal", dropout=0.5))
+    source = Matrices(**QKV, dropout_mask=drop, config=AttentionConfig(mask="causal", dropout=0.5))
     trace = source.trace()
     layer = trace.layers[0]
     assert torch.equal(layer["dropped_weights"], layer["weights"] * torch.tensor(drop, dtype=torch.float64))
     assert torch.equal(layer["head_output"], layer["dropped_weights"] @ layer["value"])
-    assert layer.formula_of(find_step("dropped_weights")) == "A, each number times the one that drop has there"
+    assert layer.formula_of(find_step("dropped_weights")) == "A, times dropout_mask, cell by cell"
     words = [explain(trace, "dropped_weights", 0, 0, 4, column).words for column in (0, 1, 2, 5)]
     assert [said.split(":")[0] for said in words] == [
         "The given matrix drops this cell",
@@ -297,8 +297,8 @@ def test_dropout_mask_multiplies_weights_is_explained_written_and_carried() -> N
     times = explain(trace, "dropped_weights", 0, 0, 4, 1)
     assert times.short.endswith("·2")
     check(source)
-    with pytest.raises(ShapeError, match="drop is multiplied with the weights, which are 1 × 5 × 7; got 1 × 1"):
-        Matrices(**QKV, drop=((1.0,),)).trace()
+    with pytest.raises(ShapeError, match="dropout_mask is multiplied with the weights, which are 1 × 5 × 7; got 1 × 1"):
+        Matrices(**QKV, dropout_mask=((1.0,),)).trace()
     dropped = TypedText("a b c", AttentionConfig(d_model=8, n_heads=2, dropout=0.5)).trace()
     found = carried(dropped, 0)
     assert found is not None

@@ -112,7 +112,7 @@ def expected(trace: Trace) -> dict[str, Any]:
 
 
 def test_every_kind_of_file_is_what_the_library_gives_and_the_same_each_time(client: TestClient, trace: Trace) -> None:
-    state = STATE | {"b": "temperature=0.5", "colors": "stretched", "view": "factors"}
+    state = STATE | {"compare": "temperature=0.5", "colors": "stretched", "view": "factors"}
     files = expected(trace)
     known = {(export.name, export.ending) for export in EXPORTS if export.name != "{step}.csv"}
     assert {(catalog.find(name)[0].name, name.rpartition(".")[2]) for name in files} == known
@@ -549,7 +549,7 @@ def test_a_token_leads_to_an_upload_as_long_as_its_tab_is_open(
     state = {"source": "file", "file": f"x.npz:{file.digest}", "token": "secret"}
     table = pd.read_csv(io.StringIO(client.get("/export/weights.csv", params=state).text), index_col=0)
     np.testing.assert_array_equal(table.to_numpy()[:, :3], weights[0])
-    uploaded = {"source": "matrices", "given": "X alone", "uploaded": "x:200x2", "token": "secret"}
+    uploaded = {"source": "matrices", "matrix_kind": "X alone", "uploaded": "x:200x2", "token": "secret"}
     own = Matrices(x=tuple((i + 0.5, i + 1.5) for i in range(200))).trace()
     assert client.get("/export/input.csv", params=uploaded).text == "".join(tables.csv(own, "input"))
 
@@ -643,7 +643,7 @@ def test_the_documents_list_every_kind_of_file() -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_link_of_a_page_leads_to_a_kind_of_file(page: str) -> None:
-    app = opened(page, aggregate="mean", b="temperature=0.5", text=TEXT)
+    app = opened(page, aggregate="mean", compare="temperature=0.5", text=TEXT)
     app.session_state["sharing"] = True
     app.run()
     components = [one.proto for one in app.get("bidi_component") if one.proto.component_name == "attention_exports"]

@@ -132,7 +132,9 @@ def test_an_exported_notebook_opens_again_with_its_notes(name: str) -> None:
 @pytest.mark.slow
 def test_given_matrices_open_again_with_all_that_stood_beside_them() -> None:
     rows = {"query": ((1.0, 2.0), (0.5, -1.0)), "key": ((1.0, 0.0), (2.0, 1.0)), "value": ((1.0,), (3.0,))}
-    source = Matrices(**rows, bias=((0.0, -math.inf), (1.0, 0.0)), drop=((1.0, 0.0), (2.0, 2.0)), divisor=3.0, valid=2)
+    source = Matrices(
+        **rows, bias=((0.0, -math.inf), (1.0, 0.0)), dropout_mask=((1.0, 0.0), (2.0, 2.0)), divisor=3.0, valid=2
+    )
     trace = source.trace()
     for opened in (File.of("x.npz", arrays.npz(trace)), File.of("x.safetensors", arrays.safetensors(trace, 0))):
         same(opened.trace(), replace(trace, layers=(replace(trace.layers[0], name=opened.trace().layers[0].name),)))

@@ -151,7 +151,7 @@ def check(layer: Layer, own: Layer) -> None:
     torch.testing.assert_close(layer["weights"].double(), weights, rtol=1e-4, atol=1e-5)
     z = weights @ each(layer, layer["value"]).double()
     z[0] = 0.5 * z[0] + 0.5 * z[0].mean(dim=0)
-    torch.testing.assert_close(layer["kept_output"].double(), z, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(layer["patched_output"].double(), z, rtol=1e-4, atol=1e-4)
     if layer.has("output"):
         made = project_output(z.float(), layer["w_o"], layer.b_o)
         torch.testing.assert_close(layer["output"], made, rtol=1e-4, atol=1e-4)
@@ -178,7 +178,7 @@ def test_what_is_taken_is_the_other_states_and_shared_keys_are_named(tiny: TinyM
     theirs, base = other.trace(), model(tiny, family).trace()
     for name in ("query", "key", "value", "weights", "head_output"):
         trace = model(tiny, family, Intervention(layer=1, head=2, take=name), other=other).trace()
-        step = "kept_output" if name == "head_output" else name
+        step = "patched_output" if name == "head_output" else name
         found, there = trace.layers[1].matrix(step, 2), theirs.layers[1].matrix(name, 2)
         assert torch.equal(found, there)
         assert "Taken from the other state" in explain(trace, step, 1, 2, 3, 1).words
@@ -279,7 +279,7 @@ def test_the_copied_python_makes_the_changed_head_again(
     trace = source.trace()
     running.hush()
     for at in range(len(trace.layers)):
-        for step in ("weights", "kept_output" if trace.layers[at].has("kept_output") else "head_output"):
+        for step in ("weights", "patched_output" if trace.layers[at].has("patched_output") else "head_output"):
             program = python(source, trace, Cell(at, step, 1, 3, 1))
             exec(compile(program, "<snippet>", "exec"), {})
             said = re.fullmatch(r".*: (\S+) expected (\S+)", capsys.readouterr().out.strip().splitlines()[-1])
@@ -297,9 +297,9 @@ def test_pictures_of_a_changed_head_have_its_own_mask_and_formula(tiny: TinyMode
         for step, head in (
             ("scaled_scores", 0),
             ("scaled_scores", 1),
-            ("kept_output", 0),
-            ("kept_output", 2),
-            ("kept_output", 3),
+            ("patched_output", 0),
+            ("patched_output", 2),
+            ("patched_output", 3),
         )
     }
     said = ("S / (√d_k · temperature)", "S / temperature", "Z", "0.75 Z", "mean of Z")

@@ -45,7 +45,7 @@ ODD = {
     "one sequence": {"sequence": "1", "labels": "for another source"},
     "identity": {"init": "identity", "d_model": "7", "heads": "2", "d_k": "x"},
     "notebook": {"source": "notebook", "notebook": "x", "sequence": "2", "seed": "x"},
-    "matrices": {"source": "matrices", "given": "x", "mask": "x", "d_k": "x"},
+    "matrices": {"source": "matrices", "matrix_kind": "x", "mask": "x", "d_k": "x"},
 }  # fmt: skip
 
 

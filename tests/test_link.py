@@ -157,17 +157,17 @@ def test_link_has_heads_biases_and_additions_to_the_scores() -> None:
         "memory": "5,6;7,8",
         "bias": "0,-inf;0,1",
         "divisor": "3",
-        "valid": "1",
+        "valid_keys": "1",
     }
     source, notes = read(**link)
     assert isinstance(source, Matrices)
     assert (source.n_heads, source.divisor, source.valid, source.b_k, notes) == (2, 3.0, 1, (), ())
     assert (source.b_q, source.memory, source.bias) == (((1, 2),), ((5, 6), (7, 8)), ((0, float("-inf")), (0, 1)))
     assert source.trace().layers[0].shape("output") == (2, 3)
-    alone, _ = read(source="matrices", given="X alone", x="1,2")
+    alone, _ = read(source="matrices", matrix_kind="X alone", x="1,2")
     assert alone.trace().layers[0].n_heads == 1
-    scored, _ = read(source="matrices", given="scores and V", w_o=" ")
+    scored, _ = read(source="matrices", matrix_kind="scores and V", w_o=" ")
     assert isinstance(scored, Matrices)
     assert scored.scores[0] == (8, 2, 10, 2)
     with pytest.raises(AttentionError, match="X has -inf in row 0, column 1, where a finite number is expected"):
-        read(source="matrices", given="X alone", x="0,-inf;0,1", bias="0,-inf;0,1")
+        read(source="matrices", matrix_kind="X alone", x="0,-inf;0,1", bias="0,-inf;0,1")

@@ -81,13 +81,13 @@ from attention.pictures.live import live
 from attention.sources.link import source_of
 from pages.ui.knobs.table import LIMITS
 
-source, notes = source_of({"share": "entmax15", "text": "a b c a"}, LIMITS)
+source, notes = source_of({"normalizer": "entmax15", "text": "a b c a"}, LIMITS)
 trace = source.trace()
 layer = trace.layers[0]
 variables = {}
 exec(python(source, trace), variables)
 app = AppTest.from_file("app.py", default_timeout=600)
-app.query_params.update({"share": "entmax15", "view": "factors"})
+app.query_params.update({"normalizer": "entmax15", "view": "factors"})
 app.run()
 explained = [explain(trace, "weights", q=q, k=k) for q in range(4) for k in range(4)]
 print(json.dumps({

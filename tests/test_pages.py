@@ -539,7 +539,7 @@ def test_dropped_weights_of_all_heads_of_a_long_text_are_drawn_too() -> None:
         ({"positions": "rope"}, "turned by an angle", "rotated_query"),
         ({"positions": "alibi"}, "the more is taken off", "biased_scores"),
         ({"score": "additive"}, "A small network", "scores"),
-        ({"share": "sparsemax"}, "exactly 0", "weights"),
+        ({"normalizer": "sparsemax"}, "exactly 0", "weights"),
         ({"cap": "2.5", "kv_heads": "2"}, "", "capped_scores"),
     ],
 )

@@ -201,7 +201,7 @@ def test_a_model_that_learns_here_is_watched_after_the_answer() -> None:
     app = opened("pages/lessons.py", lessons_open="stripe")
     assert "./training" not in sent(app)
     app.session_state["session"].guesses["stripe"] = [3]
-    assert "./training?train_task=induction&train_seed=0&train_induction_own=an+owl+asked+the+moon" in sent(app.run())
+    assert "./training?train_task=induction&train_seed=0&train_induction_input=an+owl+asked+the+moon" in sent(app.run())
     app = opened("pages/lessons.py", lessons_open="map")
     app.session_state["session"].guesses["map"] = [(4, 1)]
     message = sent(app.run())

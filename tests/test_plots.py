@@ -19,7 +19,7 @@ from attention.pictures.scales import FLOOR, PROBABILITY, ZERO
 from attention.printed import shown
 
 CAT = "the cat sat on the mat"
-NAMES = [step.name for step in STEPS if step.name != "kept_output"]  # only a model's heads are changed
+NAMES = [step.name for step in STEPS if step.name != "patched_output"]  # only a model's heads are changed
 MAPS = ["scores", "scaled_scores", "masked_scores", "weights"]
 
 

@@ -85,7 +85,7 @@ def test_opening_a_state_file_sets_every_other_knob_to_its_default() -> None:
 
 
 def test_a_state_file_holds_a_matrix_that_no_link_holds() -> None:
-    link = {"source": "matrices", "given": "Q, K and V", "query": LONG, "key": LONG, "value": "1,2"}
+    link = {"source": "matrices", "matrix_kind": "Q, K and V", "query": LONG, "key": LONG, "value": "1,2"}
     _, fresh = save_and_open("app.py", "app.py", **link)
     assert drawn(fresh)[0]["data"][0]["z"].shape == (1, 1)
     assert address(fresh)["uploaded"] == "query:1x60,key:1x60"

@@ -47,7 +47,7 @@ def test_a_batch_offers_its_sequences_and_shows_the_chosen_one() -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_the_default_matrices_open_on_every_page(page: str) -> None:
     for given in ("X and weights", "Q, K and V"):
-        app = opened(page, source="matrices", given=given)
+        app = opened(page, source="matrices", matrix_kind=given)
         assert not app.exception
         assert not app.error
 
@@ -56,9 +56,9 @@ def test_the_default_matrices_open_on_every_page(page: str) -> None:
 @pytest.mark.parametrize(
     "link",
     [
-        {"given": "scores and V", "bias": "0,-inf,0,0;0,0,0,0;0,0,0,0;0,0,0,0"},
-        {"given": "X alone", "w_o": "1,2;3,4;5,6", "memory": "1,0,0;0,1,0", "divisor": "2"},
-        {"given_heads": "3", "b_q": "1,2,3", "b_k": "0,1,0", "w_o": "1;2;3", "b_o": "4", "valid": "2"},
+        {"matrix_kind": "scores and V", "bias": "0,-inf,0,0;0,0,0,0;0,0,0,0;0,0,0,0"},
+        {"matrix_kind": "X alone", "w_o": "1,2;3,4;5,6", "memory": "1,0,0;0,1,0", "divisor": "2"},
+        {"given_heads": "3", "b_q": "1,2,3", "b_k": "0,1,0", "w_o": "1;2;3", "b_o": "4", "valid_keys": "2"},
     ],
     ids=["scores and V", "X alone", "several heads"],
 )
@@ -79,7 +79,7 @@ def test_the_default_matrices_are_the_numpy_notebook() -> None:
     "pasted", ["1\t0\n0\t1", "[[1, 0], [0, 1]]", "tensor([[1., 0.],\n        [0., 1.]])", "1,0\n0,1"]
 )
 def test_a_pasted_matrix_just_works_and_is_written_the_short_way(pasted: str) -> None:
-    app = opened("app.py", source="matrices", given="Q, K and V", key="1,0;0,1", value="1,2;3,4")
+    app = opened("app.py", source="matrices", matrix_kind="Q, K and V", key="1,0;0,1", value="1,2;3,4")
     app.text_area(key="query").set_value(pasted).run()
     assert not app.exception
     assert app.text_area(key="query").value == "1,0;0,1"
@@ -112,7 +112,7 @@ def choice(app: AppTest, name: str) -> Any:
 
 
 def test_a_batch_asks_which_matrix_and_the_answer_stands_in_the_link() -> None:
-    app = opened("app.py", source="matrices", given="Q, K and V", key="1,0;0,1", value="1,2;3,4")
+    app = opened("app.py", source="matrices", matrix_kind="Q, K and V", key="1,0;0,1", value="1,2;3,4")
     app.text_area(key="query").set_value(BATCH).run()
     assert not app.exception
     assert "or a batch, of which one is meant" in said(app)
@@ -139,17 +139,17 @@ def test_one_paste_of_named_matrices_fills_their_fields() -> None:
     text = "Q = [[1, 0], [0, 1]]\nK = [[1, 1], [0, 2]]\nV = np.array([[1, 2], [3, 4]])"
     app.text_area(key="w_v").set_value(text).run()
     assert not app.exception
-    link = {key: address(app)[key] for key in ("given", "query", "key", "value")}
-    assert link == {"given": "Q, K and V", "query": "1,0;0,1", "key": "1,1;0,2", "value": "1,2;3,4"}
+    link = {key: address(app)[key] for key in ("matrix_kind", "query", "key", "value")}
+    assert link == {"matrix_kind": "Q, K and V", "query": "1,0;0,1", "key": "1,1;0,2", "value": "1,2;3,4"}
     assert any("Q, K and V were read from one text." in caption.value for caption in app.caption)
     again = opened("app.py", source="matrices", **link)
     np.testing.assert_array_equal(step(again, "weights"), step(app, "weights"))
-    app.selectbox(key="given").set_value("X and weights").run()
+    app.selectbox(key="matrix_kind").set_value("X and weights").run()
     assert app.text_area(key="w_v").value == before, "where it was pasted is what was there before"
 
 
 def test_the_names_of_a_pasted_table_become_those_of_the_tokens() -> None:
-    app = opened("app.py", source="matrices", given="X alone")
+    app = opened("app.py", source="matrices", matrix_kind="X alone")
     app.text_area(key="x").set_value("token,a,b\nthe,1,2\nbig cat,3,4").run()
     assert not app.exception
     assert (app.text_input(key="labels").value, address(app)["labels"]) == ("the big_cat", "the big_cat")
@@ -160,7 +160,7 @@ def test_the_names_of_a_pasted_table_become_those_of_the_tokens() -> None:
 
 
 def test_an_uploaded_heading_is_asked_about_and_what_was_left_out_is_said() -> None:
-    app = opened("app.py", source="matrices", given="Q, K and V", key="1,0;0,1", value="1,2;3,4")
+    app = opened("app.py", source="matrices", matrix_kind="Q, K and V", key="1,0;0,1", value="1,2;3,4")
     app.file_uploader(key="matrices_file_query").upload("q.csv", b"0,1\n0.5,0.25\n1.5,0.75\n", "text/csv").run()
     assert not app.exception
     assert choice(app, "query").label.startswith("Is the first row, 0, 1, a heading")
@@ -174,7 +174,7 @@ def test_an_uploaded_heading_is_asked_about_and_what_was_left_out_is_said() -> N
 
 
 def test_a_matrix_too_large_for_the_link_says_so_and_is_used() -> None:
-    app = opened("app.py", source="matrices", given="Q, K and V")
+    app = opened("app.py", source="matrices", matrix_kind="Q, K and V")
     row = ",".join(["0.123456789"] * 30)
     for name in ("query", "key", "value"):
         app.text_area(key=name).set_value(";".join([row] * 3)).run()
@@ -246,7 +246,7 @@ def test_a_notebook_is_continued_with_all_its_heads_and_as_it_was_turned() -> No
 
 
 def test_whether_pasted_matrices_are_heads_is_asked() -> None:
-    app = opened("app.py", source="matrices", given="Q, K and V")
+    app = opened("app.py", source="matrices", matrix_kind="Q, K and V")
     for name in ("query", "key", "value"):
         app.text_area(key=name).set_value("[[[1, 2], [3, 4]], [[5, 6], [7, 8]]]").run()
         assert "“Are these 2 matrices, 2 × 2 × 2, the heads, or a batch" in said(app)
@@ -261,7 +261,7 @@ def test_whether_pasted_matrices_are_heads_is_asked() -> None:
     assert around(app)["controls"]["head"]["options"] == ["0", "1"]
     again = opened("app.py", **{key: address(app)[key] for key in address(app)})
     np.testing.assert_array_equal(step(again, "weights"), step(app, "weights"))
-    refused = opened("app.py", source="matrices", given="X alone", x="33 heads:" + "/".join(["1"] * 33))
+    refused = opened("app.py", source="matrices", matrix_kind="X alone", x="33 heads:" + "/".join(["1"] * 33))
     assert "at most 32 heads here; got a stack of 33" in said(refused)
 
 

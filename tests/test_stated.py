@@ -93,7 +93,7 @@ SOURCES: dict[str, Source] = {
     "the input itself": Matrices(x=SMALL),
     "biased, dropped": Matrices(
         query=SMALL, key=SMALL, value=SMALL, divisor=3.0,
-        bias=((0, -math.inf, 1), (1, 0, 0), (-math.inf,) * 3), drop=((1, 0, 2), (2, 2, 0), (1, 1, 1)),
+        bias=((0, -math.inf, 1), (1, 0, 0), (-math.inf,) * 3), dropout_mask=((1, 0, 2), (2, 2, 0), (1, 1, 1)),
     ),
     "scores": Matrices(scores=SMALL, value=SMALL, config=AttentionConfig(mask="causal")),
     **{name: Notebook(name) for name in NOTEBOOKS},
@@ -198,7 +198,7 @@ def dropped_of(layer: Layer, cell: Cell) -> float:
 
 
 def kept_of(layer: Layer, cell: Cell) -> float:
-    taken = None if layer.taken_output is None else layer["taken_output"][cell.head].double()
+    taken = None if layer.patched_head_output is None else layer["patched_head_output"][cell.head].double()
     z = patching.patched_output(formula_of(layer, cell).by_hand, layer.matrix("head_output", cell.head).double(), taken)
     return float(z[cell.row, cell.column])
 
@@ -211,7 +211,7 @@ MADE: dict[str, Callable[[Layer, Cell], float]] = {
     "position": wave_of, "input": sum_of, "query": product_of, "key": product_of, "value": product_of,
     "rotated_query": rotated_of, "rotated_key": rotated_of, "scores": product_of, "scaled_scores": scaled_of,
     "capped_scores": capped_of, "biased_scores": sum_of, "masked_scores": masked_of, "weights": weight_of,
-    "dropped_weights": dropped_of, "head_output": product_of, "kept_output": kept_of, "output": product_of,
+    "dropped_weights": dropped_of, "head_output": product_of, "patched_output": kept_of, "output": product_of,
 }  # fmt: skip
 """Every step as its formula makes it of the tensors before it, in double precision and one cell at a time."""
 
@@ -257,8 +257,8 @@ def check_words(layer: Layer, found: Explanation) -> None:
             if (one.query, one.key) == (cell.row, cell.column)
         ]
         assert any(near(found.value, value) for value in values), found
-    if "Taken from" in words and cell.step in ("weights", "kept_output"):
-        taken = layer["taken_weights" if cell.step == "weights" else "taken_output"]
+    if "Taken from" in words and cell.step in ("weights", "patched_output"):
+        taken = layer["patched_weights" if cell.step == "weights" else "patched_head_output"]
         assert found.value == float(taken[cell.head, cell.row, cell.column]), found
     if "W_O is not known" in words:
         assert not layer.has("w_o"), found
@@ -367,9 +367,9 @@ def altered(layer: Layer) -> Iterator[tuple[str, Layer]]:
 def users(layer: Layer, name: str) -> list[str]:
     """The steps that read this one, and itself."""
     readers = [step.name for step in layer.steps if name in [one for _, one in layer.factors(step)]]
-    beside = {"sinks": ["weights"], "w_s": ["scores"], "drop": ["dropped_weights"], "mask": ["masked_scores", "weights"],
+    beside = {"sinks": ["weights"], "w_s": ["scores"], "dropout_mask": ["dropped_weights"], "mask": ["masked_scores", "weights"],
               "bias": ["biased_scores", "masked_scores", "weights"], "bias_table": ["biased_scores"],
-              "taken_weights": ["weights"], "taken_output": ["kept_output"]}.get(name, [name[2:] and {"q": "query", "k": "key", "v": "value", "o": "output"}.get(name[2:], "")])  # fmt: skip
+              "patched_weights": ["weights"], "patched_head_output": ["patched_output"]}.get(name, [name[2:] and {"q": "query", "k": "key", "v": "value", "o": "output"}.get(name[2:], "")])  # fmt: skip
     return [one for one in dict.fromkeys([name, *readers, *beside]) if one and layer.has(one)]
 
 

@@ -24,7 +24,7 @@ NAMES = (
     "weights",
     "dropped_weights",
     "head_output",
-    "kept_output",
+    "patched_output",
     "output",
 )
 

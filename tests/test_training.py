@@ -56,7 +56,7 @@ def test_the_rule_says_which_cells_are_gold():
         return TASKS[task].posed(torch.tensor(rows), Plan(task, turned=tuple(changes.items())).design)
 
     assert posed("reverse", [0, 1, 2, 3], length=4).gold[0].int().tolist() == torch.eye(4).flip(1).int().tolist()
-    copied = posed("copy", [5, 6, 7, 8], back=2)
+    copied = posed("copy", [5, 6, 7, 8], offset=2)
     assert copied.answers.tolist() == [[-1, -1, 5, 6]]
     assert copied.gold[0].nonzero().tolist() == [[2, 0], [3, 1]]
     looked = TASKS["lookup"].posed(torch.tensor([[7, 3, 9, 1, 2, 0, 9, 7, 3]]), Design(26, 10, 3, memory=(26, 10)))
@@ -238,14 +238,14 @@ def test_a_head_is_silenced_inside_a_trained_model():
     exec(compile(program.python(short, short.trace(), Cell(1, "output", 0, 3, 5)), "copied", "exec"), found)
     torch.set_num_threads(threads)
     assert torch.allclose(found["output"], short.trace().layers[1].output, atol=1e-5)
-    link = {"source": "trained", "task": "induction", "steps": str(SHORT["induction"]), "do": "0.0.zero"}
+    link = {"source": "trained", "task": "induction", "steps": str(SHORT["induction"]), "interventions": "0.0.zero"}
     assert source_of(link, LIMITS) == (source, ())
     for wrong, said_of in (
         ("5.0.zero", "layers count from 0 to 1"),
         ("0.3.zero", "heads of layer 0 count from 0 to 0"),
     ):
         with pytest.raises(ConfigError, match=said_of):
-            source_of({**link, "do": wrong}, LIMITS)[0].trace()
+            source_of({**link, "interventions": wrong}, LIMITS)[0].trace()
 
 
 def differ(one, other):
@@ -277,7 +277,7 @@ def test_heads_take_from_another_snapshot_another_seed_and_another_text():
         for name in ("query", "key", "value", "weights", "head_output"):
             one = Intervention(1, 0, take=name)
             trace = replace(plain, interventions=(one,), other=other).trace()
-            step = "kept_output" if name == "head_output" else name
+            step = "patched_output" if name == "head_output" else name
             assert torch.equal(trace.layers[1].matrix(step), theirs.layers[1].matrix(name)), (other, name)
             assert "Taken from the other state" in explain(trace, step, 1, 0, 20, 8).words
             assert "activation patching" in trace.changes[0]
@@ -317,7 +317,13 @@ def test_another_state_that_does_not_fit_is_said_in_a_sentence():
             replace(source, other=other).trace()
     assert source.beside(Trained("reverse", seed=4, steps=1)).trace().changes
     assert source.beside("something else") is source
-    link = {"source": "trained", "do": "0.0.takeV", "frozen": "true", "other": "a b c d e f g h i j k l", "steps": "1"}
+    link = {
+        "source": "trained",
+        "interventions": "0.0.takeV",
+        "frozen": "true",
+        "other": "a b c d e f g h i j k l",
+        "steps": "1",
+    }
     found, notes = source_of(link, LIMITS)
     assert found == replace(source, frozen=True, other=Trained("reverse", steps=1, text=link["other"]))
     assert not notes
@@ -340,7 +346,7 @@ def test_the_copied_python_makes_the_changed_model_again(title, capsys):
     source = replace(plain, interventions=read(text), frozen=frozen, other=replace(plain, **differs))
     trace, threads = source.trace(), torch.get_num_threads()
     for at, layer in enumerate(trace.layers):
-        for step in ("weights", "kept_output" if layer.has("kept_output") else "head_output"):
+        for step in ("weights", "patched_output" if layer.has("patched_output") else "head_output"):
             head = layer.n_heads - 1
             exec(compile(program.python(source, trace, Cell(at, step, head, 4, 1)), "copied", "exec"), {})
             said = re.fullmatch(r".*: (\S+) expected (\S+)", capsys.readouterr().out.strip().splitlines()[-1])

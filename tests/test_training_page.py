@@ -10,7 +10,7 @@ from attention.training import Plan, train
 from attention.training.films import film_of
 from pages.ui.film import Player
 
-SHORT = {"train_task": "copy", "train_copy_back": "3"}
+SHORT = {"train_task": "copy", "train_copy_offset": "3"}
 
 
 def steps(app):
@@ -30,7 +30,7 @@ def test_it_is_trained_played_stopped_and_scrubbed():
     assert steps(app) == {"step 0"}
     assert app.select_slider(key="train_moves").disabled
     app = pressed(app, "Train")
-    film = film_of(Plan("copy", turned=(("back", 3),))).wait()
+    film = film_of(Plan("copy", turned=(("offset", 3),))).wait()
     app.run()
     app = pressed(app, "Stop")
     now = app.select_slider(key="train_scrub").value
@@ -45,7 +45,7 @@ def test_it_is_trained_played_stopped_and_scrubbed():
     assert shown["data"][0]["z"].shape == (16, 16)
     assert film[-1].score > 0.99
     app = pressed(app, "Beside it: no positions")
-    film_of(Plan("copy", turned=(("back", 3),), control="no positions")).wait()
+    film_of(Plan("copy", turned=(("offset", 3),), control="no positions")).wait()
     app.run()
     assert len([one for one in drawn(app) if one["layout"]["meta"]["step"] == "weights"]) == 2
     app = app.selectbox(key="train_task").set_value("reverse").run()  # another model, which nobody has trained
@@ -73,21 +73,21 @@ def test_a_film_that_ends_while_the_page_around_it_is_drawn_can_be_played_again(
 
 def test_a_link_trains_again_and_shows_the_very_digits():
     film_of(Plan("reverse", 5), 33).wait()
-    app = opened("pages/training.py", train_seed="5", train_at="33", train_reverse_own="abcdefghijkl")
+    app = opened("pages/training.py", train_seed="5", train_at="33", train_reverse_input="abcdefghijkl")
     app.run()
     shown = next(one for one in drawn(app) if one["layout"]["meta"]["step"] == "weights")
     source = Trained("reverse", seed=5, at=33, text="abcdefghijkl")
     assert (shown["data"][0]["z"] == source.trace().layers[0].weights[0].numpy()).all()
     app = pressed(app, "Open this model in the Lab")
     assert (app.session_state["source"], app.session_state["at"]) == ("trained", 33)  # for the page that it leads to
-    lab = opened("app.py", source="trained", seed="5", at="33", own="abcdefghijkl")
+    lab = opened("app.py", source="trained", seed="5", at="33", input="abcdefghijkl")
     assert not lab.exception
     weights = next(one for one in drawn(lab) if one["layout"]["meta"]["step"] == "weights")
     assert (weights["data"][0]["z"] == shown["data"][0]["z"]).all()
 
 
 @pytest.mark.parametrize(
-    "bad", [{"train_reverse_own": "<b>$x$"}, {"train_task": "dates", "train_dates_own": "9/10/2024"}]
+    "bad", [{"train_reverse_input": "<b>$x$"}, {"train_task": "dates", "train_dates_input": "9/10/2024"}]
 )
 def test_what_a_model_cannot_read_is_said_in_a_sentence(bad):
     app = opened("pages/training.py", **bad)
@@ -97,7 +97,7 @@ def test_what_a_model_cannot_read_is_said_in_a_sentence(bad):
 
 @pytest.mark.parametrize("page", ["pages/heads.py", "pages/masks.py", "pages/compare.py"])
 def test_every_page_shows_a_trained_model(page):
-    app = opened(page, source="trained", task="copy", steps="20", layer="0", do="0.0.zero")
+    app = opened(page, source="trained", task="copy", steps="20", layer="0", interventions="0.0.zero")
     assert not app.exception
     assert not app.error
     assert drawn(app)
@@ -122,7 +122,7 @@ def test_task_seed_and_step_are_turned_in_the_lab():
 
 def test_a_trained_model_is_patched_from_the_state_it_is_compared_with():
     learned = {"source": "trained", "task": "induction", "steps": "40", "layer": "1"}
-    app = opened("pages/compare.py", **learned, at="3", b="at=40&do=0.0.takeZ", step="key")
+    app = opened("pages/compare.py", **learned, at="3", compare="at=40&interventions=0.0.takeZ", step="key")
     assert not app.exception
     there = Trained("induction", steps=40, at=3)
     taken = Trained("induction", steps=40, at=40, interventions=(Intervention(0, 0, take="head_output"),), other=there)
@@ -130,13 +130,13 @@ def test_a_trained_model_is_patched_from_the_state_it_is_compared_with():
     assert (a == there.trace().layers[1].matrix("key").numpy()).all()
     assert (b == taken.trace().layers[1].matrix("key").numpy()).all()
     assert (difference == b - a).all()
-    itself = opened("pages/compare.py", **learned, at="3", b="do=0.0.takeZ&frozen=true", step="key")
+    itself = opened("pages/compare.py", **learned, at="3", compare="interventions=0.0.takeZ&frozen=true", step="key")
     assert not [one["data"][0]["z"] for one in drawn(itself)][2].any()
-    lab = opened("app.py", **learned, do="0.0.takeV", other="a b c d e f g h i j k l m")
+    lab = opened("app.py", **learned, interventions="0.0.takeV", other="a b c d e f g h i j k l m")
     assert not lab.exception
     assert not lab.error
     assert lab.checkbox(key="frozen_switch").label.startswith("Later layers attend as before")
-    short = opened("app.py", **learned, do="0.0.takeV", other="a b c")
+    short = opened("app.py", **learned, interventions="0.0.takeV", other="a b c")
     assert "needs as many tokens there; it has 6, this one 26" in said(short)
 
 

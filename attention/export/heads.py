@@ -12,7 +12,7 @@ from attention.formula.steps import HEAD_AXES, MAP_AXES, declared
 if TYPE_CHECKING:
     from attention.formula.layer import Layer
 
-_GIVEN = (QUERY, SCORES, "bias", "sinks", "taken_weights")
+_GIVEN = (QUERY, SCORES, "bias", "sinks", "patched_weights")
 
 
 def others(layer: Layer, lines_of: Callable[[Layer], list[str]]) -> list[str]:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from attention.errors import MissingError
 from attention.export.formula import formula, projections
 from attention.formula.inline import defined
-from attention.formula.names import HEAD_OUTPUT, INPUT, KEPT_OUTPUT, MEMORY, OUTPUT, SCORES, WEIGHTS
+from attention.formula.names import HEAD_OUTPUT, INPUT, MEMORY, OUTPUT, PATCHED_OUTPUT, SCORES, WEIGHTS
 from attention.formula.scores import dot
 from attention.formula.steps import find_step
 from attention.formula.what_if import WhatIf
@@ -107,10 +107,10 @@ def _function(layer: Layer, name: str) -> list[str]:
     lines = formula(layer.without("w_o", "b_o", OUTPUT), "key_tokens")
     return [
         "",
-        f"def {name}(query, key, value, bias, sinks, taken_weights, taken_output):  # what goes on of its heads' outputs",
+        f"def {name}(query, key, value, bias, sinks, patched_weights, patched_head_output):  # what goes on of its heads' outputs",
         "    tokens, key_tokens = range(query.shape[1]), range(key.shape[1])",
         *(f"    {line}" if line else "" for line in lines),
-        f"    return {KEPT_OUTPUT if layer.has(KEPT_OUTPUT) else HEAD_OUTPUT}",
+        f"    return {PATCHED_OUTPUT if layer.has(PATCHED_OUTPUT) else HEAD_OUTPUT}",
         "",
     ]
 

@@ -134,7 +134,8 @@ class AttentionConfig:
         None, Real(0.05, 1000, optional=True), "Cap", "No score goes beyond it: cap · tanh(score / cap), 50 in Gemma 2. Empty: nothing is capped.",
         _MADE, after=True, fold=_MORE, place=60, empty="no cap", advice="None caps nothing")
     share: str = knob(
-        "softmax", _ways(_DRAWABLE), "Weights by", "How weights come from scores.", _MADE, after=True, fold=_MORE, place=70)
+        "softmax", _ways(_DRAWABLE), "Weights by", "How weights come from scores.", _MADE, after=True,
+        key="normalizer", fold=_MORE, place=70)
     # fmt: on
 
     def __post_init__(self) -> None:

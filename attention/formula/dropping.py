@@ -111,19 +111,19 @@ class GivenDropping(Dropping):
     """
 
     names: ClassVar[str] = "drop dropmask dropoutmask"
-    formula: ClassVar[str] = "A, each number times the one that drop has there"
+    formula: ClassVar[str] = "A, times dropout_mask, cell by cell"
     given: ClassVar[bool] = True
 
     def __bool__(self) -> bool:
         return True
 
     def weights(self, layer: Tensors, before: Tensor, heads: slice, rows: slice) -> Tensor:
-        """The weights of some heads and some queries, times what the layer's `drop` has there: [head query_pos key_pos]."""
-        return before * layer["drop"][heads, rows]
+        """The weights of some heads and some queries, times what the layer's `dropout_mask` has there: [head query_pos key_pos]."""
+        return before * layer["dropout_mask"][heads, rows]
 
     def python(self, weights: str) -> list[str]:
-        """A line of plain torch that makes `dropped_weights` from a variable of that name, and `drop`."""
-        return [f"{DROPPED_WEIGHTS} = {weights} * drop"]
+        """A line of plain torch that makes `dropped_weights` from a variable of that name, and `dropout_mask`."""
+        return [f"{DROPPED_WEIGHTS} = {weights} * dropout_mask"]
 
     def arithmetic(self, symbol: str, weight: float, query: int, key: int, hidden: bool, by: float) -> Arithmetic:
         """How a weight, `symbol` as LaTeX, became what is left of it, times `by`."""
@@ -138,7 +138,7 @@ class GivenDropping(Dropping):
             return product(weight, by, digits)
 
         words = f"The weight, times what the given matrix has for query {query} and key {key}."
-        return Arithmetic(rf"{symbol} \cdot \text{{drop}}", [line], [line], words, [weight * by])
+        return Arithmetic(rf"{symbol} \cdot \text{{dropout\_mask}}", [line], [line], words, [weight * by])
 
 
 def _kept(weight: float) -> Arithmetic:

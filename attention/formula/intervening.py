@@ -17,7 +17,7 @@ from attention.formula.by_hand import OTHER, UNCHANGED, ByHand
 from attention.formula.changing import changed, divided, reach
 from attention.formula.formula import Formula
 from attention.formula.intervention import Intervention
-from attention.formula.names import HEAD_OUTPUT, KEPT_OUTPUT, KEY, QUERY, VALUE, WEIGHTS
+from attention.formula.names import HEAD_OUTPUT, KEY, PATCHED_OUTPUT, QUERY, VALUE, WEIGHTS
 from attention.formula.patching import patched_output
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class Pass:
             layer, call, kept = self._changed(at, call, layer, those)
         if at in self.wanted:
             z = call.head_output if kept is None else kept
-            shown = layer[KEPT_OUTPUT if layer.has(KEPT_OUTPUT) else HEAD_OUTPUT]
+            shown = layer[PATCHED_OUTPUT if layer.has(PATCHED_OUTPUT) else HEAD_OUTPUT]
             weights = layer.part(WEIGHTS)[0] if self.wanted[at] else None
             self.gives[at] = Given(replace(call, head_output=z), weights, shown)
         return layer, kept
@@ -169,21 +169,21 @@ class Pass:
             ]
         )
         if layer.formula is None and formula.keeps:
-            layer = layer.recording(kept_output=whole)
+            layer = layer.recording(patched_output=whole)
         return layer, call, whole
 
     def _taken(self, at: int, call: Call, those: Sequence[Intervention]) -> dict[str, Tensor]:
         """What the layer's trace shows of other runs: weights and outputs of all heads, of which some are taken."""
         found: dict[str, Tensor] = {}
         if at in self.unchanged:
-            found["taken_weights"] = _known(self.unchanged[at].weights)
+            found["patched_weights"] = _known(self.unchanged[at].weights)
         for one in those:
             if one.take == WEIGHTS:
                 weights = _known(self.other[at].weights)
-                there = found.get("taken_weights", weights)
-                found["taken_weights"] = _with(there, weights, sorted(reach(one, len(call.query), len(call.key))))
+                there = found.get("patched_weights", weights)
+                found["patched_weights"] = _with(there, weights, sorted(reach(one, len(call.query), len(call.key))))
             if one.take == HEAD_OUTPUT:
-                found["taken_output"] = self.other[at].head_output
+                found["patched_head_output"] = self.other[at].head_output
         return found
 
     def _weights(self, at: int, head: int, layer: Layer) -> Tensor:

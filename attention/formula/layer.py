@@ -21,8 +21,8 @@ from attention.formula.facts import Facts, Survey
 from attention.formula.formula import Formula
 from attention.formula.names import (
     HEAD_OUTPUT,
-    KEPT_OUTPUT,
     OUTPUT,
+    PATCHED_OUTPUT,
     QUERY,
     SCORES,
 )
@@ -189,7 +189,7 @@ class Layer(Attributes):
         """What is recorded and still so: where a hand has turned the formula, outputs are made anew, and another mask is another."""
         if self.own is None or self.formula is None:
             return self.recorded
-        aside = (HEAD_OUTPUT, KEPT_OUTPUT, OUTPUT, *(["mask"] if self.formula.mask != self.own.mask else []))
+        aside = (HEAD_OUTPUT, PATCHED_OUTPUT, OUTPUT, *(["mask"] if self.formula.mask != self.own.mask else []))
         return {name: tensor for name, tensor in self.recorded.items() if name not in aside}
 
     @cached_property

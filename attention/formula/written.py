@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 from attention.errors import ConfigError
@@ -13,6 +13,7 @@ from attention.formula.config import KNOBS, MASKS
 from attention.formula.dropping import Dropping, GivenDropping
 from attention.formula.formula import Formula
 from attention.formula.mask import Mask
+from attention.formula.name_aliases import current_name, with_current_names
 from attention.formula.ranges import Choice, Switch, Whole
 from attention.formula.scores import SCORES
 from attention.formula.shares import SHARES
@@ -31,7 +32,7 @@ def written(formula: Formula) -> dict[str, Any]:
     if formula.mask is not None and formula.mask.real is not None:
         found["mask"]["real"] = "".join(map(_HIDDEN.__getitem__, formula.mask.real))
     found["dropping"]["given"] = formula.dropping.given
-    return {name: "inf" if one == math.inf else one for name, one in found.items()}
+    return {current_name(name): "inf" if one == math.inf else one for name, one in found.items()}
 
 
 def read(said: object) -> Formula:
@@ -41,6 +42,7 @@ def read(said: object) -> Formula:
         ConfigError: it is none, or one that is not known here.
     """
     found: dict[str, Any] = dict(said) if isinstance(said, Mapping) else {"": said}
+    found = with_current_names(found, _MAY_BE)
     values: dict[str, Any] = {name: math.inf if one == "inf" else one for name, one in found.items()}
     for name, value in values.items():
         if name not in _MAY_BE or not _MAY_BE[name](value):
@@ -53,7 +55,8 @@ def read(said: object) -> Formula:
     if dropping := values.pop("dropping", None):
         kind = GivenDropping if dropping.get("given") else Dropping
         values["dropping"] = kind(**{name: one for name, one in dropping.items() if name != "given"})
-    return Formula(**values)
+    of_python = {current_name(one.name): one.name for one in fields(Formula)}
+    return Formula(**{of_python[name]: value for name, value in values.items()})
 
 
 def _positive(value: Any) -> bool:
@@ -87,7 +90,7 @@ _MAY_BE: dict[str, May] = {
     "temperature": _knob("temperature"),
     "cap": _positive,
     "bias": Choice(("", *BIASES)).takes,
-    "share": Choice(("", *SHARES)).takes,
+    "normalizer": Choice(("", *SHARES)).takes,
     "mask": _each(
         kind=Choice(MASKS).takes, window=Whole(0).takes, prefix=Whole(0).takes, cells=_knob("cells"), real=_real
     ),

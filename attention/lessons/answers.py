@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from attention.errors import AttentionError, FileError, MissingError
+from attention.formula.name_aliases import current_name
 from attention.formula.steps import STEPS
 from attention.lessons.kinds import Guess
 from attention.tokens import label
@@ -173,8 +174,8 @@ def _argument(node: ast.expr, refused: FileError, below_zero: bool = False) -> A
             return -value
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float | str):
         return node.value
-    if isinstance(node, ast.Name) and node.id in _STEPS:
-        return node.id
+    if isinstance(node, ast.Name) and current_name(node.id) in _STEPS:
+        return current_name(node.id)
     raise refused
 
 

@@ -7,7 +7,9 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl
 
 from attention.errors import FileError
+from attention.formula.name_aliases import current_name
 from attention.formula.steps import find_step
+from attention.sources.link_aliases import with_current_keys
 
 MOST_WORDS = 60
 """Of a lesson's text: one idea."""
@@ -31,6 +33,7 @@ class Part(NamedTuple):
             AttentionError: there is no such step, or something else stands beside it.
         """
         step, *places = text.split()
+        step = current_name(step)
         if step != SAID:
             find_step(step)
         if len(places) > 2 or not all(_is_place(place) for place in places):
@@ -86,12 +89,12 @@ class Lesson:
     @property
     def link(self) -> dict[str, str]:
         """Its state by key, before the knob is turned."""
-        return dict(parse_qsl(self.state, keep_blank_values=True))
+        return _texts(self.state)
 
     @property
     def link_turned(self) -> dict[str, str]:
         """Its state by key, after that."""
-        return self.link | dict(parse_qsl(self.turn, keep_blank_values=True))
+        return self.link | _texts(self.turn)
 
     @property
     def place(self) -> tuple[int, int]:
@@ -104,6 +107,10 @@ class Lesson:
         if not (_is_place(layer) and _is_place(head)):
             raise FileError(f"A state's layer and head are whole numbers; got {layer[:20]!r} and {head[:20]!r}.")
         return int(layer), int(head)
+
+
+def _texts(query: str) -> dict[str, str]:
+    return with_current_keys(dict(parse_qsl(query, keep_blank_values=True))).texts
 
 
 def _is_place(text: str) -> bool:

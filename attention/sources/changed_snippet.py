@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from attention.formula.trace import Trace
 
 _ENTER = (QUERY, KEY, VALUE)
-_TAKEN = {WEIGHTS: "taken_weights", HEAD_OUTPUT: "taken_output"}
+_TAKEN = {WEIGHTS: "patched_weights", HEAD_OUTPUT: "patched_head_output"}
 CHANGED_ITSELF = 'raise SystemExit("The other state is changed itself: copy its own Python, and put the two together.")'
 
 

@@ -27,7 +27,7 @@ SYMBOLS = {
     MEMORY: "X₂",
     SCORES: "S",
     "bias": "bias",
-    "drop": "drop",
+    "dropout_mask": "dropout_mask",
     "b_q": "b_Q",
     "b_k": "b_K",
     "b_v": "b_V",
@@ -37,7 +37,7 @@ SYMBOLS = {
 
 _KEYS = ("w_k", "w_v", KEY, VALUE, "b_k", "b_v")  # of which several heads of queries may share one
 _UNCUT = ("x", MEMORY, "b_o")
-_MAPS = {"bias": "added to the scores", "drop": "multiplied with the weights"}
+_MAPS = {"bias": "added to the scores", "dropout_mask": "multiplied with the weights"}
 _ROWS = ("b_q", "b_k", "b_v", "b_o")
 _EQUAL = (
     ("x", "columns", MEMORY, "columns"),

@@ -63,7 +63,7 @@ def carried(trace: Trace, layer: int) -> Carried | None:
         "divisor": None if found.divisor in (1, math.sqrt(d_k)) else found.divisor,
         "temperature": found.temperature,
         "cap": formula and formula.cap,
-        "share": share,
+        "normalizer": share,
         **_mask(found),
     }
     return Carried(matrices, knobs, tuple(lost))
@@ -119,7 +119,7 @@ def _matrices(layer: Layer) -> dict[str, Matrix | Stack] | None:
     there = [name for name in (*names, "w_o", "b_o", "bias") if layer.has(name)]
     many = layer.n_heads > 1
     given = {_FIELDS.get(name, name): _given(layer[name], many) for name in there if name != "b_o" or "w_o" in there}
-    return given | ({"drop": _given(_dropped(layer), many)} if layer.has(DROPPED_WEIGHTS) else {})
+    return given | ({"dropout_mask": _given(_dropped(layer), many)} if layer.has(DROPPED_WEIGHTS) else {})
 
 
 def _dropped(layer: Layer) -> Tensor:

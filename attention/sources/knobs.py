@@ -29,10 +29,10 @@ GIVEN = {
 }
 """What a person's own matrices may be; W_O may be left empty."""
 MORE = {
-    "X and weights": (MEMORY, "b_q", "b_k", "b_v", "b_o", "bias", "drop"),
-    "Q, K and V": ("b_o", "bias", "drop"),
-    "X alone": (MEMORY, "b_o", "bias", "drop"),
-    "scores and V": ("b_o", "bias", "drop"),
+    "X and weights": (MEMORY, "b_q", "b_k", "b_v", "b_o", "bias", "dropout_mask"),
+    "Q, K and V": ("b_o", "bias", "dropout_mask"),
+    "X alone": (MEMORY, "b_o", "bias", "dropout_mask"),
+    "scores and V": ("b_o", "bias", "dropout_mask"),
 }
 """What may stand beside them; all of it may be left empty."""
 UPLOADED = "uploaded"
@@ -49,7 +49,7 @@ _MATRICES = {
     KEY: "2,2,2;0,2,1;2,4,3;0,1,1",
     VALUE: "1,1,0;0,1,1;1,2,1;0,0,0",
     SCORES: "8,2,10,2;4,0,4,0;12,2,14,2;10,4,14,3",
-    **dict.fromkeys((MEMORY, "b_q", "b_k", "b_v", "b_o", "bias", "drop"), ""),
+    **dict.fromkeys((MEMORY, "b_q", "b_k", "b_v", "b_o", "bias", "dropout_mask"), ""),
 }
 LONGEST_MATRIX = 20_000  # characters; more would make a field slow
 
@@ -76,7 +76,7 @@ SPECIAL = Knob(
     "special", "show", Choice(SPECIALS), "Special tokens",
     "Such as [CLS]. Hide: rows no longer sum to 1, and their sums stand beside the map. Renormalise: rows are divided by what is left.",
     _MODEL)
-DO = Knob("do", "", Changes(4000), help="What is changed of heads inside the model, such as 17.3.zero;5.*.t0.2.",
+DO = Knob("interventions", "", Changes(4000), help="What is changed of heads inside the model, such as 17.3.zero;5.*.t0.2.",
     sources=(*_MODEL, *_LEARNED), held=True)
 FROZEN = Knob(
     "frozen", False, Switch(), help="Later layers attend as in the unchanged model: A as there, V of now (frozen attention).",
@@ -105,7 +105,7 @@ GENERATE_TEMPERATURE = Knob(
 GENERATE_SEED = Knob(
     "generate_seed", 0, Whole(0, 2**31 - 1), "Seed of the draw", "Another seed, another text; the same seed, the same text.", _MODEL, fold="Let it write")
 SAID = Knob(
-    "said", None, Whole(0, optional=True), help="Of what a model says itself, so many tokens are read: the text as it was then; or which of its predictions is looked at.",
+    "prefix_len", None, Whole(0, optional=True), help="Of what a model says itself, so many tokens are read: the text as it was then; or which of its predictions is looked at.",
     sources=(*_MODEL, *_LEARNED), held=True)
 PREDICT = Knob(
     "predict", "", Places(200), help="The positions at which a model is asked what it says.", sources=_MODEL, held=True)
@@ -116,7 +116,7 @@ PAD = Knob(
     "pad", False, Switch(), "Pad to the same length", "Shorter lines are filled with empty tokens ∅ that no query sees.",
     _TYPED, fold="More knobs", place=120)
 GIVES = Knob(
-    "given", "X and weights", Choice(tuple(GIVEN)), "You have",
+    "matrix_kind", "X and weights", Choice(tuple(GIVEN)), "You have",
     "The input and its projections; queries, keys and values as they are; one matrix that is all three; or the scores themselves.",
     _GIVEN)
 GIVEN_HEADS = Knob(
@@ -127,7 +127,7 @@ DIVISOR = Knob(
     "divisor", None, Real(1e-6, 1e6, optional=True), "Divisor", "What the scores are divided by instead of √d_k.",
     _GIVEN, fold="More knobs", place=20, empty="√d_k")
 VALID = Knob(
-    "valid", None, Whole(1, limit="tokens", optional=True), "Valid keys",
+    "valid_keys", None, Whole(1, limit="tokens", optional=True), "Valid keys",
     "How many first keys are real; what comes after them is padding, which no query sees.",
     _GIVEN, fold="More knobs", place=30, empty="all")
 LABELS = Knob("labels", "", Text(2000), "Names of the tokens", "Separated by blanks. Empty: x0, x1, …", _GIVEN)
@@ -137,14 +137,14 @@ TASK = Knob(
     "task", "reverse", Choice(tuple(TASKS), tuple(one.title for one in TASKS.values())), "Task",
     "What a tiny model learns, in a second or a few. The page Training shows it while it learns.", _LEARNED)
 OWN_TEXT = Knob(
-    "own", "", Text(LONGEST_OWN), "Your own", "What the trained model reads, as its task takes it. Empty: an example.", _LEARNED)
+    "input", "", Text(LONGEST_OWN), "Your own", "What the trained model reads, as its task takes it. Empty: an example.", _LEARNED)
 CONTROL = Knob("control", "", Choice(("", *CONTROLS)), "Control", "The same model but for one thing.", _LEARNED, fold="More knobs")
 LEARNING_STEPS = Knob(
     "steps", None, Whole(1, MOST_STEPS, optional=True), "Steps", "How many batches it learns from.", _LEARNED,
     empty="as many as it needs")
 SLIDERS = {
     "length": Knob("length", None, Whole(1, 64, optional=True), "Length", sources=_LEARNED, fold="More knobs"),
-    "back": Knob("back", None, Whole(1, 64, optional=True), "k", sources=_LEARNED, fold="More knobs"),
+    "offset": Knob("offset", None, Whole(1, 64, optional=True), "k", sources=_LEARNED, fold="More knobs"),
 }
 AT = Knob(
     "at", None, Whole(0, MOST_STEPS, optional=True), "At step", "The model as it was after so many steps. Empty: the last.",

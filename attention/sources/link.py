@@ -20,6 +20,7 @@ from attention.sources.archive import ENDINGS, quoted
 from attention.sources.cutting import SYMBOLS
 from attention.sources.divisors import Divisors
 from attention.sources.file import File
+from attention.sources.link_aliases import with_current_keys
 from attention.sources.matrices import Matrices
 from attention.sources.model import Model
 from attention.sources.notebooks import Notebook
@@ -181,8 +182,8 @@ class Link:
 
     def __init__(self, texts: Mapping[str, str], limits: Limits) -> None:
         self.limits = limits
-        self.notes: list[str] = []
-        self._texts = texts
+        self._texts, notes = with_current_keys(texts)
+        self.notes = list(notes)
 
     def knob(self, knob: Knob, within: Range | None = None, fixed: str = "") -> Any:
         """What the link says; the default where it says nothing, or something else than may be."""

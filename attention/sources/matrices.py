@@ -51,7 +51,7 @@ class Matrices:
         memory: X₂ [key_pos d_model], which keys and values are made of instead of X.
         scores: the scores themselves [query_pos key_pos], with `value` and without queries and keys.
         bias: what is added to the scores before the mask, for all heads or as a stack; −∞ hides a key, as a float mask does.
-        drop: what the weights are multiplied by, for all heads or as a stack: a mask of zeros and ones, or scaled.
+        dropout_mask: what the weights are multiplied by, for all heads or as a stack: a mask of zeros and ones, or scaled.
         divisor: of the scores, instead of √d_k.
         valid: how many first keys are real; what comes after them is padding.
     """
@@ -78,7 +78,7 @@ class Matrices:
     bias: Given = ()
     divisor: float | None = None
     valid: int | None = None
-    drop: Given = ()
+    dropout_mask: Given = ()
 
     @property
     def base(self) -> Matrices:
@@ -130,7 +130,7 @@ class Matrices:
             mask=Mask(real=real),
             bias="given" if self.bias else "",
             own_divisor=self.divisor,
-            dropping=GivenDropping() if self.drop else Dropping(),
+            dropping=GivenDropping() if self.dropout_mask else Dropping(),
         )
         layer = Layer(tokens=tokens, key_tokens=key_tokens, recorded=recorded, formula=formula)
         trace = Trace(tokens, (layer,), key_tokens).turned(self.config)
@@ -160,7 +160,10 @@ class Matrices:
         sizes = HeadSizes(heads, width("w_q", QUERY, "x"), width("w_v", VALUE, "x"))
         queries, keys = first("x", QUERY, SCORES).rows, first(MEMORY, "x", KEY, VALUE).rows
         maps = (
-            3 + (self.config.mask != "none") + (self.config.cap is not None) + 2 * (bool(self.bias) + bool(self.drop))
+            3
+            + (self.config.mask != "none")
+            + (self.config.cap is not None)
+            + 2 * (bool(self.bias) + bool(self.dropout_mask))
         )
         d_model = max(first("x").columns, first("w_o").columns)
         memory = int(bool(self.memory))

@@ -37,7 +37,7 @@ class State(Protocol):
         """The model in memory, and the ids that it reads."""
 
 
-_MADE = (QUERY, KEY, VALUE, "bias", "sinks", "mask", "taken_weights", "taken_output")
+_MADE = (QUERY, KEY, VALUE, "bias", "sinks", "mask", "patched_weights", "patched_head_output")
 _THERE = {
     QUERY: "[1]",
     KEY: "[2]",
@@ -117,10 +117,10 @@ def _attending(changed: Changed) -> list[str]:
         ]
     return [
         "    output, weights = eager_attention_forward(module, query, key, value, *more, **named)  # [1 query_pos head d_v]",
-        '    taken_weights, taken_output, bias = None, None, named.get("position_bias")',
+        '    patched_weights, patched_head_output, bias = None, None, named.get("position_bias")',
         *changed.taking(),
         "    if changing and len(calls) in changed:",
-        '        more = None if bias is None else bias[0], getattr(module, "sinks", None), taken_weights, taken_output',
+        '        more = None if bias is None else bias[0], getattr(module, "sinks", None), patched_weights, patched_head_output',
         "        output = changed[len(calls)](query[0], key[0], value[0], *more).transpose(0, 1)[None].contiguous()",
         "    calls.append((module, query[0], key[0], value[0], named, weights, output))",
         "    return output, weights",

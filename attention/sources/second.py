@@ -1,6 +1,6 @@
 """The second of two states: one key of a link says what differs from the first, as a query of its own.
 
-`b=temperature%3D0.2%26head%3D3` is the state of the link with another temperature and another head. A key without a value
+`compare=temperature%3D0.2%26head%3D3` is the state of the link with another temperature and another head. A key without a value
 stands for that knob's default.
 """
 
@@ -14,14 +14,12 @@ from urllib.parse import parse_qsl
 from attention.formula.knobs import Knob
 from attention.formula.ranges import Text
 from attention.sources import knobs
+from attention.sources.link_aliases import query, with_current_keys
 
-KEY = "b"
+KEY = "compare"
 SHOWN = ("layer", "head")
 """What of a trace is compared; where a knob makes a source another one, it is one of `knobs.KNOBS`."""
 LONGEST = 24_000  # characters: a text as long as a page takes, and the knobs around it
-_ESCAPED = {
-    ord(character): f"%{ord(character):02X}" for character in "%&+"
-}  # the address escapes the rest, and this again
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ def second(state: Mapping[str, str], b: str) -> dict[str, str]:
 def differing(state: Mapping[str, str], other: Mapping[str, str]) -> str:
     """What `other` must say to be the second state of `state`: empty where nothing differs that is compared."""
     keys = (key for key in _compared() if state.get(key, "") != other.get(key, ""))
-    return "&".join(f"{key}={other.get(key, '').translate(_ESCAPED)}" for key in keys)
+    return query({key: other.get(key, "") for key in keys})
 
 
 def turned(before: Mapping[str, str], after: Mapping[str, str], b: str, both: bool = False) -> str:
@@ -76,9 +74,9 @@ def wrong(b: str) -> tuple[str, ...]:
 def _entries(b: str) -> tuple[dict[str, str], list[str]]:
     if len(b) > LONGEST:
         return {}, []
-    found = parse_qsl(b, keep_blank_values=True, max_num_fields=None)
+    found = with_current_keys(dict(parse_qsl(b, keep_blank_values=True, max_num_fields=None))).texts
     known = _compared()
-    return {key: text for key, text in found if key in known}, [key for key, _ in found if key not in known]
+    return {key: text for key, text in found.items() if key in known}, [key for key in found if key not in known]
 
 
 def _compared() -> tuple[str, ...]:

@@ -82,7 +82,7 @@ def _beside(name: str, tensor: Tensor) -> tuple[Tensor, str]:
         return tensor, ""
     if len(tensor) == 1:
         return tensor[0], "[None]"
-    if name in ("bias", "drop") and bool((tensor == tensor[:1]).all()):
+    if name in ("bias", "dropout_mask") and bool((tensor == tensor[:1]).all()):
         return tensor[0], f".expand({len(tensor)}, -1, -1)"
     if name == "w_o":
         return tensor.flatten(0, 1), f".unflatten(0, ({len(tensor)}, -1))"

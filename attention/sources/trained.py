@@ -39,7 +39,7 @@ class Trained:
         config: what a hand has turned of its formula, in every layer that is looked at; nothing in the model itself changes.
         control: one of the task's controls, the same model but for one thing; empty: none.
         length: how many letters, entries or positions there are; None: as many as the task says.
-        back: how many places back a copied letter stands; None: as the task says.
+        offset: how many places back a copied letter stands; None: as the task says.
         interventions: what is changed of heads inside the model, before all that follows is made.
         frozen: whether the layers after the first change attend as in the unchanged model: A as there, V of now.
         other: the state that an intervention takes something from: a model with the same layers that reads as many tokens, at another
@@ -54,7 +54,7 @@ class Trained:
     config: WhatIf = WhatIf()
     control: str = ""
     length: int | None = None
-    back: int | None = None
+    offset: int | None = None
     interventions: tuple[Intervention, ...] = ()
     frozen: bool = False
     other: Trained | None = None

@@ -97,10 +97,10 @@ def _hook(changed: Changed, names: Sequence[str]) -> list[str]:
         "def change(name, query, key, value, bias, seen):",
         *changed.entering(),
         "    output, made = attend(name, query, key, value, bias, seen)",
-        "    taken_weights, taken_output = None, None",
+        "    patched_weights, patched_head_output = None, None",
         *changed.taking(),
         "    if name in changed:",
-        "        output = changed[name](query[0], key[0], value[0], bias, None, taken_weights, taken_output)[None]",
+        "        output = changed[name](query[0], key[0], value[0], bias, None, patched_weights, patched_head_output)[None]",
         "    return output, made",
     ]
 

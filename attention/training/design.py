@@ -15,7 +15,7 @@ class Design:
         tokens: how many different tokens attend.
         answers: how many different answers there are.
         length: how many positions there are at most; relative ones are apart by less than that.
-        back: how far back a copied token stands, where the task has that.
+        offset: how far back a copied token stands, where the task has that.
         memory: how many different tokens are attended to; of several kinds their rows are added up.
         layers: of self-attention.
         heads: of each layer.
@@ -30,7 +30,7 @@ class Design:
     tokens: int
     answers: int
     length: int
-    back: int = 0
+    offset: int = 0
     memory: tuple[int, ...] = ()
     layers: int = 1
     heads: int = 1

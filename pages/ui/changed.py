@@ -13,6 +13,7 @@ from attention.formula.intervention import KINDS, MASKS, MOST, Kind, SetCell
 from attention.formula.names import HEAD_OUTPUT, KEY, QUERY, SCORES, VALUE, WEIGHTS
 from attention.formula.steps import MAP_AXES
 from attention.sources import Changeable, Patchable
+from attention.sources.knobs import DO
 from pages.ui.headline import headline
 from pages.ui.knobs import second
 from pages.ui.knobs.session import session
@@ -49,7 +50,7 @@ def mark(cell: Cell) -> str:
 
 def _those() -> tuple[Intervention, ...]:
     try:
-        return intervention.read(second.now("do") or "")
+        return intervention.read(second.now(DO.key) or "")
     except AttentionError:  # what a link got wrong is said by its knob
         return ()
 
@@ -184,9 +185,9 @@ def _turn(short: str) -> None:
         shorts.remove(short)
     else:
         shorts.append(short)
-    second.turn({"do": ";".join(shorts)})
+    second.turn({DO.key: ";".join(shorts)})
 
 
 def _set(those: list[Intervention]) -> None:
     session().switched_off = [] if not those else session().switched_off
-    second.turn({"do": intervention.write(tuple(those))})
+    second.turn({DO.key: intervention.write(tuple(those))})

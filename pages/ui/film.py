@@ -45,7 +45,7 @@ def link(state: Mapping[str, str]) -> str:
     if state.get("source") != "trained":
         return ""
     task = state.get("task", TASK.default)
-    turned = {f"train_{task}_{key}": state[key] for key in ("own", "length", "back") if key in state}
+    turned = {f"train_{task}_{key}": state[key] for key in ("input", "length", "offset") if key in state}
     return f"./training?{urlencode({'train_task': task, 'train_seed': state.get('seed', '0')} | turned)}"
 
 

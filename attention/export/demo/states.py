@@ -48,7 +48,7 @@ class State:
 
 
 _MODEL = {"source": "model", "model": "all-MiniLM-L6-v2", "text": _TIRED}
-_INDUCTION = {"source": "trained", "task": "induction", "own": "an owl asked the moon why"}
+_INDUCTION = {"source": "trained", "task": "induction", "input": "an owl asked the moon why"}
 # The page does not add b_O, so it cannot make the output of a model under another temperature.
 _NOT_IN_MODEL = (HEAD_OUTPUT, OUTPUT)
 
@@ -85,7 +85,7 @@ STATES = (
     State(
         "sparsemax", "Sparsemax",
         "Instead of the softmax: a key whose score is below a threshold gets exactly 0, not a little.",
-        {"text": _OWL, "share": "sparsemax", "heads": "2"}, q=1, k=1),
+        {"text": _OWL, "normalizer": "sparsemax", "heads": "2"}, q=1, k=1),
     State(
         "notebook", "A notebook, to the digit",
         "The whole numbers of “The Attention Mechanism from Scratch”: every step can be checked by hand.",

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from attention.formula.names import HEAD_OUTPUT, KEPT_OUTPUT
+from attention.formula.names import HEAD_OUTPUT, PATCHED_OUTPUT
 from attention.formula.patching.kind import NUMBER, Change, Checks, Kind, number
 from attention.formula.ranges import Real
 from attention.printed import Arithmetic, Printed, product, total
@@ -70,10 +70,10 @@ class Silence(Kind):
     def explain(self, work: StepWork[E_co]) -> E_co | None:
         """What is left, plus the mean."""
         row, column, hand = work.cell.row, work.cell.column, work.formula.by_hand
-        if work.cell.step != KEPT_OUTPUT or not hand.silence:
+        if work.cell.step != PATCHED_OUTPUT or not hand.silence:
             return None
         if hand.takes(HEAD_OUTPUT):
-            z = work.layer["taken_output"][work.cell.head]
+            z = work.layer["patched_head_output"][work.cell.head]
         else:
             z = work.layer.matrix(HEAD_OUTPUT, work.cell.head)
         factors = [(1 - hand.strength, float(z[row, column]))]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from attention.formula.by_hand import OTHER, ByHand
-from attention.formula.names import HEAD_OUTPUT, KEPT_OUTPUT, KEY, QUERY, VALUE, WEIGHTS
+from attention.formula.names import HEAD_OUTPUT, KEY, PATCHED_OUTPUT, QUERY, VALUE, WEIGHTS
 from attention.formula.patching.kind import Change, Checks, Kind
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Take(Kind):
         self, hand: ByHand, layer: Steps, step: str, heads: slice, rows: slice, make: Callable[[], Scores]
     ) -> Scores:
         """The weights of the other run."""
-        return layer["taken_weights"][heads, rows] if step == WEIGHTS and hand.takes(step) else make()
+        return layer["patched_weights"][heads, rows] if step == WEIGHTS and hand.takes(step) else make()
 
     def output(self, hand: ByHand, z: Tensor, taken: Tensor | None) -> Tensor:
         """The output of the other run."""
@@ -84,21 +84,21 @@ class Take(Kind):
         """Where it was taken from."""
         row, column, step = work.cell.row, work.cell.column, work.cell.step
         taken = dict(work.formula.by_hand.taken)
-        if step == KEPT_OUTPUT and HEAD_OUTPUT in taken:
-            there = float(work.layer["taken_output"][work.cell.head][row, column])
+        if step == PATCHED_OUTPUT and HEAD_OUTPUT in taken:
+            there = float(work.layer["patched_head_output"][work.cell.head][row, column])
             words = f"Taken from {taken[HEAD_OUTPUT]}, before W_O (activation patching)."
             return work.stated(there, words, f"from {taken[HEAD_OUTPUT]}")
         if step not in taken or step == HEAD_OUTPUT:
             return None
         words = f"Taken from {taken[step]}: nothing of this run made it (activation patching)."
         # Queries, keys and values are recorded as they were taken: there is nothing to compare them with.
-        there = work.number_at("taken_weights", row, column) if step == WEIGHTS else work.value
+        there = work.number_at("patched_weights", row, column) if step == WEIGHTS else work.value
         return work.stated(there, words, f"from {taken[step]}")
 
     def python(self, hand: ByHand, step: str, lines: list[str]) -> list[str]:
         """The same."""
-        return [f"{step} = taken_weights"] if step == WEIGHTS and hand.takes(step) else lines
+        return [f"{step} = patched_weights"] if step == WEIGHTS and hand.takes(step) else lines
 
     def output_python(self, hand: ByHand, z: str) -> str:
         """The same."""
-        return z.replace(HEAD_OUTPUT, "taken_output") if hand.takes(HEAD_OUTPUT) else z
+        return z.replace(HEAD_OUTPUT, "patched_head_output") if hand.takes(HEAD_OUTPUT) else z

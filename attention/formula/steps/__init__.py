@@ -17,7 +17,7 @@ from attention.formula.steps.dropped import DROPPED_WEIGHTS
 from attention.formula.steps.inputs import EMBEDDING, INPUT, MEMORY, POSITION
 from attention.formula.steps.masked import MASKED_SCORES
 from attention.formula.steps.normalized import WEIGHTS
-from attention.formula.steps.outputs import HEAD_OUTPUT, KEPT_OUTPUT, OUTPUT
+from attention.formula.steps.outputs import HEAD_OUTPUT, OUTPUT, PATCHED_OUTPUT
 from attention.formula.steps.parameters import PARAMETERS
 from attention.formula.steps.projections import KEY, QUERY, VALUE
 from attention.formula.steps.raw_scores import SCORES
@@ -36,7 +36,7 @@ __all__ = [
 STEPS: tuple[Step, ...] = (
     EMBEDDING, POSITION, INPUT, QUERY, MEMORY, KEY, VALUE, ROTATED_QUERY, ROTATED_KEY,
     SCORES, SCALED_SCORES, CAPPED_SCORES, BIASED_SCORES, MASKED_SCORES, WEIGHTS, DROPPED_WEIGHTS,
-    HEAD_OUTPUT, KEPT_OUTPUT, OUTPUT,
+    HEAD_OUTPUT, PATCHED_OUTPUT, OUTPUT,
 )  # fmt: skip
 """Every step in the order of the formula: the only list of steps in the project."""
 

@@ -64,7 +64,7 @@ class HeadOutput(Product):
 
 
 @dataclass(frozen=True, repr=False)
-class KeptOutput(Step):
+class PatchedOutput(Step):
     """What goes on of the heads' outputs where some are silenced or taken from another run."""
 
     @property
@@ -85,7 +85,7 @@ class KeptOutput(Step):
         import torch
 
         formula = formula_of(layer)
-        z, taken = layer[names.HEAD_OUTPUT], layer.recorded.get("taken_output")
+        z, taken = layer[names.HEAD_OUTPUT], layer.recorded.get("patched_head_output")
         kept = (
             patching.patched_output(formula.of(i).by_hand, one, None if taken is None else taken[i])
             for i, one in enumerate(z)
@@ -117,7 +117,7 @@ class Output(Product):
 
     def compute(self, layer: Steps, head: int | None) -> Tensor:
         """The same whatever the head."""
-        z = layer[names.KEPT_OUTPUT if layer.has(names.KEPT_OUTPUT) else names.HEAD_OUTPUT]
+        z = layer[names.PATCHED_OUTPUT if layer.has(names.PATCHED_OUTPUT) else names.HEAD_OUTPUT]
         return project_output(z, layer["w_o"], layer.recorded.get("b_o"))
 
     def words_of(self, work: StepWork[E_co], left: str) -> str:
@@ -126,7 +126,7 @@ class Output(Product):
 
     def python(self, writer: Writer) -> list[str]:
         """One line."""
-        z = names.KEPT_OUTPUT if writer.layer.has(names.KEPT_OUTPUT) else names.HEAD_OUTPUT
+        z = names.PATCHED_OUTPUT if writer.layer.has(names.PATCHED_OUTPUT) else names.HEAD_OUTPUT
         (line,) = inlined(join_heads, self.name, head_output=z, w_o="w_o")
         return ["# [query_pos d_model], the heads side by side", f"{line}{' + b_o' if writer.layer.has('b_o') else ''}"]
 
@@ -139,16 +139,16 @@ HEAD_OUTPUT = HeadOutput(
     elsewhere=called(
         lens="hook_z", transformers="attn_output", jax="encoded", n1="Y, Y2", n2="out", n3="attention", n4="A",
         n5="res, attension_scores"))
-KEPT_OUTPUT = KeptOutput(
-    names.KEPT_OUTPUT, "Z′", "Z'", _AXES, "what is kept of Z", "signed",
+PATCHED_OUTPUT = PatchedOutput(
+    names.PATCHED_OUTPUT, "Z′", "Z'", _AXES, "what is kept of Z", "signed",
     equation=r"Z' = (1 - \text{strength})\, Z + \text{strength} \cdot \text{its mean, or } 0",
-    unknown=recorded(names.KEPT_OUTPUT), when="keeps", example=(("by_hand", ByHand(silence="mean", strength=0.5)),), of=(cells_of(names.HEAD_OUTPUT),))
+    unknown=recorded(names.PATCHED_OUTPUT), when="keeps", example=(("by_hand", ByHand(silence="mean", strength=0.5)),), of=(cells_of(names.HEAD_OUTPUT),))
 OUTPUT = Output(
     names.OUTPUT, "O", "O", ("query_pos", "d_model"), "concat(Z) W_O", "signed", equation=r"O = \text{concat}(Z)\, W_O",
     words="The heads' outputs for query {row}, side by side, times column {column} of W_O.",
     unknown="The output as the source recorded it; its W_O is not known.", bias="b_o", in_page="whole",
     of=(
-        Factor((names.KEPT_OUTPUT, names.HEAD_OUTPUT), row="row", side_by_side=True),
+        Factor((names.PATCHED_OUTPUT, names.HEAD_OUTPUT), row="row", side_by_side=True),
         Factor(("w_o",), column="column", side_by_side=True)),
     elsewhere=called(lens="hook_attn_out", transformers="attn_output", torch="attn_output", n4="output"))
 # fmt: on

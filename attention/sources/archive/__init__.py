@@ -6,12 +6,14 @@ Nothing is unpickled, and nothing is unpacked before its size is known.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attention.errors import FileError
+from attention.formula.name_aliases import with_current_names
+from attention.formula.steps import DECLARED
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -76,7 +78,10 @@ def opened(name: str, content: bytes) -> Archive:
         raise FileError(
             f"A file of attention ends in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}; got {quoted(name)}: save it as one of these."
         )
-    return readers[ENDINGS.index(ending)](quoted(name), content)
+    found = readers[ENDINGS.index(ending)](quoted(name), content)
+    return replace(
+        found, arrays=with_current_names(found.arrays, DECLARED), refused=with_current_names(found.refused, DECLARED)
+    )
 
 
 def damaged(name: str, kind: str, why: str) -> FileError:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MOST_LAYERS = 1024
 _EXPORTED = re.compile(r"L(\d{1,4})\.(?:H(\d{1,4})\.)?(\w{1,40})", re.ASCII)
 _FOR_ALL = ("mask", "bias", "bias_table")  # that all layers may have in common
-_OF_ONE = ("w_q", "w_k", "w_v", "b_q", "b_k", "b_v", "w_s", "bias", "drop")  # that one head has a part of
+_OF_ONE = ("w_q", "w_k", "w_v", "b_q", "b_k", "b_v", "w_s", "bias", "dropout_mask")  # that one head has a part of
 _SETTINGS = (*Formula().settings, "scaling", "name")
 _BESIDE = ("tokens", "key_tokens", *_SETTINGS, "layers", "random", "notes")
 _BEGINS = (WEIGHTS, SCORES, MASKED_SCORES, QUERY)  # one of which there must be
@@ -109,7 +109,7 @@ def _exported(name: str, archive: Archive, found: Mapping[str, re.Match[str]]) -
             layers.setdefault(number, {})[step] = Place(key, lifted=True)
         elif step in _OF_ONE:
             # What all heads have together, of which a file of one head takes its part; several may share one.
-            whole = [of_all for name in ("w_q", "bias", "drop") if (of_all := f"L{number}.{name}") in found]
+            whole = [of_all for name in ("w_q", "bias", "dropout_mask") if (of_all := f"L{number}.{name}") in found]
             n_heads = archive.arrays[whole[0]].shape[0] if whole else 0
             if one < n_heads:
                 layers.setdefault(number, {})[step] = Place(key, head=one * entry.shape[0] // n_heads)

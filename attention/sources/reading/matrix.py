@@ -47,7 +47,7 @@ def hides(name: str) -> bool:
 
 def stacks(name: str) -> bool:
     """Whether there may be a matrix of this name for each head."""
-    return name in ("W_Q", "W_K", "W_V", "W_O", "Q", "K", "V", "S", "bias", "drop")
+    return name in ("W_Q", "W_K", "W_V", "W_O", "Q", "K", "V", "S", "bias", "dropout_mask")
 
 
 def of_heads(given: Matrix | Stack) -> Stack:

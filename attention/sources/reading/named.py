@@ -23,7 +23,7 @@ _CALLED = {
     "w_o": "wo wout woutput",
     "b_o": "bo bout boutput",
     "bias": "bias",
-    "drop": GivenDropping.names,
+    "dropout_mask": GivenDropping.names,
 }
 _FIELDS = {name: field for field, names in _CALLED.items() for name in names.split()}
 _OPTIONAL = {name for names in MORE.values() for name in names} | {"w_o"}

@@ -23,10 +23,10 @@ TASKS: dict[str, Task] = {one.name: one for one in (
     Task(
         "copy", "Copy from k places back",
         "Write the letter that stood k places earlier: a head that looks back by position. Turn k, and the diagonal moves.",
-        Design(26, 26, 16, back=1, positions="learned", causal=True), letters.letters, letters.copied_letters, letters.read_letters,
+        Design(26, 26, 16, offset=1, positions="learned", causal=True), letters.letters, letters.copied_letters, letters.read_letters,
         lambda design: letters.sample("attentionlooking", design), "16 letters", 100, 5e-3, (1.0, 0.997),
         controls={"no positions": Control("Without positions nothing says which letter stood k places back.", _NO_POSITIONS)},
-        sliders=(Knob("back", 1, Whole(1, 8), "k", "How many places back the letter stands."),),
+        sliders=(Knob("offset", 1, Whole(1, 8), "k", "How many places back the letter stands."),),
         reads="abcdefghijklmnop", refuses=("abc",)),
     Task(
         "lookup", "Look up in a dictionary",

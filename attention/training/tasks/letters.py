@@ -39,9 +39,9 @@ def copied_letters(ids: torch.Tensor, design: Design) -> Batch:
 
     from attention.training.network import Batch
 
-    n, back = ids.shape[1], design.back
-    answers = torch.cat([torch.full((len(ids), back), -1), ids[:, : n - back]], dim=1)
-    gold = torch.ones(n, n).tril(-back).triu(-back).bool().expand(len(ids), -1, -1)
+    n, offset = ids.shape[1], design.offset
+    answers = torch.cat([torch.full((len(ids), offset), -1), ids[:, : n - offset]], dim=1)
+    gold = torch.ones(n, n).tril(-offset).triu(-offset).bool().expand(len(ids), -1, -1)
     return Batch(ids, answers, gold)
 
 

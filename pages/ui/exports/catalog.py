@@ -10,6 +10,7 @@ from attention import MissingError
 from attention.errors import SizeError
 from attention.export import arrays, program
 from attention.formula.knobs import Knob
+from attention.formula.name_aliases import current_name
 from attention.formula.ranges import Choice, Whole
 from attention.formula.steps import STEPS, find_step, is_step
 from attention.numbers import aggregates, metrics, tables
@@ -63,7 +64,9 @@ class Export:
             return "" if name == self.name else None
         before, after = self.name.split(_STEP)
         found = name.removeprefix(before).removesuffix(after)
-        return found if name == f"{before}{found}{after}" and is_step(found) else None
+        if name != f"{before}{found}{after}":
+            return None
+        return step if is_step(step := current_name(found)) else None
 
     @property
     def ending(self) -> str:
@@ -186,7 +189,7 @@ def _csv_bytes(cells: int) -> int:
 EXPORTS: tuple[Export, ...] = (
     Export("{step}.csv", CSV, "the table of a step, of one head, every float in full", _table),
     Export("{step}-heads.csv", CSV, "all heads of a layer, a row for each number", _table_of_heads),
-    Export("{step}-B-minus-A.csv", CSV, "B − A of a step, of two states (`b=`)", _difference),
+    Export("{step}-B-minus-A.csv", CSV, "B − A of a step, of two states (`compare=`)", _difference),
     Export("mask-cells.csv", CSV, "each cell of the mask: may it attend, its score, its weight", _mask_cells),
     Export("heads-metrics.csv", CSV, "the ten metrics of every head", _metrics),
     *(Export(f"{one.name}.csv", CSV, f"the map “{one.name}” of the weights", partial(_reading, one)) for one in (*aggregates.AGGREGATES, NORMS)),

@@ -12,8 +12,10 @@ from pathlib import Path
 from urllib.parse import parse_qsl
 
 import attention
+from attention import ConfigError
 from attention.sources.knobs import UPLOADED
 from attention.sources.link import sizes
+from attention.sources.link_aliases import with_current_keys
 from pages.ui.exports import catalog, tokens
 from pages.ui.exports.production import Made
 from pages.ui.exports.request import Request
@@ -47,7 +49,9 @@ def find(name: str, query: bytes) -> Wanted:
     Raises:
         AttentionError: there is no such file, or no such state.
     """
-    texts = dict(parse_qsl(query.decode("utf-8", "replace"), keep_blank_values=True))
+    texts, notes = with_current_keys(dict(parse_qsl(query.decode("utf-8", "replace"), keep_blank_values=True)))
+    if notes:
+        raise ConfigError(notes[0])
     token = texts.pop("token", "")
     if texts.pop("offer", ""):
         tab = tokens.find(token)

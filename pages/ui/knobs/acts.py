@@ -7,6 +7,7 @@ from typing import Any
 
 import streamlit as st
 
+from attention.sources.link_aliases import with_current_keys
 from pages.ui.knobs import inputs
 from pages.ui.knobs.session import Session, session
 
@@ -62,7 +63,7 @@ def _apply(ours: Session, act: dict[str, Any]) -> bool:
     state, key = act.get("state"), act.get("key")
     if isinstance(state, dict):
         texts = {name: text for name, text in list(state.items())[:_MOST] if isinstance(text, str)}
-        inputs.restore(texts)
+        inputs.restore(with_current_keys(texts).texts)
         return True
     on_click, on_turn = ours.handlers.get(str(key), (None, None))
     cell, knob = act.get("cell"), act.get("knob")

@@ -6,7 +6,7 @@ import streamlit as st
 
 from attention import Notebook
 from attention.sources.given import carried
-from attention.sources.knobs import DIVISOR, GIVEN, GIVEN_HEADS, MORE, VALID
+from attention.sources.knobs import DIVISOR, GIVEN, GIVEN_HEADS, GIVES, MORE, VALID
 from attention.sources.reading.text import write
 from pages.ui.knobs.matrices import EDITOR
 from pages.ui.knobs.session import acted, session
@@ -37,7 +37,7 @@ def _continue(source: Notebook) -> None:
         keep(name, text)
     given = next(gives for gives, names in GIVEN.items() if found.matrices.keys() <= {*names, *MORE[gives]})
     alone = {one.key: one.default for one in (GIVEN_HEADS, DIVISOR, VALID)}
-    knobs = {"source": "matrices", "given": given, **alone, **found.knobs}
+    knobs = {"source": "matrices", GIVES.key: given, **alone, **found.knobs}
     st.session_state.update(knobs)
     session().source = "matrices"  # its knobs are these, and none that was laid by
     st.session_state[EDITOR] = False

@@ -20,6 +20,7 @@ from attention.pictures import view
 from attention.sources import second
 from attention.sources.cutting import SYMBOLS
 from attention.sources.divisors import Divisors
+from attention.sources.link_aliases import with_current_keys
 from pages.ui.knobs.session import Replaced, Session, acted, session
 from pages.ui.knobs.table import (
     COLORS,
@@ -139,7 +140,9 @@ def _undo_late_values(ours: Session) -> None:
 
 def _follow_link(title: str) -> None:
     """Takes over what the link says that has led to this page from another; its other knobs stay what they are."""
-    link = {key: text for key, text in st.query_params.to_dict().items() if title == "Compare" or key not in OF_COMPARE}
+    found, notes = with_current_keys(st.query_params.to_dict())
+    session().notes += [note for note in notes if note not in session().notes]
+    link = {key: text for key, text in found.items() if title == "Compare" or key not in OF_COMPARE}
     ask(link)
     session().address |= {key: text for key, text in link.items() if key not in KNOBS}
 

@@ -12,6 +12,7 @@ import streamlit as st
 
 from attention import AttentionError, File
 from attention.lessons.lesson import Lesson
+from attention.sources.link_aliases import with_current_keys
 from attention.training import Plan
 
 if TYPE_CHECKING:
@@ -155,8 +156,8 @@ def session() -> Session:
     try:
         found: Session = st.session_state[_KEY]
     except KeyError:
-        link = st.query_params.to_dict()
-        found = st.session_state[_KEY] = Session(address=link, asked_for=dict(link))
+        link, notes = with_current_keys(st.query_params.to_dict())
+        found = st.session_state[_KEY] = Session(address=link, asked_for=dict(link), notes=list(notes))
     return found
 
 

@@ -24,10 +24,10 @@ COLORS = Knob(
     held=True, place=80,
 )  # fmt: skip
 TURN = Knob(
-    "turn", "B", Choice(("A", "B", "both")), "turn", "Which of the two a knob turns.", held=True, place=-10
+    "editing", "B", Choice(("A", "B", "both")), "turn", "Which of the two a knob turns.", held=True, place=-10
 )  # fmt: skip
 FIT = Knob(
-    "fit", False, Switch(), "Fit", "B − A in colours up to its own largest number. Off: the same for all layers and heads.",
+    "autoscale", False, Switch(), "Fit", "B − A in colours up to its own largest number. Off: the same for all layers and heads.",
     held=True, place=90,
 )  # fmt: skip
 OF_COMPARE = (SECOND.key, TURN.key, FIT.key)

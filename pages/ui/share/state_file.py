@@ -11,6 +11,7 @@ from attention import AttentionError, FileError
 from attention.lessons import asked
 from attention.lessons.files import several
 from attention.sources.archive import quoted
+from attention.sources.link_aliases import with_current_keys
 from pages.ui.knobs import inputs
 from pages.ui.knobs.session import acted, session
 from pages.ui.knobs.table import DEFAULTS
@@ -65,7 +66,7 @@ def read(content: bytes) -> tuple[str, dict[str, str]]:
             "A state file is the .json file that Share saves; got something else: save one there, and open that."
         )
     # A lone surrogate cannot be sent to a browser.
-    clean = {key: text.encode("utf-8", "replace").decode() for key, text in state.items()}
+    clean = with_current_keys({key: text.encode("utf-8", "replace").decode() for key, text in state.items()}).texts
     return page, {key: text for key, text in clean.items() if key in DEFAULTS or _OF_A_PAGE.fullmatch(key)}
 
 
