@@ -55,7 +55,13 @@ def open_in_lab() -> None:
     """Goes on with the shown model as the source of all pages."""
     ours = session()
     at = None if player.watched.step == plan.steps else player.watched.step
-    wanted: dict[str, Any] = {"source": "trained", "task": task.name, "seed": seed, "at": at, "input": typed}
+    wanted: dict[str, Any] = {
+        "source": "trained",
+        "task": task.name,
+        "seed": seed,
+        "at": at,
+        declared.OWN_TEXT.key: typed,
+    }
     wanted |= {"control": "", "steps": None, "length": None, "offset": None, "layer": len(plan.design.names) - 1}
     inputs.ask({key: in_url(value) for key, value in (wanted | dict(plan.turned)).items()})
     ours.next_page = "Lab"

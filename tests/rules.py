@@ -36,7 +36,9 @@ NAMES = {step.name for step in STEPS}
 
 # Texts that are a step's name by accident.
 OTHER_WORDS = {
+    "attention/export/demo/states.py": {"input"},  # a key of a link
     "attention/formula/knobs.py": {"key"},  # of a knob
+    "attention/formula/patching/__init__.py": {"patched_output"},  # the function that makes it
     "attention/formula/patching/take.py": {"weights"},  # a word of a sentence
     "attention/formula/shares/share.py": {"key"},  # a word of a sentence
     "attention/lessons/asking.py": {"key"},  # a kind of question
@@ -49,6 +51,8 @@ OTHER_WORDS = {
     "attention/pictures/heatmap.py": {"key", "query"},  # titles of axes
     "attention/pictures/line.py": {"value"},
     "attention/pictures/message.py": {"key"},
+    "attention/sources/knobs.py": {"input"},  # a key of a link
+    "attention/sources/link_aliases.py": {"input"},
     # Its functions are copied into programs that stand alone.
     "attention/training/learning.py": {"weights"},
     "attention/training/network.py": {"input", "query", "key", "value", "weights", "head_output", "memory", "position"},

@@ -32,10 +32,14 @@ def copy(page: Page, name: str = "Copy link") -> None:
 
 
 def test_one_click_copies_the_address_and_says_so(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?{LINK}", **CLIPBOARD)
+    page = open_page(f"{server}/?{LINK}&share=softmax1", **CLIPBOARD)  # under the former name of a key
+    page.wait_for_function("location.search.includes('&normalizer=softmax1')")
+    entries = page.evaluate("history.length")
     acted(page, lambda: click_cell(page, 1, row=3, column=1))
     page.wait_for_function("location.search.includes('k=1')")
+    assert page.evaluate("history.length") == entries + 1
     copy(page)
+    assert "share=" not in clipboard(page)
     expect(page.locator(".links [role=status]").first).to_have_text("Link copied.")
     assert clipboard(page) == page.url
     other = open_page(clipboard(page), fresh=True)

@@ -13,7 +13,7 @@ from attention import AttentionError
 from attention.formula.knobs import Knob
 from attention.formula.ranges import Whole
 from attention.lessons import training
-from attention.sources.knobs import TASK
+from attention.sources.knobs import OWN_TEXT, SLIDERS, TASK
 from attention.training import Plan
 from attention.training.films import film_of, untrained
 from attention.training.plan import MOST_STEPS
@@ -45,7 +45,7 @@ def link(state: Mapping[str, str]) -> str:
     if state.get("source") != "trained":
         return ""
     task = state.get("task", TASK.default)
-    turned = {f"train_{task}_{key}": state[key] for key in ("input", "length", "offset") if key in state}
+    turned = {f"train_{task}_{key}": state[key] for key in (OWN_TEXT.key, *SLIDERS) if key in state}
     return f"./training?{urlencode({'train_task': task, 'train_seed': state.get('seed', '0')} | turned)}"
 
 
