@@ -19,7 +19,7 @@ VARIABLE_ALIASES = {
 }
 """The former names of environment variables with their present names. They are still read, and written nowhere."""
 
-_READ = {"LAB_PORT", "LAB_MEMORY", *VARIABLE_ALIASES}  # the variables that are read here, and those of compose.yaml
+_READ = {"LAB_PORT", "LAB_MEMORY"}  # the variables that are read here, and those of compose.yaml
 _BOOLEANS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 
 
