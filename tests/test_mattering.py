@@ -64,7 +64,7 @@ def test_in_batches_is_as_one_by_one(tiny: TinyModels, family: str, monkeypatch:
     assert [*one.frame()["layer"].head(1)] == [one.sorted()[0][0]]
     both = found(source, target=int(base.ids[1]), distractor=int(base.ids[2]), position=base.position)
     assert both.before == pytest.approx(float(base.row[base.ids[1]] - base.row[base.ids[2]]), abs=1e-5)
-    assert "less that of" in both.what
+    assert "minus logit of" in both.what
 
 
 HELD = r"norm|mlp$|self_attn$"

@@ -262,7 +262,7 @@ def test_whether_pasted_matrices_are_heads_is_asked() -> None:
     again = opened("app.py", **{key: address(app)[key] for key in address(app)})
     np.testing.assert_array_equal(step(again, "weights"), step(app, "weights"))
     refused = opened("app.py", source="matrices", given="X alone", x="33 heads:" + "/".join(["1"] * 33))
-    assert "at most 32 heads here; got a stack of 33" in said(refused)
+    assert "at most 32 heads; got a stack of 33" in said(refused)
 
 
 def test_an_uploaded_matrix_is_used_and_a_broken_file_is_said() -> None:

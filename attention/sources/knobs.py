@@ -54,8 +54,8 @@ _MATRICES = {
 LONGEST_MATRIX = 20_000  # characters; a longer text makes the text field slow
 
 _PASTE = (
-    "In any published form: CSV, spreadsheet cells, a list such as [[1, 0], [0, 1]], what NumPy, torch, TensorFlow, "
-    "pandas or R print, LaTeX, a Markdown table, or a complete notebook cell."
+    "In any published form: CSV, spreadsheet cells, a list such as [[1, 0], [0, 1]], the output of NumPy, torch, TensorFlow, "
+    "pandas or R, LaTeX, a Markdown table, or a complete notebook cell."
 )
 _TYPED, _MODEL, _NOTEBOOK, _OWN_MATRICES, _FILE = (("typed text",), ("model",), ("notebook",), ("matrices",), ("file",))
 _TRAINED = ("trained",)
@@ -74,7 +74,7 @@ WORDS = Knob(
     _MODEL)
 SPECIAL = Knob(
     "special", "show", Choice(SPECIALS), "Special tokens",
-    "Such as [CLS]. Hide: rows no longer sum to 1, and the map shows their sums. Renormalise: each row is divided by its remaining sum.",
+    "Such as [CLS]. Hide: rows no longer sum to 1, and their sums are shown beside the map. Renormalise: each row is divided by its remaining sum.",
     _MODEL)
 DO = Knob("do", "", Changes(4000), help="The interventions on heads inside the model, such as 17.3.zero;5.*.t0.2.",
     sources=(*_MODEL, *_TRAINED), held=True)
@@ -100,7 +100,7 @@ GENERATE = Knob(
     "generate", 0, Whole(0, MOST_GENERATED), "Tokens to generate",
     "The model continues the text, token by token; ▸ marks generated tokens. 0: no generation.", _MODEL, fold="Let it write")
 GENERATE_TEMPERATURE = Knob(
-    "generate_temperature", 0.0, Real(0, 5, means=("always the likeliest token", "nearly at random")), "Temperature of the draw",
+    "generate_temperature", 0.0, Real(0, 5, means=("always the most likely token", "nearly at random")), "Temperature of the draw",
     "0: always the most likely token (greedy). Otherwise tokens are sampled from the softmax of the logits divided by the temperature.", _MODEL, fold="Let it write")
 GENERATE_SEED = Knob(
     "generate_seed", 0, Whole(0, 2**31 - 1), "Seed of the draw", "The same seed generates the same text.", _MODEL, fold="Let it write")

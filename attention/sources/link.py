@@ -120,11 +120,11 @@ def source(reader: Asked) -> Source:
     if source_name == "file":
         return replace(reader.file(knobs.FILE), config=_override(reader, source_name))
     if source_name == "matrices":
-        gives = reader.knob(knobs.GIVES)
+        kind = reader.knob(knobs.GIVES)
         labels = reader.knob(knobs.LABELS)
         config = _config(reader, source_name)
         n_heads, divisor, valid = (reader.knob(knob) for knob in (knobs.GIVEN_HEADS, knobs.DIVISOR, knobs.VALID))
-        matrices = reader.matrices((*knobs.GIVEN[gives], *knobs.MORE[gives]))
+        matrices = reader.matrices((*knobs.GIVEN[kind], *knobs.MORE[kind]))
         tokens = tuple(labels.split())
         stack_size = max((len(of_heads(matrix)) for matrix in matrices.values() if matrix), default=1)
         if stack_size > reader.limits.heads:
@@ -147,7 +147,7 @@ def _trained(reader: Asked, source_name: str) -> Trained:
     text = reader.knob(replace(knobs.OWN_TEXT, help=f"It reads {task.hint}. Empty: an example.", empty=task.hint))
     seed = reader.knob(knobs.SEED)
     steps = reader.knob(replace(knobs.LEARNING_STEPS, empty=str(task.steps)))
-    plan = Plan(task.name, steps=steps or 0)  # its range has one step for each picture of the film
+    plan = Plan(task.name, steps=steps or 0)  # for the range and the increment of `at`
     at = reader.knob(knobs.AT, Whole(0, plan.steps, optional=True, step=plan.every))
     control = reader.knob(knobs.CONTROL, knobs.controls_of(task))
     sliders = {key: reader.knob(*knobs.slider_of(task, key)) for key in knobs.SLIDERS}
@@ -288,9 +288,7 @@ def not_here(file: str) -> AwaitedError:
     """The error for a `file` (name:digest, or empty) that has not been uploaded."""
     name, _, digest = file.rpartition(":")
     if not name:
-        return AwaitedError(
-            f"A file with attention that somebody saved ({', '.join(ENDINGS)}): upload it, and every page shows it."
-        )
+        return AwaitedError(f"A file with saved attention ({', '.join(ENDINGS)}): upload it, and every page shows it.")
     return AwaitedError(
-        f"The link shows the file {quoted(name)} (digest {digest[:8]}…), which is not here: upload it, and it opens as the link says."
+        f"The link shows the file {quoted(name)} (digest {digest[:8]}…), which is not on this server: upload it to open the link."
     )

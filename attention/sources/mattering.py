@@ -173,7 +173,7 @@ def _resolve_metric(
         if position is not None and not 0 <= position < length:
             raise ConfigError(f"Positions range from 0 to {length - 1}; got {position}: choose one of these.")
         subject = "tokens' vectors (mean)" if position is None else f"vector of token {position}"
-        return silencing.Asked(position), f"cosine of {subject} with no head silenced"
+        return silencing.Asked(position), f"cosine of {subject} with no head ablated"
     positions = predicting.positions(loaded, inputs, requested)
     if not positions:
         raise ConfigError(predicting.why_not(loaded, positions))
@@ -189,7 +189,7 @@ def _resolve_metric(
             )
     names = [readable(loaded.tokenizer, [token])[0] for token in (target, distractor) if token is not None]
     description = (
-        f"log-probability of {names[0]}" if distractor is None else f"logit of {names[0]} less that of {names[1]}"
+        f"log-probability of {names[0]}" if distractor is None else f"logit of {names[0]} minus logit of {names[1]}"
     )
     return silencing.Asked(positions[-1], target, distractor), description
 

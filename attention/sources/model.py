@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from attention.formula.intervening import Given, Pass
     from attention.models.loaded import Loaded
     from attention.sources import Snippet
-    from attention.sources.model_texts import Texts
+    from attention.sources.model_texts import ModelInputs
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Model(ModelOptions):
         if self.interventions:
             self.unchanged.prepare()
 
-    def _trace(self, loaded: Loaded, texts: Texts, forward: Pass, notes: list[str]) -> Trace:
+    def _trace(self, loaded: Loaded, texts: ModelInputs, forward: Pass, notes: list[str]) -> Trace:
         from attention.formula import fitting
         from attention.models import passing, predicting
         from attention.models.pieces import readable
@@ -198,7 +198,7 @@ class Model(ModelOptions):
         loaded = self._loaded()
         return loaded, self._texts(loaded, []).inputs
 
-    def _texts(self, loaded: Loaded, notes: list[str]) -> Texts:
+    def _texts(self, loaded: Loaded, notes: list[str]) -> ModelInputs:
         from attention.sources import model_texts
 
         return model_texts.prepare_texts(self, loaded, notes, lambda inputs: self.patched_forward(loaded, inputs))

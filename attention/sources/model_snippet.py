@@ -57,7 +57,7 @@ def model(source: State, trace: Trace, index: int) -> Snippet:
     folder = json.dumps(source.name.replace("\\", "/").rstrip("/").rpartition("/")[2])
     if layer.name not in names:
         return Snippet(
-            "a real model, which gives its weights alone",
+            "a real model that returns only its weights",
             tuple(_weights_alone(model_class, folder, _id_arguments(inputs), layer.name)),
         )
     layer_order = loaded.order

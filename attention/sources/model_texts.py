@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Texts:
+class ModelInputs:
     """The input of a model.
 
     Attributes:
@@ -37,7 +37,7 @@ class Texts:
 
 def prepare_texts(
     model: ModelOptions, loaded: Loaded, notes: list[str], build_forward: Callable[[dict[str, Tensor]], Pass]
-) -> Texts:
+) -> ModelInputs:
     """The texts of a model, with the tokens that it generates.
 
     Args:
@@ -56,7 +56,7 @@ def prepare_texts(
     prompt_len, total_len = prompt[name].shape[-1], extended[name].shape[-1]
     prefix_len = total_len - prompt_len if model.said is None else max(0, min(model.said, total_len - prompt_len))
     inputs = {**extended, name: extended[name][:, : prompt_len + prefix_len]}
-    return Texts(inputs, prefix_len, tuple(extended[name][0, prompt_len + prefix_len :].tolist()))
+    return ModelInputs(inputs, prefix_len, tuple(extended[name][0, prompt_len + prefix_len :].tolist()))
 
 
 def tokenize_texts(model: ModelOptions, loaded: Loaded, notes: list[str]) -> dict[str, Tensor]:
@@ -141,7 +141,7 @@ def _generate(
     n_generated = _count_generated(model, loaded, inputs)
     if model.generate > n_generated:
         notes.append(
-            f"{n_generated} of {model.generate} requested tokens were generated: the model ended its text, or the limit of tokens was reached."
+            f"{n_generated} of {model.generate} requested tokens were generated: the model does not generate text, or the limit of tokens was reached."
         )
     if not n_generated:
         return inputs

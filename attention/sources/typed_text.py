@@ -179,7 +179,7 @@ class TypedText:
             )
         if not 0 <= self.sequence < self.n_sequences:
             raise ConfigError(
-                f"sequence counts the lines from 0 to {self.n_sequences - 1}; got {self.sequence}: choose one of these."
+                f"sequence is the index of a line, from 0 to {self.n_sequences - 1}; got {self.sequence}: choose one of these."
             )
         all_tokens = [tokenize(line, self.lowercase) for line in lines]
         tokens = all_tokens[self.sequence if len(lines) > 1 else 0]

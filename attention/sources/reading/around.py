@@ -68,7 +68,7 @@ class Prefix(NamedTuple):
     """The text before a bracket: the name of the matrix, and the lines that are left out."""
 
     label: str
-    left_out: tuple[str, ...]
+    ignored_lines: tuple[str, ...]
 
 
 def strip_wrappers(text: str) -> str:

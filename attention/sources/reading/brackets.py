@@ -50,7 +50,7 @@ def parse_brackets(text: str, name: str) -> Reading:
         prefix = parse_prefix(text_before + "\n" if bracket_list.nested is None else text_before)
         if prefix is None:
             raise _surroundings_error(name, text_before, where)
-        ignored += prefix.left_out
+        ignored += prefix.ignored_lines
         if bracket_list.nested is None:
             break
         if isinstance(bracket_list.nested, str) and _WORDS.fullmatch(bracket_list.nested[:_MAX_WORDS]):
