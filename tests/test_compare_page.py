@@ -58,8 +58,8 @@ def test_b_begins_as_a_copy_of_a_and_its_knobs_are_its_own() -> None:
     ("b", "sentence"),
     [
         ("temperature=hot", "The link asks for temperature = “hot”"),
-        ("q=1", "The link asks for “q” in the second state"),
-        ("source=matrices&x=1,a&nonsense=1", "The link asks for “nonsense” in the second state"),
+        ("q=1", "The link sets “q” in the second state"),
+        ("source=matrices&x=1,a&nonsense=1", "The link sets “nonsense” in the second state"),
         ("text=", ""),
         ("source=file&file=x.npz:ab", "There is no B: The link shows the file “x.npz”"),
         ("source=matrices&x=1,a", "There is no B: "),

@@ -218,7 +218,7 @@ def test_many_numbers_are_read_from_the_exported_file() -> None:
     w = rows(rand(30, 40))
     lines = Matrices(rows(rand(30, 30)), w, w, w, n_heads=4, b_q=rows(rand(40))).snippet
     source = Matrices(rows(rand(30, 30)), w, w, w, n_heads=4, b_q=rows(rand(40)))
-    assert 'b_q = torch.from_numpy(given["L0.b_q"])  # [head d_k]' in lines(source.trace()).lines
+    assert 'b_q = torch.from_numpy(exported["L0.b_q"])  # [head d_k]' in lines(source.trace()).lines
 
 
 def test_a_bias_of_minus_infinity_hides_and_says_so() -> None:
@@ -244,30 +244,30 @@ def test_what_a_trace_takes_is_counted_with_its_heads() -> None:
 # -- what is refused ------------------------------------------------------------------------------
 
 REFUSED: dict[str, tuple[Matrices, str]] = {
-    "columns": (Matrices(rows(X), **W, n_heads=3), "W_Q is 6 × 8 and is cut into 3 heads: its columns must be a multiple of 3; change them,"),
-    "W_O's rows": (Matrices(rows(X), **W, n_heads=4, w_o=rows(rand(6, 6))), "W_O is 6 × 6 and is cut into 4 heads: its rows must be"),
-    "W_O": (Matrices(rows(X), **W, n_heads=2, w_o=rows(rand(6, 6))), "W_V is 6 × 8 but W_O is 6 × 6: W_V's columns must be as many as W_O's rows."),
-    "stack and heads": (Matrices(**STACKS, n_heads=4, bias=()), "Q is a stack of 2 but there are 4 heads: give one matrix for each head."),
+    "columns": (Matrices(rows(X), **W, n_heads=3), "W_Q is 6 × 8 and is split into 3 heads: its columns must be a multiple of 3; change them,"),
+    "W_O's rows": (Matrices(rows(X), **W, n_heads=4, w_o=rows(rand(6, 6))), "W_O is 6 × 6 and is split into 4 heads: its rows must be"),
+    "W_O": (Matrices(rows(X), **W, n_heads=2, w_o=rows(rand(6, 6))), "W_V is 6 × 8 but W_O is 6 × 6: W_V's columns must equal W_O's rows."),
+    "stack and heads": (Matrices(**STACKS, n_heads=4, bias=()), "Q is a stack of 2 but there are 4 heads: provide one matrix for each head."),
     "three for two": (Matrices(query=rows(rand(2, 5, 3)), key=rows(rand(3, 7, 3)), value=rows(rand(3, 7, 3))), "Q is a stack of 2 but there are 3"),
-    "sizes in a stack": (Matrices(query=(((1.0,),), ((1.0, 2.0),)), key=((1.0,),), value=((1.0,),)), "Q needs matrices of one size; that of head 1 is 1 × 2"),
-    "X as a stack": (Matrices(rows(rand(2, 3, 3))), "X alone is one head"),
-    "X alone": (Matrices(rows(X), n_heads=2), "X alone is one head, since no projection makes others of it; got 2 heads: give W_Q, W_K and W_V"),
-    "a bias without W_Q": (Matrices(**QKV, b_q=(1.0,) * 8), "b_Q belongs to W_Q; got b_Q alone: give W_Q too, or leave out b_Q."),
-    "a bias's width": (Matrices(rows(X), **W, b_v=(1.0,) * 3), "b_V is 1 × 3 but W_V is 6 × 8: b_V's columns must be as many as W_V's columns."),
-    "a bias of rows": (Matrices(rows(X), **W, b_v=rows(rand(2, 8))), "b_V is one row, which is added to every other; got 2 × 8: give one row."),
+    "sizes in a stack": (Matrices(query=(((1.0,),), ((1.0, 2.0),)), key=((1.0,),), value=((1.0,),)), "Q needs matrices of equal size; head 1 has 1 × 2"),
+    "X as a stack": (Matrices(rows(rand(2, 3, 3))), "X alone has one head"),
+    "X alone": (Matrices(rows(X), n_heads=2), "X alone has one head, since there are no projections; got 2 heads: add W_Q, W_K and W_V"),
+    "a bias without W_Q": (Matrices(**QKV, b_q=(1.0,) * 8), "b_Q belongs to W_Q; got b_Q alone: add W_Q, or leave out b_Q."),
+    "a bias's width": (Matrices(rows(X), **W, b_v=(1.0,) * 3), "b_V is 1 × 3 but W_V is 6 × 8: b_V's columns must equal W_V's columns."),
+    "a bias of rows": (Matrices(rows(X), **W, b_v=rows(rand(2, 8))), "b_V is one row, which is added to every row; got 2 × 8: provide one row."),
     "b_O": (Matrices(rows(X), **W, w_o=rows(rand(8, 6)), b_o=(1.0,)), "b_O is 1 × 1 but W_O is 8 × 6"),
-    "X₂ with Q": (Matrices(**QKV, memory=rows(X2)), "X₂ belongs to X; got X₂ alone: give X too, or leave out X₂."),
-    "X₂": (Matrices(rows(X), **W, memory=rows(rand(3, 5))), "X is 5 × 6 but X₂ is 3 × 5: X's columns must be as many as X₂'s columns."),
-    "scores and Q": (Matrices(**QKV, scores=rows(rand(5, 7))), "Attention from given scores needs S and V; got Q, K, S and V: leave out Q and K."),
-    "scores alone": (Matrices(scores=rows(rand(5, 7))), "Attention from given scores needs S and V; got S: give V too."),
-    "scores and V": (Matrices(scores=rows(rand(5, 6)), value=QKV["value"]), "S is 5 × 6 but V is 7 × 4: S's columns must be as many as V's rows."),
-    "bias": (Matrices(**QKV, bias=rows(rand(5, 6))), "bias is added to the scores, which are 1 × 5 × 7; got 5 × 6: give 5 × 7 for all heads, or a stack of 1."),
+    "X₂ with Q": (Matrices(**QKV, memory=rows(X2)), "X₂ belongs to X; got X₂ alone: add X, or leave out X₂."),
+    "X₂": (Matrices(rows(X), **W, memory=rows(rand(3, 5))), "X is 5 × 6 but X₂ is 3 × 5: X's columns must equal X₂'s columns."),
+    "scores and Q": (Matrices(**QKV, scores=rows(rand(5, 7))), "Attention from scores needs S and V; got Q, K, S and V: leave out Q and K."),
+    "scores alone": (Matrices(scores=rows(rand(5, 7))), "Attention from scores needs S and V; got S: add V."),
+    "scores and V": (Matrices(scores=rows(rand(5, 6)), value=QKV["value"]), "S is 5 × 6 but V is 7 × 4: S's columns must equal V's rows."),
+    "bias": (Matrices(**QKV, bias=rows(rand(5, 6))), "bias is added to the scores, whose shape is 1 × 5 × 7; got 5 × 6: provide 5 × 7 for all heads, or a stack of 1."),
     "NaN": (Matrices(**QKV, bias=((math.nan,) * 7,) * 5), "bias has nan in row 0, column 0, where a finite number or -inf is expected: put a number there."),
     "infinity": (Matrices(**QKV, bias=((INF,) * 7,) * 5), "bias has inf in row 0"),
     "divisor": (Matrices(**QKV, divisor=0.0), "divisor is a number above 0; got 0.0: choose one, or None for √d_k."),
     "divisor NaN": (Matrices(**QKV, divisor=math.nan), "divisor is a number above 0; got nan"),
-    "valid": (Matrices(**QKV, valid=8), "valid is how many first keys are real, 1 to 7; got 8: choose one of these."),
-    "no heads": (Matrices(**QKV, n_heads=0), "n_heads is a whole number from 1; got 0"),
+    "valid": (Matrices(**QKV, valid=8), "valid is the number of real keys, from 1 to 7; got 8: choose one of these."),
+    "no heads": (Matrices(**QKV, n_heads=0), "n_heads is a whole number of at least 1; got 0"),
     "too many": (Matrices(query=rows(rand(3, 512, 400)), key=((1.0,) * 400,), value=((1.0,),)), "Q may have at most 512 × 1024 numbers"),
 }  # fmt: skip
 
@@ -297,7 +297,7 @@ def test_dropout_mask_multiplies_weights_is_explained_written_and_carried() -> N
     times = explain(trace, "dropped_weights", 0, 0, 4, 1)
     assert times.short.endswith("·2")
     check(source)
-    with pytest.raises(ShapeError, match="dropout_mask is multiplied with the weights, which are 1 × 5 × 7; got 1 × 1"):
+    with pytest.raises(ShapeError, match="dropout_mask is multiplied with the weights, whose shape is 1 × 5 × 7; got 1 × 1"):
         Matrices(**QKV, dropout_mask=((1.0,),)).trace()
     dropped = TypedText("a b c", AttentionConfig(d_model=8, n_heads=2, dropout=0.5)).trace()
     found = carried(dropped, 0)

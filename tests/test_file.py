@@ -174,7 +174,7 @@ def test_changed_number_of_an_export_is_shown_as_changed() -> None:
     opened = File.of("x.npz", npz(**other)).trace()
     assert opened.layers[0].formula is None
     np.testing.assert_array_equal(opened.layers[0]["weights"], other["L0.weights"])
-    assert "weights is not what the formula makes" in opened.notes[0]
+    assert "weights differs from the result of the formula" in opened.notes[0]
     turned = {**found, "L0.query": found["L0.query"] + 1, **{f"L0.{name}": found[f"L0.{name}"] for name in ()}}
     bare = File.of(
         "x.npz",
@@ -321,7 +321,7 @@ def test_weights_beside_queries_and_keys_are_those_of_the_file() -> None:
     assert File.of("x.npz", npz(**found)).trace().layers[0].formula is not None
     wrong = File.of("x.npz", npz(**found, divisor=10.0)).trace()
     assert [step.name for step in wrong.layers[0].steps] == ["query", "key", "value", "weights"]
-    assert "weights is not what the formula makes of query, key and mask" in wrong.notes[0]
+    assert "weights differs from the result of the formula for query, key and mask" in wrong.notes[0]
 
 
 def test_what_rests_in_a_file_is_said() -> None:
@@ -329,8 +329,8 @@ def test_what_rests_in_a_file_is_said() -> None:
     low[0, 1, 2] *= 0.5
     found = npz(weights=low.astype(np.float16), embeddings=np.ones(3), loss=np.array([{}]), names=np.array(["x"]))
     assert File.of("x.npz", found).trace().notes == (
-        "Of “x.npz” this is not used: “embeddings”, “loss”.",
-        "1 row of weights sums to something else than 1, from 0.5 to 0.5: they are shown as they are, and nothing is renormalised.",
+        "These arrays of “x.npz” are not used: “embeddings”, “loss”.",
+        "1 row of weights sums to a value other than 1, from 0.5 to 0.5: they are shown unchanged, not renormalised.",
     )
 
 
@@ -362,57 +362,57 @@ NAN[0, 0, 1] = math.nan
 CAUSAL = np.where(np.tril(np.ones((4, 4))) == 1, 1.0, -math.inf)
 
 REFUSED: dict[str, tuple[str, bytes, str]] = {
-    "another ending": ("x.pt", b"x", "A file of attention ends in .npz, .npy, .safetensors or .json; got “x.pt”"),
+    "another ending": ("x.pt", b"x", "A file with attention ends in .npz, .npy, .safetensors or .json; got “x.pt”"),
     "no name": ("", b"x", "got “”"),
     "a hidden name": ("a\u202e\n" + "b" * 99 + ".pkl", b"x", "got “a��bbb"),
-    "no bytes": ("x.npz", b"", "“x.npz” is not here, only its digest"),
-    "no zip": ("x.npz", b"PK\3\4" * 9, "“x.npz” is no .npz file as numpy.savez writes it, or only a part of one"),
+    "no bytes": ("x.npz", b"", "“x.npz” has no content, only its digest"),
+    "no zip": ("x.npz", b"PK\3\4" * 9, "“x.npz” is not a valid .npz file as numpy.savez writes it"),
     "a cut zip": ("x.npz", npz(weights=WEIGHTS)[:-30], "its list of arrays cannot be read"),
     "a damaged array": ("x.npz", npz(weights=WEIGHTS)[:200] + b"!" * 40 + npz(weights=WEIGHTS)[240:], "an array in it cannot be unpacked"),
-    "a cut array": ("x.npy", saved(WEIGHTS)[:-8], "“x.npy” is 2 × 3 × 4 × 6 by its header; got only 143 of 144 numbers: take the whole file."),
+    "a cut array": ("x.npy", saved(WEIGHTS)[:-8], "“x.npy” is 2 × 3 × 4 × 6 by its header; got only 143 of 144 numbers: use the complete file."),
     "a bomb": ("x.npz", bomb(60, "weights.npy"), "its header cannot be read"),
     "10^12 numbers": ("x.npy", header("<f4", "(1000000, 1000, 1000)"), "would take 3,814,697 MB in memory; at most 100 MB are read"),
     "10^12 numbers, packed": ("x.npz", zipped({"weights.npy": header("<f4", "(1000000, 1000, 1000)", bytes(2**20))}), "would take 3,814,697 MB"),
     "a million entries": ("x.npz", b"PK\1\2" * 10**6, f"lists more than {MOST_ARRAYS:,} arrays"),
-    "packed as nobody does": ("x.npz", zipped({"weights.npy": saved(WEIGHTS)}, zipfile.ZIP_LZMA), "packs its arrays in another way than numpy.savez_compressed"),
+    "packed as nobody does": ("x.npz", zipped({"weights.npy": saved(WEIGHTS)}, zipfile.ZIP_LZMA), "is compressed in another way than by numpy.savez_compressed"),
     "a pickle": ("x.npz", npz(weights=np.array([{"a": 1}])), "needs numbers of at most 64 bits; got an array of “object”"),
     "a pickle alone": ("x.npy", header("|O", "(1,)", b"cos\nsystem\n(S'touch pwned'\ntR."), "got an array of “object”"),
     "complex numbers": ("x.npy", saved(WEIGHTS.astype(complex)), "got an array of “complex128”"),
     "no header": ("x.npy", b"\x93NUMPY" + b"{" * 99, "its header cannot be read"),
     "no numbers": ("x.npy", saved(np.ones((3, 0, 2))), "needs 2 to 6 axes and a number in each; got 3 × 0 × 2"),
     "too many axes": ("x.npy", saved(np.ones((1,) * 9)), "needs 2 to 6 axes"),
-    "a header of 100 GB": ("x.safetensors", tensors({}, length=10**11), f"claims a header of 100,000,000,000 bytes; one of at most {MOST_TEXT:,} is read"),
-    "a header that is cut": ("x.safetensors", tensors({}, length=500), "its header of 500 bytes is not all there"),
-    "a short file": ("x.safetensors", b"\1", "is no .safetensors file, or only a part of one"),
-    "a header of braces": ("x.safetensors", tensors(b'{"a":' * 10**5), "its header is no list of tensors"),
-    "a header of a list": ("x.safetensors", tensors([1]), "its header is no list of tensors"),
-    "tensors of nothing": ("x.safetensors", tensors({"weights": {}}), "its header says no shape and place"),
-    "a place outside": ("x.safetensors", tensors({"weights": {**ONE, "data_offsets": [10**9, 10**9 + 4]}}, b"1234"), "its numbers are not all there"),
-    "a wrong size": ("x.safetensors", tensors({"weights": {**ONE, "shape": [10**6] * 4}}, b"1234"), "its numbers are not all there"),
-    "a negative size": ("x.safetensors", tensors({"weights": {**ONE, "shape": [-1, -1, 1]}}, b"1234"), "its header says no shape"),
-    "a kind of its own": ("x.safetensors", tensors({"weights": {**ONE, "dtype": "F7"}}, b"1234"), "needs numbers of a kind such as F32 or BF16; got “F7”"),
-    "no JSON": ("x.json", b"{'weights': 1}", "“x.json” is no JSON, or only a part of one"),
-    "a million brackets": ("x.json", b"[" * 10**6, f"numbers and texts in 1,000,000 lists; of a .json file at most {json_file.MOST_NUMBERS:,}"),
-    "many brackets": ("x.json", b"[" * 10**5, "is no JSON"),
+    "a header of 100 GB": ("x.safetensors", tensors({}, length=10**11), f"claims a header of 100,000,000,000 bytes; at most {MOST_TEXT:,} are read"),
+    "a header that is cut": ("x.safetensors", tensors({}, length=500), "its header of 500 bytes is incomplete"),
+    "a short file": ("x.safetensors", b"\1", "is not a valid .safetensors file"),
+    "a header of braces": ("x.safetensors", tensors(b'{"a":' * 10**5), "its header is not a list of tensors"),
+    "a header of a list": ("x.safetensors", tensors([1]), "its header is not a list of tensors"),
+    "tensors of nothing": ("x.safetensors", tensors({"weights": {}}), "its header has no valid shape and position"),
+    "a place outside": ("x.safetensors", tensors({"weights": {**ONE, "data_offsets": [10**9, 10**9 + 4]}}, b"1234"), "some of its numbers are missing"),
+    "a wrong size": ("x.safetensors", tensors({"weights": {**ONE, "shape": [10**6] * 4}}, b"1234"), "some of its numbers are missing"),
+    "a negative size": ("x.safetensors", tensors({"weights": {**ONE, "shape": [-1, -1, 1]}}, b"1234"), "its header has no valid shape"),
+    "a kind of its own": ("x.safetensors", tensors({"weights": {**ONE, "dtype": "F7"}}, b"1234"), "needs numbers of a type such as F32 or BF16; got “F7”"),
+    "no JSON": ("x.json", b"{'weights': 1}", "“x.json” is not a valid JSON file"),
+    "a million brackets": ("x.json", b"[" * 10**6, f"numbers and texts in 1,000,000 lists; a .json file may have {json_file.MOST_NUMBERS:,}"),
+    "many brackets": ("x.json", b"[" * 10**5, "is not a valid JSON file"),
     "many numbers": ("x.json", b"[" + b"1," * 2**21 + b"1]", "2,097,153 numbers and texts in 1 lists"),
-    "ragged": ("x.json", b'{"weights": [[1, 0], [1]]}', "“weights” in “x.json” needs numbers alone, and lists of one length on each level"),
-    "words for numbers": ("x.json", b'{"weights": [[1, "a"]]}', "needs numbers alone"),
-    "numbers beyond all": ("x.json", b'{"weights": [[1, 1' + b"0" * 400 + b"]]}", "needs numbers alone"),
-    "nothing of attention": ("x.json", b'{"loss": [1, 2], "steps": [3]}', "it has “loss”, “steps”: save one of these under its name."),
-    "one axis": ("x.json", b"[1, 2]", "“x.json” needs the axes [head query_pos key_pos], and may have one of layers before them; got 2"),
+    "ragged": ("x.json", b'{"weights": [[1, 0], [1]]}', "“weights” in “x.json” needs only numbers, in lists of equal length on each level"),
+    "words for numbers": ("x.json", b'{"weights": [[1, "a"]]}', "needs only numbers"),
+    "numbers beyond all": ("x.json", b'{"weights": [[1, 1' + b"0" * 400 + b"]]}", "needs only numbers"),
+    "nothing of attention": ("x.json", b'{"loss": [1, 2], "steps": [3]}', "it has “loss”, “steps”: save one of these under this name."),
+    "one axis": ("x.json", b"[1, 2]", "“x.json” needs the axes [head query_pos key_pos], optionally with an axis of layers first; got 2"),
     "a batch": ("x.npy", saved(WEIGHTS[:, None]), "got 2 × 1 × 3 × 4 × 6: save one sequence of a batch, such as weights[0]"),
-    "layers that differ": ("x.npz", npz(**{**QKV, "value": QKV["value"][:1]}), "needs as many layers in each of its arrays; got query 2, key 2, value 1"),
+    "layers that differ": ("x.npz", npz(**{**QKV, "value": QKV["value"][:1]}), "needs the same number of layers in each array; got query 2, key 2, value 1"),
     "layers in some": ("x.npz", npz(**{**QKV, "value": QKV["value"][0]}), "got query 2, key 2, value none"),
     "too many tokens": ("x.npy", saved(np.ones((5000, 2))), "weights in “x.npy” has 5,000 positions and 1 heads; at most 4,096 and 1,024 are shown"),
     "too many heads": ("x.npy", saved(np.ones((2000, 1, 1))), "has 1 positions and 2,000 heads"),
     "too few tokens": ("x.npz", npz(weights=WEIGHTS, tokens=np.array(["a"])), "tokens in “x.npz” needs a list of 4 texts of at most 1,000 characters, one for each query; got 1 texts"),
     "tokens that are none": ("x.npz", npz(weights=WEIGHTS, tokens=np.array(["a" * 2000] * 4)), "needs a list of 4 texts"),
     "tokens as objects": ("x.npz", npz(weights=WEIGHTS, tokens=np.array(["a", None], dtype=object)), "numpy.array(tokens, dtype=str)"),
-    "a divisor of 0": ("x.npz", npz(**QKV, divisor=0.0), "divisor needs a number above 0, or one for each layer; got “0.0”: save one"),
-    "a scaling in words": ("x.json", json.dumps({"query": [[1]], "key": [[1]], "scaling": "much"}).encode(), "scaling needs a number above 0"),
-    "below 0": ("x.npy", saved(WRONG), "weights of layer 1 needs shares of at least 0; got -0.25 at head 2, query 3 x3, key 4 k4: save numbers before the softmax as scores."),
+    "a divisor of 0": ("x.npz", npz(**QKV, divisor=0.0), "divisor needs a positive number, or one for each layer; got “0.0”: save such a number"),
+    "a scaling in words": ("x.json", json.dumps({"query": [[1]], "key": [[1]], "scaling": "much"}).encode(), "scaling needs a positive number"),
+    "below 0": ("x.npy", saved(WRONG), "weights of layer 1 needs values of at least 0; got -0.25 at head 2, query 3 x3, key 4 k4: save numbers before the softmax as scores."),
     "NaN": ("x.npy", saved(NAN), "weights of layer 0 needs finite numbers; got nan at head 0, query 1 x1, key 0 k0: replace it"),
-    "hidden scores": ("x.npz", npz(scores=CAUSAL), "got -inf at head 0, query 0 x0, key 1 x1: save what is hidden as mask, and the scores before it"),
+    "hidden scores": ("x.npz", npz(scores=CAUSAL), "got -inf at head 0, query 0 x0, key 1 x1: save the mask and the scores before masking"),
 }  # fmt: skip
 
 

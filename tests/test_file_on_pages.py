@@ -74,7 +74,7 @@ def test_a_link_asks_for_its_file_by_name_and_says_where_another_came() -> None:
     assert not app.error
     app = opened("app.py", **link_)
     assert "The link shows the file “q.npz”" in said(app)
-    assert "which is not here: upload it" in said(app).replace("\\", "")
+    assert "which is not on this server: upload it" in said(app).replace("\\", "")
     assert not drawn(app)
     uploaded(app, name, content)
     assert not app.error

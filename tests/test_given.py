@@ -120,9 +120,9 @@ def test_a_matrix_for_each_head_is_written_shortly_and_read_again() -> None:
 def test_whether_matrices_are_heads_is_asked_and_never_guessed() -> None:
     text = "Q = [[[1, 2], [3, 4]], [[5, 6], [7, 8]]]"
     reading = look(text, "Q")
-    assert reading.question == "Are these 2 matrices, 2 × 2 × 2, the heads, or a batch, of which one is meant?"
+    assert reading.question == "Are these 2 matrices (2 × 2 × 2) the heads, or is one of them meant?"
     assert list(reading.choices) == ["Q, 2 heads", "Q[0]", "Q[1]"]
-    heads = reading.chosen("Q, 2 heads", "Q")
+    heads = reading.choose("Q, 2 heads", "Q")
     assert heads == (((1, 2), (3, 4)), ((5, 6), (7, 8)))
     assert list(look(text, "X").choices) == ["Q[0]", "Q[1]"], "X is one for all heads"
     assert next(iter(look(f"[{text[4:]}, {text[4:]}]", "Q").choices)) == "[0][0]", "a batch of heads is a batch"

@@ -44,8 +44,8 @@ def model(tiny: TinyModels, family: str, *those: Intervention, **more: Any) -> M
 
 def outputs(source: Model) -> list[Tensor]:
     """What every W_O of the model gives in a run, in the order in which they are called, and last what the model gives."""
-    loaded, given = source.loaded_and_given()
-    changing = source.changing(loaded, given)
+    loaded, given = source.load_inputs()
+    changing = source.patched_forward(loaded, given)
     made: list[Tensor] = []
     *_, ids = given.values()
     hooks = [
@@ -87,7 +87,7 @@ def test_what_changes_nothing_changes_no_bit(tiny: TinyModels, family: str) -> N
 def test_a_silenced_head_is_one_term_less(tiny: TinyModels, family: str) -> None:
     """The module's output is the sum of Z_h W_O[h], and b_O; the silenced run's the same without one of them."""
     plain = model(tiny, family)
-    loaded, given = plain.loaded_and_given()
+    loaded, given = plain.load_inputs()
     calls: list[recording.Call] = []
     with recording.recording(calls.append):
         running.run(loaded, given)
@@ -253,7 +253,7 @@ def test_the_bytes_of_another_run_are_counted_before(tiny: TinyModels) -> None:
     plain = model(tiny, "GPT-2")
     one = (Intervention(layer=0, head=0, silence="zero"),)
     assert plain.needs == replace(plain, interventions=one).needs < replace(plain, interventions=one, frozen=True).needs
-    with pytest.raises(ConfigError, match="All steps need at most"):
+    with pytest.raises(ConfigError, match="All steps may take at most"):
         replace(plain, interventions=one, frozen=True, max_bytes=plain.needs).trace()
 
 

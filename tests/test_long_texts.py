@@ -15,7 +15,7 @@ from attention.pictures import heatmap
 from attention.pictures.mosaic import heads_json
 from attention.pictures.screen import SENT_NUMBERS, on_screen
 from attention.sources import Turnable
-from attention.sources.typed_text import WHOLE_UP_TO
+from attention.sources.typed_text import MAX_TOKENS_ALL_HEADS
 from pages.ui.server.traces import trace_of
 
 WORDS = " ".join(f"w{i % 190}" for i in range(300))
@@ -73,8 +73,8 @@ def test_the_whole_tensor_is_there_for_who_asks():
 
 
 def test_heads_are_made_one_by_one_above_1024_tokens_or_where_all_are_too_large():
-    short, long = TypedText("w " * WHOLE_UP_TO), TypedText("w " * (WHOLE_UP_TO + 1), max_tokens=2048)
-    crossed = TypedText("a b", text2="w " * (WHOLE_UP_TO + 1), max_tokens=2048)
+    short, long = TypedText("w " * MAX_TOKENS_ALL_HEADS), TypedText("w " * (MAX_TOKENS_ALL_HEADS + 1), max_tokens=2048)
+    crossed = TypedText("a b", text2="w " * (MAX_TOKENS_ALL_HEADS + 1), max_tokens=2048)
     wholes = [one.trace().layers[0].whole for one in (replace(short, max_tokens=2048), long, crossed)]
     assert wholes == [True, False, False]
     needs = TypedText("w w w").needs

@@ -110,7 +110,7 @@ def test_labels() -> None:
     assert (crossed.tokens, crossed.key_tokens) == (("x0", "x1"), ("k0", "k1", "k2"))
     named = Matrices(query=Q, key=K[:3], value=V[:3], tokens=tuple("abcd"), key_tokens=tuple("xyz")).trace()
     assert (named.tokens, named.key_tokens) == (tuple("abcd"), tuple("xyz"))
-    with pytest.raises(ShapeError, match=r"^tokens has 2 labels but there are 4 queries: give one label for each"):
+    with pytest.raises(ShapeError, match=r"^tokens has 2 labels but there are 4 queries: provide one label for each"):
         Matrices(X, W_Q, W_K, W_V, tokens=("a", "b")).trace()
     with pytest.raises(ShapeError, match=r"^key_tokens has 4 labels but there are 3 keys"):
         Matrices(query=Q, key=K[:3], value=V[:3], key_tokens=tuple("wxyz")).trace()
@@ -163,35 +163,35 @@ def cut(rows: Matrix, n_rows: int, n_columns: int) -> Matrix:
 DO_NOT_CHAIN = {
     "X, W_Q": (
         Matrices(X, W_Q[:2], W_K, W_V),
-        "X is 4 × 3 but W_Q is 2 × 3: X's columns must be as many as W_Q's rows.",
+        "X is 4 × 3 but W_Q is 2 × 3: X's columns must equal W_Q's rows.",
     ),
     "X, W_K": (
         Matrices(X, W_Q, W_K[:2], W_V),
-        "X is 4 × 3 but W_K is 2 × 3: X's columns must be as many as W_K's rows.",
+        "X is 4 × 3 but W_K is 2 × 3: X's columns must equal W_K's rows.",
     ),
     "X, W_V": (
         Matrices(X, W_Q, W_K, W_V[:1]),
-        "X is 4 × 3 but W_V is 1 × 3: X's columns must be as many as W_V's rows.",
+        "X is 4 × 3 but W_V is 1 × 3: X's columns must equal W_V's rows.",
     ),
     "W_Q, W_K": (
         Matrices(X, W_Q, cut(W_K, 3, 2), W_V),
-        "W_Q is 3 × 3 but W_K is 3 × 2: W_Q's columns must be as many as W_K's columns.",
+        "W_Q is 3 × 3 but W_K is 3 × 2: W_Q's columns must equal W_K's columns.",
     ),
     "W_V, W_O": (
         Matrices(X, W_Q, W_K, W_V, W_O[:2]),
-        "W_V is 3 × 3 but W_O is 2 × 3: W_V's columns must be as many as W_O's rows.",
+        "W_V is 3 × 3 but W_O is 2 × 3: W_V's columns must equal W_O's rows.",
     ),
     "Q, K": (
         Matrices(query=Q, key=cut(K, 4, 2), value=V),
-        "Q is 4 × 3 but K is 4 × 2: Q's columns must be as many as K's columns.",
+        "Q is 4 × 3 but K is 4 × 2: Q's columns must equal K's columns.",
     ),
     "K, V": (
         Matrices(query=Q, key=K, value=V[:3]),
-        "K is 4 × 3 but V is 3 × 3: K's rows must be as many as V's rows.",
+        "K is 4 × 3 but V is 3 × 3: K's rows must equal V's rows.",
     ),
     "V, W_O": (
         Matrices(query=Q, key=K, value=V, w_o=W_O[:1]),
-        "V is 4 × 3 but W_O is 1 × 3: V's columns must be as many as W_O's rows.",
+        "V is 4 × 3 but W_O is 1 × 3: V's columns must equal W_O's rows.",
     ),
 }
 
@@ -204,15 +204,15 @@ def test_shapes_that_do_not_chain(source: Matrices, sentence: str) -> None:
 
 
 INCOMPLETE = {
-    "X, W_Q": (Matrices(X, W_Q), "Attention needs X, W_Q, W_K and W_V; got only X and W_Q: give W_K and W_V too."),
-    "W_V": (Matrices(w_v=W_V), "Attention needs X, W_Q, W_K and W_V; got only W_V: give X, W_Q and W_K too."),
-    "Q": (Matrices(query=Q), "Attention needs Q, K and V; got only Q: give K and V too."),
-    "nothing": (Matrices(), "needs X, W_Q, W_K and W_V, or Q, K and V; got none of them: give one set or the other."),
-    "W_O": (Matrices(w_o=W_O), "Attention needs X, W_Q, W_K and W_V, or Q, K and V; got W_O: give one set"),
+    "X, W_Q": (Matrices(X, W_Q), "Attention needs X, W_Q, W_K and W_V; got only X and W_Q: add W_K and W_V."),
+    "W_V": (Matrices(w_v=W_V), "Attention needs X, W_Q, W_K and W_V; got only W_V: add X, W_Q and W_K."),
+    "Q": (Matrices(query=Q), "Attention needs Q, K and V; got only Q: add K and V."),
+    "nothing": (Matrices(), "needs X, W_Q, W_K and W_V, or Q, K and V; got neither: provide one set or the other."),
+    "W_O": (Matrices(w_o=W_O), "Attention needs X, W_Q, W_K and W_V, or Q, K and V; got W_O: provide one set"),
     "both": (Matrices(X, W_Q, W_K, W_V, query=Q), "got X, W_Q, W_K, W_V and Q: leave out Q, or X, W_Q, W_K and W_V."),
     "ragged": (
         Matrices(((1.0, 2.0), (3.0,)), W_Q, W_K, W_V),
-        "X needs as many numbers in every row; row 1 has 1 number",
+        "X needs rows of equal length; row 1 has 1 number",
     ),
     "NaN": (Matrices(query=Q, key=K, value=((float("nan"),),) * 4), "V has nan in row 0, column 0"),
     "no columns": (Matrices(query=Q, key=((),), value=V), "K needs at least one row and one column; got 1 × 0"),
@@ -220,7 +220,7 @@ INCOMPLETE = {
     "overflow": (Matrices(query=((1e20,),), key=((1e20,),), value=((1.0,),)), "S needs numbers of at most 3.4e+38"),
     "infinities": (
         Matrices(query=((1.0,),), key=((1.0,),), value=((1.0,),), config=AttentionConfig(temperature=1e-50)),
-        "S′ needs numbers of at most 3.4e+38 in size, to be drawn; got 1e+50: use smaller numbers, or a higher temp",
+        "S′ needs numbers of at most 3.4e+38 in magnitude, so that they can be drawn; got 1e+50: use smaller numbers, or a higher temp",
     ),
 }
 

@@ -138,14 +138,14 @@ REFUSED = {
     "blanks": (" \n\t ", "got only blanks"),
     "empty list": ("[[]]", "has nothing in row 0, column 0, where a number is expected: fill the cell"),
     "seven axes": ("[[[[[[[1]]]]]]]", "got more than 6 levels of brackets in row 0, column 0: paste one matrix"),
-    "a batch that is ragged": ("[[[1, 2]], [[3, 4], [5, 6]]]", "list 1 is 2, list 0 is 1: paste one matrix"),
+    "a batch that is ragged": ("[[[1, 2]], [[3, 4], [5, 6]]]", "list 1 is 2, list 0 is 1: paste one of these matrices"),
     "shortened": (
         "[[1, 2, ..., 4]]",
-        "'...' in row 0, column 2, where a number is expected: numbers are missing, since it was printed shortened",
+        "'...' in row 0, column 2, where a number is expected: the printed output is abbreviated and lacks numbers",
     ),
     "rows left out": (
         "[[1 2]\n ...\n [3 4]]",
-        "'...' in row 1, column 0, where a row in brackets is expected: numbers are missing",
+        "'...' in row 1, column 0, where a row in brackets is expected: the printed output is abbreviated",
     ),
     "ragged": ("1 2 3 4\n1 2 3 4\n1 2 3", "row 2 has 3 numbers, row 0 has 4: add"),
     "ragged list": ("[[1, 2], [3]]", "row 1 has 1 number, row 0 has 2: add"),
@@ -164,7 +164,7 @@ REFUSED = {
     "empty row": ("1,0;;0,1", "has nothing in row 1, column 0"),
     "thousands or decimals": (
         "1,234\t5.5",
-        "'5.5' in row 0, column 1, where a decimal comma, as elsewhere in it, is expected: write all numbers with a point",
+        "'5.5' in row 0, column 1, where a decimal comma, as in the other cells, is expected: write all numbers with a point",
     ),
     "comma and blank": ("[1 0, 2]", "'1 0' in row 0, column 0"),
     "decimal commas between blanks, on one line": ("1,5 2,5", "'5 2' in row 0, column 1"),
@@ -178,7 +178,7 @@ REFUSED = {
     "a number beside a row": ("[[1, 2], 3]", "'3' in row 1, column 0, where a row in brackets"),
     "two matrices": (
         "[[1, 2]]\n[[3, 4]]",
-        "needs an answer to “Which of these matrices is it?”; it is open: choose one of",
+        "needs an answer to “Which of these matrices is it?”; none was chosen: choose one of",
     ),
     "first bracket lost": ("[1 0]\n [0 1]]", "closing bracket for each opening one; got one too many"),
     "last bracket lost": ("[[1 0]\n [0 1]", "closing bracket for each opening one; got one too few"),
@@ -193,7 +193,7 @@ REFUSED = {
     "a number that is missing": ("the,1\nNaN,2", "'the' in row 0, column 0"),
     "a table that pandas shortened": (
         "     0  ...    9\n0  0.1  ...  0.2\n\n[1 rows x 10 columns]",
-        "'...' in row 0, column 1, where a number is expected: numbers are missing",
+        "'...' in row 0, column 1, where a number is expected: the printed output is abbreviated",
     ),
     "parts of a table that do not fit": ("Columns 1 to 1\n1\n2\nColumns 2 to 2\n3", "part 1 has 1, part 0 has 2"),
     "two scales": ("A =\n1.0e-03 *\n1.0\nB =\n1.0e+03 *\n1.0", "several scales such as '1.0e-03 *'"),
@@ -202,7 +202,7 @@ REFUSED = {
     "LaTeX, transposed": (r"\begin{bmatrix} 1 & 2 \end{bmatrix}^T", "'^T' beside the matrix"),
     "LaTeX, a factor": (r"X = \frac{1}{2} \begin{bmatrix} 1 & 2 \end{bmatrix}", "beside the matrix, where only a name"),
     "LaTeX, a product": (r"\begin{bmatrix} 1 \cdot 2 & 2 \end{bmatrix}", r"'1 \\cdot 2' in row 0, column 0"),
-    "LaTeX, dots": (r"\begin{bmatrix} 1 & \cdots & 2 \end{bmatrix}", r"has \cdots where numbers are missing"),
+    "LaTeX, dots": (r"\begin{bmatrix} 1 & \cdots & 2 \end{bmatrix}", r"has \cdots in place of numbers"),
     "booleans": ("[[True, False]]", "'True' in row 0, column 0"),
     "complex": ("[1+2j]", "'1+2j' in row 0"),
     "underscores": ("1_000", "'1_000' in row 0"),
@@ -431,7 +431,7 @@ BAD_FILES = {
     "a stack": (
         npy_bytes(np.zeros((2, 2, 2))),
         "a.npy",
-        "“Are these 2 matrices, 2 × 2 × 2, the heads, or a batch, of which one is meant?”",
+        "“Are these 2 matrices (2 × 2 × 2) the heads, or is one of them meant?”",
     ),
     "seven axes": (npy_bytes(np.zeros((1,) * 7)), "a.npy", "got an array of 7 axes"),
     "a number": (npy_bytes(np.array(1.0)), "a.npy", "got an array of 0 axes"),
@@ -482,7 +482,7 @@ def test_importing_the_package_does_not_import_torch() -> None:
 def test_text_is_read_once_and_its_cache_bounded_by_bytes(monkeypatch):
     text = write([[i + j / 7 for j in range(40)] for i in range(50)])
     first = parse(text, "X")
-    monkeypatch.setattr(reader, "_look", lambda *_: pytest.fail("the text was read again"))
+    monkeypatch.setattr(reader, "_parse_text", lambda *_: pytest.fail("the text was read again"))
     assert parse(text, "Y") == first
-    assert reader._READ.currsize <= reader._READ.maxsize == 2**26
-    assert {len(key) for key in reader._READ} == {17}  # a digest, and whether −∞ or heads may be in it
+    assert reader._CACHE.currsize <= reader._CACHE.maxsize == 2**26
+    assert {len(key) for key in reader._CACHE} == {17}  # a digest, and whether −∞ or heads may be in it

@@ -64,7 +64,7 @@ def test_in_batches_is_as_one_by_one(tiny: TinyModels, family: str, monkeypatch:
     assert [*one.frame()["layer"].head(1)] == [one.sorted()[0][0]]
     both = found(source, target=int(base.ids[1]), distractor=int(base.ids[2]), position=base.position)
     assert both.before == pytest.approx(float(base.row[base.ids[1]] - base.row[base.ids[2]]), abs=1e-5)
-    assert "less that of" in both.what
+    assert "minus logit of" in both.what
 
 
 HELD = r"norm|mlp$|self_attn$"
@@ -77,7 +77,7 @@ def test_what_a_head_writes_straight_is_what_is_missing_where_all_else_is_as_it_
 ) -> None:
     """With all other parts held and all norms frozen, silencing a head changes the logit by its direct effect, in each layer."""
     source = model(tiny, family)
-    loaded, given = source.loaded_and_given()
+    loaded, given = source.load_inputs()
     at, target, other = 8, 17, 42
     written = attributing.direct(loaded, given, Asked(at, target, other))
     assert not isinstance(written, str)
@@ -244,14 +244,14 @@ def test_what_is_not_there_is_said(tiny: TinyModels) -> None:
     source = model(tiny, "GPT-2")
     for more, said in (
         ({"position": 99}, "at a token from 0 to 8"),
-        ({"target": 10**6}, "Tokens of GPT-2 count from 0 to 399; got 1000000"),
+        ({"target": 10**6}, "Token ids of GPT-2 range from 0 to 399; got 1000000"),
     ):
         with pytest.raises(ConfigError, match=said):
             found(source, **more)
     with pytest.raises(ConfigError, match="layers count from 0 to 1; got 9"):
         mattering.together(source, ((9, 0),))
     tiny("Bloom")
-    with pytest.raises(ConfigError, match="does not let its heads be silenced"):
+    with pytest.raises(ConfigError, match="cannot be ablated"):
         found(Model("Bloom", OWL))
     tiny("BERT")
     with pytest.raises(ConfigError, match="fills masks"):

@@ -164,7 +164,7 @@ def test_heads_that_are_made_one_by_one_have_the_same_numbers_and_nothing_is_kep
     config = AttentionConfig(mask="causal", n_heads=4, n_kv_heads=2, positions="rope")
     source = TypedText("the owl asked the moon and the moon blinked at the owl", config)
     whole = metrics.of(source.trace())
-    monkeypatch.setattr("attention.sources.typed_text.WHOLE_UP_TO", 4)
+    monkeypatch.setattr("attention.sources.typed_text.MAX_TOKENS_ALL_HEADS", 4)
     monkeypatch.setattr(patterns, "CELLS", 40)  # a head in several blocks of rows
     layer = source.trace().layers[0]
     assert not layer.whole

@@ -87,12 +87,12 @@ class Recorded:
 
     @cached_property
     def given(self) -> dict[str, Tensor]:
-        return self.source.loaded_and_given()[1]
+        return self.source.load_inputs()[1]
 
     @cached_property
     def eager(self) -> Any:
         """The model as transformers makes it, and beside it what its every W_O gave."""
-        ours = self.source.loaded_and_given()[0].model
+        ours = self.source.load_inputs()[0].model
         running.hush()
         model = type(ours).from_pretrained(self.folder, attn_implementation="eager").eval()
         outputs: dict[str, list[Tensor]] = {"encoder": [], "decoder": [], "cross": [], "layer": []}
@@ -148,7 +148,7 @@ def test_what_a_model_makes_is_what_eager_attention_makes_and_what_our_formula_m
     recorded: Any, family: str
 ) -> None:
     one = recorded(family)
-    loaded, given = one.source.loaded_and_given()
+    loaded, given = one.source.load_inputs()
     _, theirs, _ = one.eager
     last = "logits" if "logits" in theirs else "last_hidden_state"
     assert torch.equal(running.run(loaded, given)[last], theirs[last])
@@ -267,18 +267,18 @@ def test_a_family_past_the_recorder_shows_its_weights_alone_and_says_so(recorded
         assert [step.name for step in layer.steps] == ["weights"]
         weights, _ = one.theirs(layer)
         assert torch.equal(layer["weights"], weights)
-    assert "the scores before the softmax, Q, K and V are not known" in one.trace.notes[0]
+    assert "only its weights are shown; Q, K, V and the scores are unknown" in one.trace.notes[0]
     assert "recorded" in explain(one.trace, "weights", 1, 2, 3, 2).words
 
 
 def test_what_a_decoder_says_by_itself_is_what_transformers_generates(tiny: TinyModels) -> None:
     source = Model(tiny("T5").name, OWL)
-    loaded, given = source.loaded_and_given()
+    loaded, given = source.load_inputs()
     said = loaded.model.generate(given["input_ids"], max_new_tokens=31, do_sample=False, num_beams=1)
     assert torch.equal(given["decoder_input_ids"], said[:, :32])
     trace = source.trace()
     assert len(trace.layers[-1].tokens) == said.shape[1] <= 32
-    assert "what the model itself says" in trace.notes[0]
+    assert "its own generated tokens" in trace.notes[0]
 
 
 def test_a_hand_turns_a_model_and_leads_back(tiny: TinyModels) -> None:

@@ -47,7 +47,7 @@ def every_text_is_long(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_attention_by_rows_is_attention(tiny: TinyModels, family: str, request: pytest.FixtureRequest) -> None:
     source = Model(tiny(family).name, OWL, CAT if family in TWO_TEXTS else "")
     whole = source.trace()
-    assert all(site.by_rows for site in source.loaded_and_given()[0].sites)
+    assert all(site.by_rows for site in source.load_inputs()[0].sites)
     asked = request.getfixturevalue("every_text_is_long")
     cut = source.trace()
     assert max(asked) == 2

@@ -192,17 +192,17 @@ def test_a_text_longer_than_the_limit_is_cut_and_said(tiny: TinyModels, family: 
         max_tokens=100,
     ).trace()
     assert len(trace.tokens) == limit
-    assert f"The text has 160 tokens; read are the first {limit}" in trace.notes[0]
+    assert f"The text has 160 tokens; the first {limit} are read" in trace.notes[0]
     if family == "T5":
         assert len(trace.layers[-1].tokens) == 100
-        assert "The second text has 161 tokens; read are the first 100, as many as are shown here" in trace.notes[1]
+        assert "The second text has 161 tokens; the first 100 are read, the limit of this server" in trace.notes[1]
     else:
         assert "the model's limit" in trace.notes[0]
 
 
 def test_a_second_text_where_none_is_read_is_said_to_do_nothing(tiny: TinyModels) -> None:
     assert Model(str(tiny("BERT")), OWL, "a cat").trace().notes == (
-        "This model reads one text only: the second text does nothing.",
+        "This model reads one text: the second text has no effect.",
     )
 
 

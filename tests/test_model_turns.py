@@ -125,7 +125,7 @@ def test_generated_text_is_the_same_whoever_runs_the_model_meanwhile(tiny: TinyM
     loaded = LIBRARY.get("Llama")
 
     def ids(text: str) -> list[int]:
-        return Model("Llama", text, generate=8).loaded_and_given()[1]["input_ids"][0].tolist()
+        return Model("Llama", text, generate=8).load_inputs()[1]["input_ids"][0].tolist()
 
     texts = (TEXT, "keys and queries meet", "the cat sat on the mat")
     alone = [ids(text) for text in texts]

@@ -175,7 +175,9 @@ def test_metadata_are_json_that_any_reader_takes(tmp_path):
     path = tmp_path / "trace.safetensors"
     path.write_bytes(safetensors(TRACES["two layers"]))
     with safe_open(path, "pt") as opened:
-        json.loads(opened.metadata()["trace"], parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+        json.loads(
+            opened.metadata()["trace"], parse_constant=lambda word: pytest.fail(f"{word} is not a valid JSON file")
+        )
 
 
 @pytest.mark.parametrize("write", [npz, safetensors])

@@ -286,7 +286,7 @@ def test_heads_offers_only_what_divides_d_model_and_says_when_it_had_to_change()
     assert not app.exception
     assert app.selectbox(key="heads").options == ["1", "2", "5", "10", "25"]
     assert app.selectbox(key="heads").value == 2
-    assert "4 heads do not divide d_model 50: now there are 2 heads." in app.toast[0].value
+    assert "4 heads do not divide d_model 50: 2 heads are used." in app.toast[0].value
 
 
 def test_wished_heads_come_back_when_d_model_allows_them_again() -> None:
@@ -314,7 +314,7 @@ def test_heads_that_a_link_asks_for_are_wished_too() -> None:
         assert drawn(app)
         if heads == 5:
             assert (
-                "4 heads of keys do not divide 5 heads of queries: now there is 1 head of keys. Choose 1, 5."
+                "4 heads of keys do not divide 5 heads of queries: 1 head of keys is used. Choose 1, 5."
                 in app.toast[1].value
             )
     app.selectbox(key="heads").set_value(2).run()
@@ -328,8 +328,8 @@ def test_heads_that_a_link_asks_for_are_wished_too() -> None:
 @pytest.mark.parametrize(
     ("link", "expected"),
     [
-        ({"d_model": "7"}, "4 heads do not divide d_model 7: now there is 1 head. Choose 1, 7."),
-        ({"d_model": "30"}, "4 heads do not divide d_model 30: now there are 3 heads."),
+        ({"d_model": "7"}, "4 heads do not divide d_model 7: 1 head is used. Choose 1, 7."),
+        ({"d_model": "30"}, "4 heads do not divide d_model 30: 3 heads are used."),
         ({"d_model": "80", "heads": "40"}, "heads is at most 32, one of 1, 2, 4, 5, 8, 10, 16, 20: 4 is used."),
         ({"d_model": "80", "heads": "3"}, "16, 20, which divide d_model 80: 4 is used."),
         ({"d_model": "80", "heads": "9" * 5000}, "which divide d_model 80: 4 is used."),

@@ -27,7 +27,7 @@ def source(tiny, family, **more):
 @pytest.mark.parametrize("family", SPEAKING)
 def test_what_a_model_says_are_the_logits_that_transformers_has(tiny, family):
     model = source(tiny, family)
-    loaded, given = model.loaded_and_given()
+    loaded, given = model.load_inputs()
     with torch.no_grad():
         whole = loaded.model(**given).logits[0]
     ids = [*given.values()][-1][0].tolist()
@@ -52,7 +52,7 @@ def test_what_a_model_says_are_the_logits_that_transformers_has(tiny, family):
 def test_a_model_without_a_head_says_so_and_gives_its_vectors(tiny, family):
     model = source(tiny, family)
     trace = model.trace()
-    loaded, given = model.loaded_and_given()
+    loaded, given = model.load_inputs()
     with torch.no_grad():
         assert torch.equal(trace.vectors, loaded.model(**given).last_hidden_state[0])
     assert trace.predictions == ()
@@ -108,7 +108,7 @@ def test_ranks_distances_and_differences_are_as_by_hand():
 
 
 def test_a_target_is_one_token_with_its_blank_where_there_is_such_a_token(tiny):
-    loaded, _ = source(tiny, "GPT-2").loaded_and_given()
+    loaded, _ = source(tiny, "GPT-2").load_inputs()
     ids = {text: predicting.token(loaded, text) for text in ("moon", "·moon", " moon", "</s>")}
     assert {one[1] for one in (ids["moon"], ids["·moon"], ids[" moon"])} == {"·moon"}
     assert ids["</s>"] == (2, "</s>")
@@ -119,11 +119,11 @@ def test_a_target_is_one_token_with_its_blank_where_there_is_such_a_token(tiny):
 
 @pytest.mark.parametrize("family", ["GPT-2", "Llama", "Gemma 3", "T5", "Marian", "Falcon"])
 def test_a_model_goes_on_as_transformers_own_generate(tiny, family):
-    loaded, given = source(tiny, family).loaded_and_given()
+    loaded, given = source(tiny, family).load_inputs()
     with torch.no_grad():
         theirs = loaded.model.generate(**given, max_new_tokens=6, do_sample=False, num_beams=1)
     model = source(tiny, family, generate=6)
-    trace, (_, grown) = model.trace(), model.loaded_and_given()
+    trace, (_, grown) = model.trace(), model.load_inputs()
     assert torch.equal([*grown.values()][-1], theirs)
     before, ids = len([*given.values()][-1][0]), theirs[0].tolist()
     assert trace.generated == len(ids) - before > 0
@@ -156,7 +156,7 @@ def test_the_text_is_read_as_it_was_after_so_many_tokens(tiny, family):
 def test_what_is_drawn_is_of_its_seed_alone_and_fewer_tokens_are_the_beginning_of_more(tiny):
     def ids(**more):
         KEPT.hold(2**28)
-        return source(tiny, "GPT-2", generate_temperature=1.5, **more).loaded_and_given()[1]["input_ids"][0].tolist()
+        return source(tiny, "GPT-2", generate_temperature=1.5, **more).load_inputs()[1]["input_ids"][0].tolist()
 
     torch.manual_seed(1)
     first, state = ids(generate=8), torch.get_rng_state()
@@ -172,11 +172,7 @@ def test_what_is_drawn_is_of_its_seed_alone_and_fewer_tokens_are_the_beginning_o
 
 def test_a_changed_model_writes_on_changed_and_one_that_is_changed_by_nothing_as_before(tiny):
     def ids(*those, **more):
-        return (
-            source(tiny, "Llama", generate=5, interventions=those, **more)
-            .loaded_and_given()[1]["input_ids"][0]
-            .tolist()
-        )
+        return source(tiny, "Llama", generate=5, interventions=those, **more).load_inputs()[1]["input_ids"][0].tolist()
 
     nothing, hot = Intervention(0, 0, silence="zero", strength=0.0), Intervention(temperature=50.0)
     assert ids(nothing) == ids() != ids(hot)
@@ -194,4 +190,4 @@ def test_a_changed_model_writes_on_changed_and_one_that_is_changed_by_nothing_as
 def test_generating_is_bounded_and_says_where_there_is_no_more(tiny):
     trace = source(tiny, "BERT", generate=4).trace()
     assert trace.generated == 0
-    assert any(note.startswith("4 tokens were to be generated; 0 are") for note in trace.notes)
+    assert any(note.startswith("0 of 4 requested tokens were generated") for note in trace.notes)

@@ -45,10 +45,10 @@ ASKED = {
     "Markdown's first row": ("| 1 | 2 |\n|---|---|\n| 3 | 4 |", "Is the first row, 1, 2, a heading", {HEADING: ((3, 4),), NUMBERS: ((1, 2), (3, 4))}),
     "a column of decimals": ("0,12\n0,25\n0,5", "Are its commas decimal commas?", {DECIMALS: ((0.12,), (0.25,), (0.5,)), "two columns": ((0, 12), (0, 25), (0, 5))}),
     "decimals on one line": ("0,05;0,2", "Are its commas decimal commas?", {DECIMALS: ((0.05,), (0.2,)), "two columns": ((0, 5), (0, 2))}),
-    "a batch": ("tensor([[[1., 2.]], [[3., 4.]]])", "Which of the 2 matrices of this batch of 2 × 1 × 2?", {"[0]": ((1, 2),), "[1]": ((3, 4),)}),
+    "a batch": ("tensor([[[1., 2.]], [[3., 4.]]])", "Which of the 2 matrices in this batch (2 × 1 × 2)?", {"[0]": ((1, 2),), "[1]": ((3, 4),)}),
     "a batch of batches": (
         "x = [[[[1]], [[2]]], [[[3]], [[4]]]]",
-        "Which of the 4 matrices of this batch of 2 × 2 × 1 × 1?",
+        "Which of the 4 matrices in this batch (2 × 2 × 1 × 1)?",
         {"x[0][0]": ((1,),), "x[0][1]": ((2,),), "x[1][0]": ((3,),), "x[1][1]": ((4,),)},
     ),
     "torch 0.3's batch": ("(0 ,.,.) = \n 1 2\n\n(1 ,.,.) = \n 3 4\n[torch.FloatTensor of size 2x1x2]", "Which of these", {"all 2 as rows": ((1, 2), (3, 4)), "[0]": ((1, 2),), "[1]": ((3, 4),)}),
@@ -72,26 +72,26 @@ def test_what_a_text_leaves_open_is_asked(text, question, choices) -> None:
         settled = look(write(rows))
         assert not settled.question, "an answer is written the short way, which asks nothing"
         assert parse(write(rows)) == rows
-    with pytest.raises(MatrixError, match=r"^X needs an answer to “.*”; it is open: choose one of '.*\.$"):
+    with pytest.raises(MatrixError, match=r"^X needs an answer to “.*”; none was chosen: choose one of '.*\.$"):
         parse(text, "X")
     with pytest.raises(MatrixError, match="got 'another': choose one of"):
         parse(text, "X", pick="another")
 
 
 SAID = {
-    "a batch of one": ("array([[[1., 2.]]])", "It was written as 1 × 1 × 2, a batch of one matrix, which is taken as it is."),
+    "a batch of one": ("array([[[1., 2.]]])", "It was written as 1 × 1 × 2, a batch of one matrix; that matrix is used."),
     "a heading": ("d0,d1\n1,2", "The first row, d0, d1, is read as a heading."),
     "names of the rows": ("the 1 2\ncat 3 4", "The first column, the, cat, is read as names of the rows."),
     "pandas": (FRAME.to_csv(), "The first column, 0, 1, is read as names of the rows."),
     "decimal commas": ("0,5;1,5\n2,5;3,5", "Its commas are read as decimal commas."),
-    "two columns": ("1,0\n0,1", "Its commas are read as standing between two columns; write decimals with a point."),
-    "two columns on one line": ("0,1;0,2", "Its commas are read as standing between two columns; write decimals with a point."),
+    "two columns": ("1,0\n0,1", "Its commas are read as column separators; write decimals with a point."),
+    "two columns on one line": ("0,1;0,2", "Its commas are read as column separators; write decimals with a point."),
     "two small numbers above": ("0;1\n1;0", "Its first row, 0, 1, is read as numbers, not as a heading."),
     "two small numbers beside": ("0;5\n1;6", "Its first column, 0, 1, is read as numbers, not as names of the rows."),
-    "code": ("X = [[1, 2]]\nX = softmax(X)", "Left out is what stands around the numbers: 'X = softmax(X)'."),
+    "code": ("X = [[1, 2]]\nX = softmax(X)", "The text around the numbers was ignored: 'X = softmax(X)'."),
     "torch": (
         "tensor([[0.1921, 0.1646], [0.2041, 0.1659]])",
-        "The numbers have 4 digits after the point, as torch prints them: where they were rounded, later digits of what follows may differ.",
+        "The numbers have 4 digits after the point, as torch prints them: if they were rounded, the last digits of later steps may differ.",
     ),
 }  # fmt: skip
 

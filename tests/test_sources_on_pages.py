@@ -115,10 +115,10 @@ def test_a_batch_asks_which_matrix_and_the_answer_stands_in_the_link() -> None:
     app = opened("app.py", source="matrices", matrix_kind="Q, K and V", key="1,0;0,1", value="1,2;3,4")
     app.text_area(key="query").set_value(BATCH).run()
     assert not app.exception
-    assert "or a batch, of which one is meant" in said(app)
+    assert "or is one of them meant" in said(app)
     assert not drawn(app), "nothing is guessed"
     asked = choice(app, "query")
-    assert asked.label == "Are these 2 matrices, 2 × 2 × 2, the heads, or a batch, of which one is meant?"
+    assert asked.label == "Are these 2 matrices (2 × 2 × 2) the heads, or is one of them meant?"
     assert asked.options[1:] == ["[0]: 2 × 2, from 0.3367, 0.1288", "[1]: 2 × 2, from 1, 0"]
     assert asked.options[0] == "2 heads: 2 × 2 × 2, from 0.3367, 0.1288"
     asked.set_value("[0]").run()
@@ -242,14 +242,14 @@ def test_a_notebook_is_continued_with_all_its_heads_and_as_it_was_turned() -> No
         np.testing.assert_allclose(step(app, name), expected.matrix(name, 2).numpy(), atol=1e-6)
     unscaled = opened("app.py", source="notebook", notebook="heatmaps-unscaled")
     unscaled.button(key="continue").click().run()
-    assert "It has no softmax" in said(unscaled)
+    assert "The layer has no softmax" in said(unscaled)
 
 
 def test_whether_pasted_matrices_are_heads_is_asked() -> None:
     app = opened("app.py", source="matrices", matrix_kind="Q, K and V")
     for name in ("query", "key", "value"):
         app.text_area(key=name).set_value("[[[1, 2], [3, 4]], [[5, 6], [7, 8]]]").run()
-        assert "“Are these 2 matrices, 2 × 2 × 2, the heads, or a batch" in said(app)
+        assert "“Are these 2 matrices \\(2 × 2 × 2\\) the heads, or is one" in said(app)
         app.selectbox(key=f"matrices_choice_{name}").set_value("2 heads").run()
         assert address(app)[name] == "2 heads: 1,2;3,4 / 5,6;7,8"
     assert not app.exception
@@ -262,7 +262,7 @@ def test_whether_pasted_matrices_are_heads_is_asked() -> None:
     again = opened("app.py", **{key: address(app)[key] for key in address(app)})
     np.testing.assert_array_equal(step(again, "weights"), step(app, "weights"))
     refused = opened("app.py", source="matrices", matrix_kind="X alone", x="33 heads:" + "/".join(["1"] * 33))
-    assert "at most 32 heads here; got a stack of 33" in said(refused)
+    assert "at most 32 heads; got a stack of 33" in said(refused)
 
 
 def test_an_uploaded_matrix_is_used_and_a_broken_file_is_said() -> None:

@@ -224,7 +224,7 @@ def test_a_head_is_silenced_inside_a_trained_model():
     source = Trained("induction", steps=SHORT["induction"], interventions=(Intervention(0, 0, silence="zero"),))
     plain, trace = replace(source, interventions=()).trace(), source.trace()
     assert trace.changes
-    assert re.search(r"9\d% of its answers are right, and \d\d?% with what is silenced", trace.about)
+    assert re.search(r"9\d% of its answers are correct, and \d\d?% with the ablated heads", trace.about)
     assert not trace.layers[0].output.any()
     assert not torch.equal(trace.layers[1].input, plain.layers[1].input)
     said = [[one.tokens[0] for one in found.predictions][13:] for found in (plain, trace)]
@@ -302,7 +302,7 @@ def test_later_attention_of_a_trained_model_is_frozen():
     assert not torch.equal(free.layers[1]["weights"], base.layers[1]["weights"])
     assert not torch.equal(frozen.layers[1]["value"], base.layers[1]["value"])
     assert "frozen" in frozen.changes[-1]
-    assert "with what is silenced" not in frozen.about, "which says what is silenced without freezing"
+    assert "with the ablated heads" not in frozen.about, "which describes ablation without freezing"
 
 
 def test_another_state_that_does_not_fit_is_said_in_a_sentence():

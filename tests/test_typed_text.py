@@ -84,7 +84,7 @@ def test_a_text_without_tokens_says_what_to_type(text, came):
 def test_a_long_text_is_cut_and_says_so():
     trace = TypedText("a b c d e", text2="x y z", max_tokens=4).trace()
     assert trace.tokens == ("a", "b", "c", "d")
-    assert trace.notes == ("The text has 5 tokens; shown are the first 4: shorten it to see it whole.",)
+    assert trace.notes == ("The text has 5 tokens; only the first 4 are shown: shorten it to see all of it.",)
     assert TypedText("a b", text2="a b c d e", max_tokens=4).trace().notes[0].startswith("The second text has 5 tokens")
 
 

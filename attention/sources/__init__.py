@@ -1,4 +1,4 @@
-"""Where a trace comes from: each source is a frozen dataclass with `.trace()`, one file each."""
+"""Sources of traces: each source is a frozen dataclass with a `trace` method, in its own module."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ if TYPE_CHECKING:
 
 
 class Snippet(NamedTuple):
-    """How the Python of a trace begins; `attention.export.program` writes `tokens` before it and the formula after it.
+    """The beginning of a copied program; `attention.export.program` writes `tokens` before it and the formula after it.
 
-    The names are those of the steps and parameters, with `x` for `input` and `x2` for `memory`.
+    Variables have the names of the steps and parameters, with `x` for `input` and `x2` for `memory`.
 
     Attributes:
-        about: where the numbers come from, ASCII, a few words after "from".
-        lines: what makes the steps of the layer that cannot be made from others: `x` and the
-            projections; or `query`, `key` and `value` where there are none; or `value` and `scores`
-            where there are no queries; and so on. A layer with a step that is drawn needs a function `generator` too.
-        without: what of the layer they do not make, which is then not said either.
-        inside: the layers of the trace that are changed while the lines run, by their index; for each there is then a function
-            such as `layer_5`, which makes the heads' outputs that go on of its query, key and value.
+        about: the origin of the numbers, ASCII, a few words that follow "from".
+        lines: the lines that compute the steps on which the others depend: `x` and the projections; `query`, `key` and `value` without
+            projections; `value` and `scores` without queries; and so on. A layer with random steps also needs a function `generator`.
+        without: the steps and parameters that the lines do not compute; the program omits them.
+        inside: the indices of the layers that are patched while the lines run. The program defines a function such as `layer_5` for each,
+            which computes the patched head outputs from query, key and value.
     """
 
     about: str
@@ -33,74 +32,74 @@ class Snippet(NamedTuple):
 
 
 class Source(Protocol):
-    """Anything that gives a trace. Frozen and hashable, so that it can be the key of a cache."""
+    """Anything that has a trace. A source is frozen and hashable, so that it can be a cache key."""
 
     def trace(self) -> Trace:
-        """The tokens and every step this source can record."""
+        """The tokens, and every step that the source can record."""
         ...
 
     def snippet(self, trace: Trace, layer: int = 0) -> Snippet:
-        """How the Python begins that makes a layer of `trace`, the trace of this source, again in plain torch."""
+        """The beginning of a Python program that computes a layer of `trace`, which is the trace of this source, in plain torch."""
         ...
 
 
 @runtime_checkable
 class Turnable(Source, Protocol):
-    """A source with knobs after the scores: what it records does not depend on them.
+    """A source with knobs after the scores; its recorded steps do not depend on them.
 
-    Its `config` is an `AttentionConfig` where the numbers are made here, a `WhatIf` where it brings its own formula.
+    Its `config` is an `AttentionConfig` if the source has no formula of its own, otherwise a `WhatIf`.
     """
 
     config: AttentionConfig | WhatIf
 
     @property
     def base(self) -> Turnable:
-        """The source that records the same, with those knobs where they were: its trace, turned, is this one's."""
+        """The source with default knobs after the scores: the trace of this source is the trace of the base, with `config` applied."""
         ...
 
     @property
     def needs(self) -> int:
-        """The bytes that its steps take while they are made, counted before; too many raise what `trace` would."""
+        """The bytes that the steps take while they are computed, counted in advance; raises like `trace` if they exceed the limit."""
         ...
 
 
 @runtime_checkable
 class Preparable(Turnable, Protocol):
-    """A source that waits for its turn by itself, so that many may ask for its traces at once."""
+    """A source with its own queue, so that several of its traces can be requested at once."""
 
     def prepare(self) -> None:
-        """Does what takes long and little memory before a trace is made, such as training or generating tokens."""
+        """Does slow work that needs little memory before the trace, such as training or generation."""
         ...
 
 
 @runtime_checkable
 class Changeable(Source, Protocol):
-    """A source whose heads can be changed inside it before all that follows is made, and that says something in the end."""
+    """A source that makes predictions, and whose heads can be patched or ablated inside the model."""
 
     interventions: tuple[Intervention, ...]
 
     @property
     def unchanged(self) -> Source:
-        """The same with nothing changed: what it says is what was said before."""
+        """The same source without interventions."""
         ...
 
     def token(self, text: str) -> tuple[int, str]:
-        """The token that is meant by a text: its number, and how it is read; TextError where it is none, or several."""
+        """The id of the token that a text stands for, and its readable form; raises TextError if it is no token, or several."""
         ...
 
 
 @runtime_checkable
 class Patchable(Changeable, Protocol):
-    """One whose later attention can be frozen, and whose heads can take from the other state."""
+    """A source with frozen attention, whose heads can be patched from another run."""
 
     frozen: bool
     other: Source | None
 
     @property
     def reads(self) -> str:
-        """The text that it reads, as a person can type it."""
+        """The input text, in a form that can be typed."""
         ...
 
     def beside(self, other: object) -> Patchable:
-        """Itself with `other` as the other state, where it takes something from one and has none; of two that are compared."""
+        """The source with `other` as its other run, where it patches from one and has none. The page Compare passes its second state."""
         ...

@@ -1,4 +1,4 @@
-"""The lines of a copied program that change heads while a model runs, whichever model it is."""
+"""The lines of a copied program that patch heads while a model runs, for real and trained models."""
 
 from __future__ import annotations
 
@@ -13,88 +13,100 @@ if TYPE_CHECKING:
     from attention.formula.intervention import Intervention
     from attention.formula.trace import Trace
 
-_ENTER = (QUERY, KEY, VALUE)
-_TAKEN = {WEIGHTS: "patched_weights", HEAD_OUTPUT: "patched_head_output"}
-CHANGED_ITSELF = 'raise SystemExit("The other state is changed itself: copy its own Python, and put the two together.")'
+_INPUTS = (QUERY, KEY, VALUE)
+_PATCHED = {WEIGHTS: "patched_weights", HEAD_OUTPUT: "patched_head_output"}
+OTHER_IS_PATCHED = (
+    'raise SystemExit("The other state has interventions, too: copy its own Python, and combine the two programs.")'
+)
 
 
 @dataclass(frozen=True)
-class Changed:
-    """What is changed before a layer is done, and in it.
+class PatchedSnippet:
+    """The lines that patch the layers up to the layer of the program.
 
     Attributes:
-        those: what is changed.
-        trace: its trace.
-        index: of the layer that is wanted.
-        order: the layers by their index, in the order in which they run.
-        now: the condition under which a program is in the layer with an index.
-        there: what a program calls the step of a layer in another run: the run, the index, the step.
+        interventions: the interventions.
+        trace: the patched trace.
+        index: the index of the layer of the program.
+        order: the indices of the layers in the order in which they run.
+        layer_condition: returns the condition that is true while the layer with an index runs.
+        step_expression: returns the expression for a step of another run, from the run, the layer index and the step.
     """
 
-    those: tuple[Intervention, ...]
+    interventions: tuple[Intervention, ...]
     trace: Trace
     index: int
     order: Sequence[int]
-    now: Callable[[int], str]
-    there: Callable[[str, int, str], str]
+    layer_condition: Callable[[int], str]
+    step_expression: Callable[[str, int, str], str]
 
     @property
-    def inside(self) -> tuple[int, ...]:
-        """The changed layers that run before the wanted one."""
+    def patched_layers(self) -> tuple[int, ...]:
+        """The patched layers that run before the layer of the program."""
         before = self.order[: self.order.index(self.index)]
-        formulas = {at: self.trace.layer(at).inner.formula for at in before}
+        formulas = {layer: self.trace.layer(layer).inner.formula for layer in before}
         return tuple(
-            at for at, formula in formulas.items() if formula is not None and (formula.changed or self._those(at))
+            layer
+            for layer, formula in formulas.items()
+            if formula is not None and (formula.changed or self._interventions_in(layer))
         )
 
-    def entering(self) -> list[str]:
-        """Queries, keys and values that are taken from the other state."""
+    def patch_inputs(self) -> list[str]:
+        """Lines that patch queries, keys and values from the other run."""
         lines = []
-        for at in self.order[: self.order.index(self.index) + 1]:
-            for one in (part for whole in self._those(at) for part in whole.parts if part.take in _ENTER):
-                layer = self.trace.layer(at).inner
-                kv_heads = layer.sizes.get("kv_head", layer.n_heads) if one.take != QUERY else layer.n_heads
-                heads = ":" if one.head is None else str([one.head * kv_heads // layer.n_heads])
+        for layer_index in self.order[: self.order.index(self.index) + 1]:
+            for part in (
+                part
+                for intervention in self._interventions_in(layer_index)
+                for part in intervention.parts
+                if part.take in _INPUTS
+            ):
+                layer = self.trace.layer(layer_index).inner
+                kv_heads = layer.sizes.get("kv_head", layer.n_heads) if part.take != QUERY else layer.n_heads
+                heads = ":" if part.head is None else str([part.head * kv_heads // layer.n_heads])
                 lines += [
-                    f"    if {self.now(at)}:",
-                    f"        {one.take} = {one.take}.clone()",
-                    f"        {one.take}[0, {heads}] = {self.there('other', at, one.take)}[{heads}]",
+                    f"    if {self.layer_condition(layer_index)}:",
+                    f"        {part.take} = {part.take}.clone()",
+                    f"        {part.take}[0, {heads}] = {self.step_expression('other', layer_index, part.take)}[{heads}]",
                 ]
         return lines
 
-    def taking(self) -> list[str]:
-        """Weights and outputs of other runs that layers take before the wanted one."""
+    def patch_running_layers(self) -> list[str]:
+        """Lines that fetch weights and outputs of other runs for the layers that run before."""
         lines = []
-        for at in self.inside:
-            if taken := self.taken(at, "        "):
-                lines += [f"    if {self.now(at)}:", *taken]
+        for layer in self.patched_layers:
+            if layer_lines := self.patch_layer(layer, "        "):
+                lines += [f"    if {self.layer_condition(layer)}:", *layer_lines]
         return lines
 
-    def taken(self, at: int, indent: str = "") -> list[str]:
-        """Weights and outputs of other runs that a layer takes some of."""
-        layer, lines = self.trace.layer(at).inner, list[str]()
+    def patch_layer(self, layer_index: int, indent: str = "") -> list[str]:
+        """Lines that fetch the weights and outputs of other runs for one layer."""
+        layer, lines = self.trace.layer(layer_index).inner, list[str]()
         formula = layer.formula
         if formula is None:
             return []
         for head in range(layer.n_heads):
-            for step, whose in formula.of(head).by_hand.taken:
-                if step in _ENTER:
+            for step, run in formula.of(head).by_hand.taken:
+                if step in _INPUTS:
                     continue
-                there, name = self.there("other" if whose == OTHER else "unchanged", at, step), _TAKEN[step]
+                expression = self.step_expression("other" if run == OTHER else "unchanged", layer_index, step)
+                name = _PATCHED[step]
                 if not any(name in line for line in lines):
-                    lines += [f"{name} = {there}.clone()"]
-                elif f"{there}.clone()" not in "".join(lines):
-                    lines += [f"{name}[{head}] = {there}[{head}]"]
+                    lines += [f"{name} = {expression}.clone()"]
+                elif f"{expression}.clone()" not in "".join(lines):
+                    lines += [f"{name}[{head}] = {expression}[{head}]"]
         return [indent + line for line in lines]
 
-    def needs(self, run: str) -> bool:
-        """Whether something of another run is used before the wanted layer is done."""
+    def needs_run(self, run: str) -> bool:
+        """Whether a step of another run is used up to the layer of the program."""
         if run == "other":
-            return any(one.take for one in self.those)
-        return any("unchanged[" in line for at in (*self.inside, self.index) for line in self.taken(at))
+            return any(intervention.take for intervention in self.interventions)
+        return any(
+            "unchanged[" in line for layer in (*self.patched_layers, self.index) for line in self.patch_layer(layer)
+        )
 
     def __bool__(self) -> bool:
-        return self.needs("other") or self.needs("unchanged") or bool(self.inside)
+        return self.needs_run("other") or self.needs_run("unchanged") or bool(self.patched_layers)
 
-    def _those(self, at: int) -> list[Intervention]:
-        return [one for one in self.those if one.layer in (None, at)]
+    def _interventions_in(self, layer: int) -> list[Intervention]:
+        return [intervention for intervention in self.interventions if intervention.layer in (None, layer)]

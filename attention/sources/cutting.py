@@ -1,4 +1,4 @@
-"""Given matrices as heads: cut by columns as `nn.MultiheadAttention` does, or as a stack of one matrix a head."""
+"""Splits matrices into heads: by columns as in `nn.MultiheadAttention`, or from a stack with one matrix for each head."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attention.errors import MatrixError, ShapeError
 from attention.formula.names import KEY, MEMORY, QUERY, SCORES, VALUE
-from attention.sources.reading.matrix import MAX_NUMBERS, Matrix, Stack, checked, too_large
+from attention.sources.reading.matrix import MAX_NUMBERS, Matrix, Stack, too_large_error, validate_matrix
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-Given = Matrix | tuple[float, ...] | Stack
-"""A matrix, one flat row of it, or a stack [head …] of matrices."""
+MatrixInput = Matrix | tuple[float, ...] | Stack
+"""A matrix, one flat row, or a stack [head …] of matrices."""
 
 SYMBOLS = {
     "x": "X",
@@ -33,13 +33,13 @@ SYMBOLS = {
     "b_v": "b_V",
     "b_o": "b_O",
 }
-"""The fields of `Matrices` that hold a matrix, and their letters in the formula."""
+"""The matrix fields of `Matrices`, and their symbols in the formula."""
 
-_KEYS = ("w_k", "w_v", KEY, VALUE, "b_k", "b_v")  # of which several heads of queries may share one
-_UNCUT = ("x", MEMORY, "b_o")
+_PER_KV_HEAD = ("w_k", "w_v", KEY, VALUE, "b_k", "b_v")  # several query heads may share one of these
+_SHARED_BY_HEADS = ("x", MEMORY, "b_o")
 _MAPS = {"bias": "added to the scores", "dropout_mask": "multiplied with the weights"}
 _ROWS = ("b_q", "b_k", "b_v", "b_o")
-_EQUAL = (
+_EQUAL_SIZES = (
     ("x", "columns", MEMORY, "columns"),
     ("x", "columns", "w_q", "rows"),
     ("x", "columns", "w_k", "rows"),
@@ -58,139 +58,146 @@ _EQUAL = (
 
 
 class Shape(NamedTuple):
-    """How a matrix was given: how many of them in a stack, 0 where it is one, and the size of each."""
+    """The shape of a matrix input: the size of the stack (0 for a single matrix), and the rows and columns of each matrix."""
 
     stack: int
     rows: int
     columns: int
 
     @classmethod
-    def of(cls, given: Any) -> Shape:
-        """That of a matrix, of a flat row, or of a stack."""
-        if not isinstance(given[0], Sequence):
-            return cls(0, 1, len(given))
-        if given[0] and isinstance(given[0][0], Sequence):
-            return cls(len(given), len(given[0]), len(given[0][0]))
-        return cls(0, len(given), len(given[0]))
+    def of(cls, matrix: Any) -> Shape:
+        """The shape of a matrix, of a flat row, or of a stack."""
+        if not isinstance(matrix[0], Sequence):
+            return cls(0, 1, len(matrix))
+        if matrix[0] and isinstance(matrix[0][0], Sequence):
+            return cls(len(matrix), len(matrix[0]), len(matrix[0][0]))
+        return cls(0, len(matrix), len(matrix[0]))
 
     def __str__(self) -> str:
         return f"{f'{self.stack} × ' if self.stack else ''}{self.rows} × {self.columns}"
 
 
-def heads(shapes: Mapping[str, Shape], n_heads: int) -> int:
-    """How many heads there are: as many as asked for, or as the longest stack has."""
+def count_heads(shapes: Mapping[str, Shape], n_heads: int) -> int:
+    """The number of heads: the requested number, or the size of the largest stack."""
     return n_heads if n_heads > 1 else max((shape.stack for shape in shapes.values()), default=0) or 1
 
 
-def tensors(given: Mapping[str, Any], n_heads: int) -> dict[str, Tensor]:
+def to_tensors(matrices: Mapping[str, Any], n_heads: int) -> dict[str, Tensor]:
     """The matrices as [head row column], X and X₂ as [pos d_model], biases as [head column], b_O as [d_model].
 
     Raises:
-        MatrixError: one holds something else than finite numbers; where something is added to the scores, −∞ may stand too.
-        ShapeError: one cannot be cut into so many heads, or two do not fit together.
+        MatrixError: a value is not a finite number; a bias may also hold −∞.
+        ShapeError: a matrix cannot be split into this many heads, or two do not fit together.
     """
-    shapes = {name: Shape.of(matrix) for name, matrix in given.items()}
-    count = heads(shapes, n_heads)
-    shared = next((shapes[name].stack for name in _KEYS if name in shapes and shapes[name].stack), count)
-    if count > 1 and not shapes.keys() & {"w_q", QUERY, SCORES}:
+    shapes = {name: Shape.of(matrix) for name, matrix in matrices.items()}
+    n_heads_total = count_heads(shapes, n_heads)
+    kv_heads = next(
+        (shapes[name].stack for name in _PER_KV_HEAD if name in shapes and shapes[name].stack), n_heads_total
+    )
+    if n_heads_total > 1 and not shapes.keys() & {"w_q", QUERY, SCORES}:
         raise ShapeError(
-            f"X alone is one head, since no projection makes others of it; got {count} heads: give W_Q, W_K and W_V, or choose 1 head."
+            f"X alone has one head, since there are no projections; got {n_heads_total} heads: add W_Q, W_K and W_V, or choose 1 head."
         )
-    if count % shared:
+    if n_heads_total % kv_heads:
         raise ShapeError(
-            f"{count} heads cannot share {shared} of keys in equal groups: give a stack of {count}, or of a divisor."
+            f"{n_heads_total} query heads cannot share {kv_heads} key heads in equal groups: provide a stack of {n_heads_total}, or of a divisor."
         )
-    found = {
-        name: _cut(name, given[name], shape, shared if name in _KEYS else count)
+    head_tensors = {
+        name: _split(name, matrices[name], shape, kv_heads if name in _PER_KV_HEAD else n_heads_total)
         for name, shape in shapes.items()
         if name not in _MAPS
     }
-    for left, left_axis, right, right_axis in _EQUAL:
-        if {left, right} <= found.keys() and _size(found[left], left_axis) != _size(found[right], right_axis):
+    for left, left_axis, right, right_axis in _EQUAL_SIZES:
+        if {left, right} <= head_tensors.keys() and _size(head_tensors[left], left_axis) != _size(
+            head_tensors[right], right_axis
+        ):
             sides = " but ".join(f"{SYMBOLS[name]} is {shapes[name]}" for name in (left, right))
-            raise ShapeError(
-                f"{sides}: {SYMBOLS[left]}'s {left_axis} must be as many as {SYMBOLS[right]}'s {right_axis}."
-            )
-    for name in (name for name in _MAPS if name in given):
-        found[name] = _map(name, given[name], shapes[name], count, sizes(found))
-    return found
+            raise ShapeError(f"{sides}: {SYMBOLS[left]}'s {left_axis} must equal {SYMBOLS[right]}'s {right_axis}.")
+    for name in (name for name in _MAPS if name in matrices):
+        head_tensors[name] = _map(name, matrices[name], shapes[name], n_heads_total, sequence_lengths(head_tensors))
+    return head_tensors
 
 
-def sizes(found: Mapping[str, Tensor]) -> tuple[int, int]:
-    """How many queries there are, and how many keys."""
-    queries = next(found[name] for name in ("x", QUERY, SCORES) if name in found)
-    keys = next(found[name] for name in (MEMORY, "x", KEY, VALUE) if name in found)
+def sequence_lengths(tensors: Mapping[str, Tensor]) -> tuple[int, int]:
+    """The numbers of queries and of keys."""
+    queries = next(tensors[name] for name in ("x", QUERY, SCORES) if name in tensors)
+    keys = next(tensors[name] for name in (MEMORY, "x", KEY, VALUE) if name in tensors)
     return queries.shape[-2], keys.shape[-2]
 
 
-def _cut(name: str, given: Any, shape: Shape, parts: int) -> Tensor:
-    """One matrix as heads: [head row column], or as `tensors` says."""
+def _split(name: str, matrix: Any, shape: Shape, n_parts: int) -> Tensor:
+    """One matrix split into heads, with the axes that `to_tensors` documents."""
     import torch
 
-    symbol, numbers = SYMBOLS[name], _numbers(name, given, shape)
+    symbol, numbers = SYMBOLS[name], _validated(name, matrix, shape)
     if shape.stack:
-        if name in (*_UNCUT, *_ROWS):
+        if name in (*_SHARED_BY_HEADS, *_ROWS):
             raise ShapeError(
-                f"{symbol} is one {'row' if name in _ROWS else 'matrix'} for all heads; got a stack of {shape}: give one."
+                f"{symbol} is one {'row' if name in _ROWS else 'matrix'} for all heads; got a stack of {shape}: provide one."
             )
-        if shape.stack != parts:
+        if shape.stack != n_parts:
             raise ShapeError(
-                f"{symbol} is a stack of {shape.stack} but there are {parts} heads: give one matrix for each head."
+                f"{symbol} is a stack of {shape.stack} but there are {n_parts} heads: provide one matrix for each head."
             )
         return torch.tensor(numbers, dtype=torch.float64)
-    whole = torch.tensor(numbers[0], dtype=torch.float64)
+    tensor = torch.tensor(numbers[0], dtype=torch.float64)
     if name in _ROWS:
-        if name != "b_o" and shape.rows == parts:  # one row for each head, as Keras keeps it
-            return whole
+        if name != "b_o" and shape.rows == n_parts:  # one row for each head, as in Keras
+            return tensor
         if shape.rows != 1:
-            raise ShapeError(f"{symbol} is one row, which is added to every other; got {shape}: give one row.")
-    if name in _UNCUT:
-        return whole[0] if name in _ROWS else whole
+            raise ShapeError(f"{symbol} is one row, which is added to every row; got {shape}: provide one row.")
+    if name in _SHARED_BY_HEADS:
+        return tensor[0] if name in _ROWS else tensor
     axis, side = (0, "rows") if name == "w_o" else (1, "columns")
-    if whole.shape[axis] % parts:
+    if tensor.shape[axis] % n_parts:
         raise ShapeError(
-            f"{symbol} is {shape} and is cut into {parts} heads: its {side} must be a multiple of {parts}; change them, or the number of heads."
+            f"{symbol} is {shape} and is split into {n_parts} heads: its {side} must be a multiple of {n_parts}; change them, or the number of heads."
         )
     if name == "w_o":
-        return whole.reshape(parts, -1, whole.shape[1])
-    cut = _beside(whole, parts)
-    return cut[:, 0] if name in _ROWS else cut
+        return tensor.reshape(n_parts, -1, tensor.shape[1])
+    columns = _split_columns(tensor, n_parts)
+    return columns[:, 0] if name in _ROWS else columns
 
 
-def _map(name: str, given: Any, shape: Shape, parts: int, places: tuple[int, int]) -> Tensor:
-    """What every score or weight has one of, [head query_pos key_pos]: one for all heads, one for each beside each other, or a stack."""
+def _map(name: str, matrix: Any, shape: Shape, n_heads: int, map_size: tuple[int, int]) -> Tensor:
+    """A map with one value for each score or weight, [head query_pos key_pos].
+
+    The input is one matrix for all heads, one matrix for each head side by side, or a stack.
+    """
     import torch
 
-    whole = torch.tensor(_numbers(name, given, shape), dtype=torch.float64)
-    if not shape.stack and parts > 1 and whole.shape[1:] == (places[0], parts * places[1]):
-        return _beside(whole[0], parts)
-    if whole.shape[1:] != places or len(whole) not in (1, parts):
+    maps = torch.tensor(_validated(name, matrix, shape), dtype=torch.float64)
+    if not shape.stack and n_heads > 1 and maps.shape[1:] == (map_size[0], n_heads * map_size[1]):
+        return _split_columns(maps[0], n_heads)
+    if maps.shape[1:] != map_size or len(maps) not in (1, n_heads):
         raise ShapeError(
-            f"{name} is {_MAPS[name]}, which are {parts} × {places[0]} × {places[1]}; got {shape}: "
-            f"give {places[0]} × {places[1]} for all heads, or a stack of {parts}."
+            f"{name} is {_MAPS[name]}, whose shape is {n_heads} × {map_size[0]} × {map_size[1]}; got {shape}: "
+            f"provide {map_size[0]} × {map_size[1]} for all heads, or a stack of {n_heads}."
         )
-    return whole.expand(parts, -1, -1)
+    return maps.expand(n_heads, -1, -1)
 
 
-def _numbers(name: str, given: Any, shape: Shape) -> list[Matrix]:
-    """The matrices of a stack, or the one matrix, of numbers that were looked at."""
+def _validated(name: str, matrix: Any, shape: Shape) -> list[Matrix]:
+    """The matrices of a stack, or the single matrix in a list, with their numbers checked."""
     symbol = SYMBOLS[name]
     if shape.stack * shape.rows * shape.columns > MAX_NUMBERS:
-        raise too_large(symbol, str(shape))
-    matrices = given if shape.stack else [given if isinstance(given[0], Sequence) else (given,)]
-    found = [checked(one, f"{symbol} of head {i}" if shape.stack else symbol) for i, one in enumerate(matrices)]
-    for i, one in enumerate(found):
-        if (len(one), len(one[0])) != shape[1:]:
+        raise too_large_error(symbol, str(shape))
+    matrices = matrix if shape.stack else [matrix if isinstance(matrix[0], Sequence) else (matrix,)]
+    checked_matrices = [
+        validate_matrix(rows, f"{symbol} of head {i}" if shape.stack else symbol) for i, rows in enumerate(matrices)
+    ]
+    for i, rows in enumerate(checked_matrices):
+        if (len(rows), len(rows[0])) != shape[1:]:
             raise MatrixError(
-                f"{symbol} needs matrices of one size; that of head {i} is {len(one)} × {len(one[0])}, that of head 0 is {shape.rows} × {shape.columns}: "
+                f"{symbol} needs matrices of equal size; head {i} has {len(rows)} × {len(rows[0])}, head 0 has {shape.rows} × {shape.columns}: "
                 "make them equal."
             )
-    return found
+    return checked_matrices
 
 
-def _beside(whole: Tensor, parts: int) -> Tensor:
-    """A matrix cut by its columns, [part row column]."""
-    return whole.reshape(len(whole), parts, -1).transpose(0, 1).contiguous()
+def _split_columns(matrix: Tensor, n_parts: int) -> Tensor:
+    """A matrix split by its columns, [part row column]."""
+    return matrix.reshape(len(matrix), n_parts, -1).transpose(0, 1).contiguous()
 
 
 def _size(tensor: Tensor, axis: str) -> int:

@@ -1,4 +1,4 @@
-"""Where a person's own matrices may begin: with those of another source, or with sizes that fit each other."""
+"""Initial matrices for the source "matrices": those of a layer of another source, or matrices whose sizes fit together."""
 
 from __future__ import annotations
 
@@ -30,9 +30,12 @@ if TYPE_CHECKING:
 
 
 class Carried(NamedTuple):
-    """The layer as `Matrices` takes it: the matrices by field, the knobs of the same numbers, and what is lost, in sentences.
+    """A layer as arguments of `Matrices`.
 
-    Of several heads a field has a matrix for each.
+    Attributes:
+        matrices: the matrices by field; a stack if there are several heads.
+        knobs: the knobs that reproduce the same numbers.
+        lost: a sentence for each property of the layer that `Matrices` cannot represent.
     """
 
     matrices: dict[str, Matrix | Stack]
@@ -41,90 +44,98 @@ class Carried(NamedTuple):
 
 
 def carried(trace: Trace, layer: int) -> Carried | None:
-    """A layer of a trace as somebody's own matrices, which give the same digits; None where it has no scores and values."""
-    found, lost = trace.layer(layer), []
-    matrices = _matrices(found)
+    """A layer of a trace as matrices that reproduce its digits; None if the layer has no scores and values."""
+    source_layer, lost = trace.layer(layer), []
+    matrices = _matrices(source_layer)
     if matrices is None:
         return None
-    if found.has(ROTATED_QUERY):
-        lost.append("Q and K are taken as their positions have turned them.")
-    if found.weights is None:
-        lost.append("It has no softmax; your own matrices always have one, so the steps after the scores are others.")
-    formula = found.formula
-    share = (formula and formula.share) or "softmax"
-    if SHARES[share].parameter:
-        lost.append(f"Its {SHARES[share].parameter} are left out, and the softmax shares out.")
-        share = "softmax"
-    d_k = found.sizes.get("d_k", 1) if SCORES not in matrices else 1
-    named = found.tokens != tuple(f"x{i}" for i in range(len(found.tokens)))
+    if source_layer.has(ROTATED_QUERY):
+        lost.append("Q and K are taken after their rotary embedding.")
+    if source_layer.weights is None:
+        lost.append("The layer has no softmax. Your own matrices always use one, so the steps after the scores differ.")
+    formula = source_layer.formula
+    normalizer = (formula and formula.share) or "softmax"
+    if SHARES[normalizer].parameter:
+        lost.append(f"Its {SHARES[normalizer].parameter} are left out, and softmax is used instead.")
+        normalizer = "softmax"
+    d_k = source_layer.sizes.get("d_k", 1) if SCORES not in matrices else 1
+    has_labels = source_layer.tokens != tuple(f"x{i}" for i in range(len(source_layer.tokens)))
     knobs = {
-        "labels": " ".join("_".join(token.split()) or "∅" for token in found.tokens) if named else "",
-        "scaled": found.divisor != 1,
-        "divisor": None if found.divisor in (1, math.sqrt(d_k)) else found.divisor,
-        "temperature": found.temperature,
+        "labels": " ".join("_".join(token.split()) or "∅" for token in source_layer.tokens) if has_labels else "",
+        "scaled": source_layer.divisor != 1,
+        "divisor": None if source_layer.divisor in (1, math.sqrt(d_k)) else source_layer.divisor,
+        "temperature": source_layer.temperature,
         "cap": formula and formula.cap,
-        "normalizer": share,
-        **_mask(found),
+        "normalizer": normalizer,
+        **_mask_knobs(source_layer),
     }
     return Carried(matrices, knobs, tuple(lost))
 
 
-def fitted(given: Mapping[str, Matrix | Stack]) -> Mapping[str, Matrix | Stack]:
-    """The matrices with their sizes made to fit the first of them, X or Q: a number stays at its place, a new place is 0.
+def fitted(matrices: Mapping[str, Matrix | Stack]) -> Mapping[str, Matrix | Stack]:
+    """The matrices resized to fit the first of them, X or Q: existing numbers keep their place, new cells are 0.
 
-    A matrix that fits already stays as it is, and one that is not given stays so. W_O keeps its width, and what is cut into heads
-    by rows or maps stays as it is. Where there is a matrix for each head, all stay: which of them is right nobody knows.
+    A matrix that fits already, and an absent one, stay unchanged. W_O keeps its width; biases [head column] and maps stay unchanged.
+    If there are stacks, everything stays unchanged, since no matrix of a stack is the reference for the others.
     """
-    shapes = {name: Shape.of(matrix) for name, matrix in given.items() if matrix}
+    shapes = {name: Shape.of(matrix) for name, matrix in matrices.items() if matrix}
     if any(shape.stack for shape in shapes.values()):
-        return given
-    rows, columns = ({name: getattr(one, side) for name, one in shapes.items()} for side in ("rows", "columns"))
-    sizes: dict[str, tuple[int, int]] = {}
+        return matrices
+    rows, columns = ({name: getattr(shape, side) for name, shape in shapes.items()} for side in ("rows", "columns"))
+    target_sizes: dict[str, tuple[int, int]] = {}
     if {"x", "w_q", "w_v"} <= columns.keys():
         d_model, d_k = columns["x"], columns["w_q"]
-        sizes = {"w_q": (d_model, d_k), "w_k": (d_model, d_k), "w_v": (d_model, columns["w_v"])}
+        target_sizes = {"w_q": (d_model, d_k), "w_k": (d_model, d_k), "w_v": (d_model, columns["w_v"])}
     elif {QUERY, KEY} <= columns.keys():
-        sizes = {KEY: (rows[KEY], columns[QUERY]), VALUE: (rows[KEY], columns[VALUE])}
+        target_sizes = {KEY: (rows[KEY], columns[QUERY]), VALUE: (rows[KEY], columns[VALUE])}
     if "w_o" in columns and (d_v := columns.get("w_v", columns.get(VALUE, columns.get("x", 0)))):
-        sizes["w_o"] = (d_v, columns["w_o"])
+        target_sizes["w_o"] = (d_v, columns["w_o"])
     if MEMORY in columns and "x" in columns:
-        sizes[MEMORY] = (rows[MEMORY], columns["x"])
+        target_sizes[MEMORY] = (rows[MEMORY], columns["x"])
     for bias in (bias for bias in ("b_q", "b_k", "b_v", "b_o") if rows.get(bias) == 1):
-        sizes[bias] = (1, sizes.get(f"w_{bias[-1]}", (0, columns[bias]))[1])
+        target_sizes[bias] = (1, target_sizes.get(f"w_{bias[-1]}", (0, columns[bias]))[1])
     return {
-        name: _sized(matrix, *sizes[name]) if matrix and name in sizes else matrix  # type: ignore[arg-type]  # no stack
-        for name, matrix in given.items()
+        name: _resized(matrix, *target_sizes[name]) if matrix and name in target_sizes else matrix  # type: ignore[arg-type]  # checked above: no stack
+        for name, matrix in matrices.items()
     }
 
 
-def said(given: Mapping[str, Matrix | Stack]) -> str:
-    """The sizes of the matrices, such as X 4 × 3 · W_Q 3 × 3, which a line breaks between two of them only."""
-    sizes = (f"{SYMBOLS[name]} {Shape.of(matrix)}" for name, matrix in given.items() if matrix)
+def said(matrices: Mapping[str, Matrix | Stack]) -> str:
+    """The sizes of the matrices, such as X 4 × 3 · W_Q 3 × 3, with line breaks allowed only between matrices."""
+    sizes = (f"{SYMBOLS[name]} {Shape.of(matrix)}" for name, matrix in matrices.items() if matrix)
     return " · ".join(size.replace(" ", "\xa0") for size in sizes)
 
 
 def _matrices(layer: Layer) -> dict[str, Matrix | Stack] | None:
-    """What makes the scores and the output: X and its projections; or Q, K and V; or the scores themselves."""
+    """The matrices from which scores and output can be computed: X and its projections; Q, K and V; or the scores and V."""
     formula = layer.formula
-    plain = SCORES not in layer.recorded and (formula is None or formula.score == "dot")
-    if plain and all(layer.has(name) for name in (INPUT, "w_q", "w_k", "w_v")) and not layer.has(ROTATED_QUERY):
+    is_dot_product = SCORES not in layer.recorded and (formula is None or formula.score == "dot")
+    if (
+        is_dot_product
+        and all(layer.has(name) for name in (INPUT, "w_q", "w_k", "w_v"))
+        and not layer.has(ROTATED_QUERY)
+    ):
         names: tuple[str, ...] = (INPUT, MEMORY, "w_q", "w_k", "w_v", "b_q", "b_k", "b_v")
-    elif plain and all(layer.has(name) for name in (QUERY, KEY, VALUE)):
-        turned = layer.has(ROTATED_QUERY)
-        names = (ROTATED_QUERY, ROTATED_KEY, VALUE) if turned else (QUERY, KEY, VALUE)
+    elif is_dot_product and all(layer.has(name) for name in (QUERY, KEY, VALUE)):
+        rotated = layer.has(ROTATED_QUERY)
+        names = (ROTATED_QUERY, ROTATED_KEY, VALUE) if rotated else (QUERY, KEY, VALUE)
     elif layer.has(SCORES) and layer.has(VALUE):
         names = (SCORES, VALUE)
     else:
         return None
-    there = [name for name in (*names, "w_o", "b_o", "bias") if layer.has(name)]
-    many = layer.n_heads > 1
-    given = {_FIELDS.get(name, name): _given(layer[name], many) for name in there if name != "b_o" or "w_o" in there}
-    return given | ({"dropout_mask": _given(_dropped(layer), many)} if layer.has(DROPPED_WEIGHTS) else {})
+    present = [name for name in (*names, "w_o", "b_o", "bias") if layer.has(name)]
+    is_stack = layer.n_heads > 1
+    matrices = {
+        _FIELDS.get(name, name): _to_tuples(layer[name], is_stack)
+        for name in present
+        if name != "b_o" or "w_o" in present
+    }
+    return matrices | ({"dropout_mask": _to_tuples(_dropout_factors(layer), is_stack)} if layer.has(DROPPED_WEIGHTS) else {})
 
 
-def _dropped(layer: Layer) -> Tensor:
-    """What the weights are multiplied by, [head query_pos key_pos]."""
-    assert layer.formula is not None  # which has dropped them
+def _dropout_factors(layer: Layer) -> Tensor:
+    """The factors of the weights, [head query_pos key_pos]."""
+    assert layer.formula is not None  # a layer with dropped weights has a formula
     ones = layer[WEIGHTS].new_ones(layer.shape(WEIGHTS))
     return layer.formula.dropping.weights(layer, ones, slice(None), slice(None))
 
@@ -132,8 +143,8 @@ def _dropped(layer: Layer) -> Tensor:
 _FIELDS = {INPUT: "x", ROTATED_QUERY: QUERY, ROTATED_KEY: KEY}
 
 
-def _mask(layer: Layer) -> dict[str, Any]:
-    """The mask as the knobs that give it."""
+def _mask_knobs(layer: Layer) -> dict[str, Any]:
+    """The knobs that reproduce the mask."""
     from attention.formula import masks
 
     mask = layer.formula.mask if layer.formula else None
@@ -145,10 +156,10 @@ def _mask(layer: Layer) -> dict[str, Any]:
     return {"mask": mask.kind if mask.hides else "none", **size}
 
 
-def _given(tensor: Tensor, many: bool) -> Matrix | Stack:
-    """The numbers in as few digits as their precision has; where there are many heads, a matrix for each."""
-    if tensor.ndim == 3 and many:
-        return tuple(_rows(one) for one in tensor)
+def _to_tuples(tensor: Tensor, as_stack: bool) -> Matrix | Stack:
+    """The tensor as tuples, with the shortest decimals of its precision; a stack if there are several heads."""
+    if tensor.ndim == 3 and as_stack:
+        return tuple(_rows(matrix) for matrix in tensor)
     return _rows(tensor[0] if tensor.ndim == 3 else tensor[None] if tensor.ndim == 1 else tensor)
 
 
@@ -156,6 +167,6 @@ def _rows(matrix: Tensor) -> Matrix:
     return tuple(tuple(float(str(number)) for number in row) for row in matrix.numpy())
 
 
-def _sized(matrix: Matrix, rows: int, columns: int) -> Matrix:
-    kept = ((*row[:columns], *(0.0,) * (columns - len(row))) for row in matrix[:rows])
-    return (*kept, *((0.0,) * columns,) * (rows - len(matrix)))
+def _resized(matrix: Matrix, rows: int, columns: int) -> Matrix:
+    resized_rows = ((*row[:columns], *(0.0,) * (columns - len(row))) for row in matrix[:rows])
+    return (*resized_rows, *((0.0,) * columns,) * (rows - len(matrix)))

@@ -1,6 +1,6 @@
-"""What a link says, as a source: read by a pure function, or by a page that draws a widget for each knob it is asked for.
+"""A link as a source: one function reads the knobs of a source, from a link or from a page that draws a widget for each knob.
 
-It is one long file because what is asked, in which order, and what a link answers to it are read together.
+The file is long because the knobs, the order in which they are read, and the answers of a link belong together.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from attention.training.tasks import TASKS
 
 @dataclass(frozen=True)
 class Limits:
-    """What an operator allows.
+    """The limits that an operator sets.
 
     Attributes:
-        tokens: of a text; a longer one is cut, and its trace says so.
-        characters: of a text.
-        d_model: of a token's row, and of d_k and d_v.
-        heads: of a layer.
-        trace_mb: of all steps; more is refused before it is worked out.
+        tokens: tokens of a text; a longer text is cut, and the trace notes it.
+        characters: characters of a text.
+        d_model: width of the input, and of d_k and d_v.
+        heads: heads of a layer.
+        trace_mb: memory of all steps of a trace; a larger trace is refused before it is computed.
     """
 
     tokens: int
@@ -52,133 +52,142 @@ class Limits:
 
 
 class Asked(Protocol):
-    """Who gives every knob its value: a link, or a page, whose widgets it draws."""
+    """Returns the value of every knob: from a link, or from the widgets of a page."""
 
     limits: Limits
 
     def knob(self, knob: Knob, within: Range | None = None, fixed: str = "") -> Any:
-        """The value of a knob; `within` where that is narrower than declared, and what it is `fixed` at where it does nothing."""
+        """The value of a knob.
+
+        Args:
+            knob: the knob.
+            within: a range narrower than the declared one.
+            fixed: the value to display where the knob has no effect.
+        """
         ...
 
     def standing(self, knob: Knob) -> str:
-        """What the knob is asked to be, as in a link; empty where nobody asks."""
+        """The raw text of the knob, as in a link; empty where it is not set."""
         ...
 
     def divisor(self, knob: Knob, within: Divisors, fixed: str) -> int | None:
-        """A number of heads, which divides what it must."""
+        """A number of heads, limited to the divisors in `within`."""
         ...
 
     def sequence(self, names: Sequence[str]) -> int:
-        """Which of several sequences is shown."""
+        """The index of the sequence to show."""
         ...
 
     def matrices(self, names: Sequence[str]) -> Mapping[str, Any]:
-        """The person's own matrices by name; one whose default is empty may be left so."""
+        """The user's matrices by name; a matrix whose default is empty may be absent."""
         ...
 
     def file(self, knob: Knob) -> File:
         """The file that a knob names.
 
         Raises:
-            AwaitedError: it is not here.
+            AwaitedError: the file has not been uploaded.
         """
         ...
 
 
-def source(asked: Asked) -> Source:
-    """The source that the knobs describe; only those that it has are asked for.
+def source(reader: Asked) -> Source:
+    """The source that the knobs describe. Only the knobs of that source are read.
 
     Raises:
-        AttentionError: they contradict each other, or a matrix cannot be read.
+        AttentionError: the knobs contradict each other, or a matrix cannot be read.
     """
-    chosen = asked.knob(knobs.SOURCE)
-    if chosen == "notebook":
-        name = asked.knob(knobs.NOTEBOOK)
-        return Notebook(name, asked.sequence(Notebook(name).sequences), _what_if(asked, chosen))
-    max_bytes = asked.limits.trace_mb * 2**20
-    if chosen == "model":
+    source_name = reader.knob(knobs.SOURCE)
+    if source_name == "notebook":
+        name = reader.knob(knobs.NOTEBOOK)
+        return Notebook(name, reader.sequence(Notebook(name).sequences), _override(reader, source_name))
+    max_bytes = reader.limits.trace_mb * 2**20
+    if source_name == "model":
         from attention.models.library import LIBRARY
 
-        name, text, text2 = asked.knob(knobs.MODEL, knobs.models()), asked.knob(knobs.TEXT), asked.knob(knobs.TEXT2)
-        words, special = asked.knob(knobs.WORDS), asked.knob(knobs.SPECIAL)
+        name, text, text2 = reader.knob(knobs.MODEL, knobs.models()), reader.knob(knobs.TEXT), reader.knob(knobs.TEXT2)
+        merge_words, special = reader.knob(knobs.WORDS), reader.knob(knobs.SPECIAL)
         LIBRARY.allow(name)
-        other = asked.knob(knobs.OTHER)
+        other_text = reader.knob(knobs.OTHER)
         return Model(
-            name, text, text2, _what_if(asked, chosen), words, special, asked.limits.tokens, max_bytes,
-            generate=asked.knob(knobs.GENERATE), generate_temperature=asked.knob(knobs.GENERATE_TEMPERATURE),
-            generate_seed=asked.knob(knobs.GENERATE_SEED), said=asked.knob(knobs.SAID), predict=Places.of(asked.knob(knobs.PREDICT)),
-            interventions=read(asked.knob(knobs.DO)), frozen=asked.knob(knobs.FROZEN),
-            other=Model(name, other, text2, max_tokens=asked.limits.tokens, max_bytes=max_bytes) if other.strip() else None,
+            name, text, text2, _override(reader, source_name), merge_words, special, reader.limits.tokens, max_bytes,
+            generate=reader.knob(knobs.GENERATE), generate_temperature=reader.knob(knobs.GENERATE_TEMPERATURE),
+            generate_seed=reader.knob(knobs.GENERATE_SEED), said=reader.knob(knobs.SAID), predict=Places.of(reader.knob(knobs.PREDICT)),
+            interventions=read(reader.knob(knobs.DO)), frozen=reader.knob(knobs.FROZEN),
+            other=Model(name, other_text, text2, max_tokens=reader.limits.tokens, max_bytes=max_bytes) if other_text.strip() else None,
         )  # fmt: skip
-    if chosen == "trained":
-        return _trained(asked, chosen)
-    if chosen == "file":
-        return replace(asked.file(knobs.FILE), config=_what_if(asked, chosen))
-    if chosen == "matrices":
-        gives = asked.knob(knobs.GIVES)
-        labels = asked.knob(knobs.LABELS)
-        layer = _config(asked, chosen)
-        heads, divisor, valid = (asked.knob(one) for one in (knobs.GIVEN_HEADS, knobs.DIVISOR, knobs.VALID))
-        given = asked.matrices((*knobs.GIVEN[gives], *knobs.MORE[gives]))
-        names = tuple(labels.split())
-        many = max((len(of_heads(one)) for one in given.values() if one), default=1)
-        if many > asked.limits.heads:
+    if source_name == "trained":
+        return _trained(reader, source_name)
+    if source_name == "file":
+        return replace(reader.file(knobs.FILE), config=_override(reader, source_name))
+    if source_name == "matrices":
+        kind = reader.knob(knobs.GIVES)
+        labels = reader.knob(knobs.LABELS)
+        config = _config(reader, source_name)
+        n_heads, divisor, valid = (reader.knob(knob) for knob in (knobs.GIVEN_HEADS, knobs.DIVISOR, knobs.VALID))
+        matrices = reader.matrices((*knobs.GIVEN[kind], *knobs.MORE[kind]))
+        tokens = tuple(labels.split())
+        stack_size = max((len(of_heads(matrix)) for matrix in matrices.values() if matrix), default=1)
+        if stack_size > reader.limits.heads:
             raise MatrixError(
-                f"There may be at most {asked.limits.heads} heads here; got a stack of {many}: give fewer of them."
+                f"This server allows at most {reader.limits.heads} heads; got a stack of {stack_size}: provide fewer matrices."
             )
         return Matrices(
-            **given, tokens=names, config=layer, max_bytes=max_bytes, n_heads=heads, divisor=divisor, valid=valid
+            **matrices, tokens=tokens, config=config, max_bytes=max_bytes, n_heads=n_heads, divisor=divisor, valid=valid
         )
-    text = asked.knob(knobs.TEXT)
-    sequence = asked.sequence(TypedText(text).sequences)
-    layer = _config(asked, chosen)
-    text2, lowercase, pad = (asked.knob(one) for one in (knobs.TEXT2, knobs.LOWERCASE, knobs.PAD))
-    return TypedText(text, layer, text2, lowercase, asked.limits.tokens, sequence, pad, max_bytes)
+    text = reader.knob(knobs.TEXT)
+    sequence = reader.sequence(TypedText(text).sequences)
+    config = _config(reader, source_name)
+    text2, lowercase, pad = (reader.knob(knob) for knob in (knobs.TEXT2, knobs.LOWERCASE, knobs.PAD))
+    return TypedText(text, config, text2, lowercase, reader.limits.tokens, sequence, pad, max_bytes)
 
 
-def _trained(asked: Asked, chosen: str) -> Trained:
-    """A tiny model; which controls and sliders there are, and how far `at` may be, depends on its task and its steps."""
-    task = TASKS[asked.knob(knobs.TASK)]
-    text = asked.knob(replace(knobs.OWN_TEXT, help=f"It reads {task.hint}. Empty: an example.", empty=task.hint))
-    seed = asked.knob(knobs.SEED)
-    steps = asked.knob(replace(knobs.LEARNING_STEPS, empty=str(task.steps)))
-    whole = Plan(task.name, steps=steps or 0)  # counted from picture to picture of its film
-    at = asked.knob(knobs.AT, Whole(0, whole.steps, optional=True, step=whole.every))
-    control = asked.knob(knobs.CONTROL, knobs.controls_of(task))
-    turned = {key: asked.knob(*knobs.slider_of(task, key)) for key in knobs.SLIDERS}
-    there = {key: value for key, value in turned.items() if key in {one.key for one in task.sliders}}
-    found = Trained(task.name, seed, steps, at, text, control=control, **there)
-    those, other, _ = read(asked.knob(knobs.DO)), asked.knob(knobs.OTHER), asked.knob(knobs.SAID)  # the page's alone
+def _trained(reader: Asked, source_name: str) -> Trained:
+    """A tiny model. Its task and its number of steps decide which controls and sliders exist, and the range of `at`."""
+    task = TASKS[reader.knob(knobs.TASK)]
+    text = reader.knob(replace(knobs.OWN_TEXT, help=f"It reads {task.hint}. Empty: an example.", empty=task.hint))
+    seed = reader.knob(knobs.SEED)
+    steps = reader.knob(replace(knobs.LEARNING_STEPS, empty=str(task.steps)))
+    plan = Plan(task.name, steps=steps or 0)  # for the range and the increment of `at`
+    at = reader.knob(knobs.AT, Whole(0, plan.steps, optional=True, step=plan.every))
+    control = reader.knob(knobs.CONTROL, knobs.controls_of(task))
+    sliders = {key: reader.knob(*knobs.slider_of(task, key)) for key in knobs.SLIDERS}
+    available = {key: value for key, value in sliders.items() if key in {slider.key for slider in task.sliders}}
+    trained = Trained(task.name, seed, steps, at, text, control=control, **available)
+    interventions, other = read(reader.knob(knobs.DO)), reader.knob(knobs.OTHER)
+    _ = reader.knob(knobs.SAID)  # only the page uses it
     return replace(
-        found, config=_what_if(asked, chosen), interventions=those, frozen=asked.knob(knobs.FROZEN),
-        other=replace(found, text=other) if other.strip() else None,
+        trained, config=_override(reader, source_name), interventions=interventions, frozen=reader.knob(knobs.FROZEN),
+        other=replace(trained, text=other) if other.strip() else None,
     )  # fmt: skip
 
 
-def _config(asked: Asked, chosen: str) -> AttentionConfig:
-    """The knobs of the layer that the `chosen` source has; those above the maps first, since heads must divide d_model."""
-    found: dict[str, Any] = {}
-    known = {one.name: one for one in knobs.layer_of(chosen)}
-    identity = "init" in known and asked.standing(known["init"]) == "identity"
-    fixed = {"n_heads": "1", "n_kv_heads": "1", "d_k": "d_model", "d_v": "d_model"} if identity else {}
-    for one in sorted(known.values(), key=lambda one: (not one.held, one.place)):
-        still = fixed.get(one.name, "")
-        if one.name == "n_heads":
-            found[one.name] = asked.divisor(one, Divisors.heads(found["d_model"], asked.limits.heads), still)
-        elif one.name == "n_kv_heads":
-            found[one.name] = asked.divisor(one, Divisors.shared(found["n_heads"]), still)
+def _config(reader: Asked, source_name: str) -> AttentionConfig:
+    """The config of the layer knobs of a source. Knobs on the page come before those in the sidebar, since heads must divide d_model."""
+    values: dict[str, Any] = {}
+    declared = {knob.name: knob for knob in knobs.layer_of(source_name)}
+    identity = "init" in declared and reader.standing(declared["init"]) == "identity"
+    fixed_values = {"n_heads": "1", "n_kv_heads": "1", "d_k": "d_model", "d_v": "d_model"} if identity else {}
+    for knob in sorted(declared.values(), key=lambda knob: (not knob.held, knob.place)):
+        fixed_value = fixed_values.get(knob.name, "")
+        if knob.name == "n_heads":
+            values[knob.name] = reader.divisor(
+                knob, Divisors.heads(values["d_model"], reader.limits.heads), fixed_value
+            )
+        elif knob.name == "n_kv_heads":
+            values[knob.name] = reader.divisor(knob, Divisors.shared(values["n_heads"]), fixed_value)
         else:
-            found[one.name] = asked.knob(one, fixed=still)
-    return AttentionConfig(**{**found, **({"d_k": None, "d_v": None} if identity else {})})
+            values[knob.name] = reader.knob(knob, fixed=fixed_value)
+    return AttentionConfig(**{**values, **({"d_k": None, "d_v": None} if identity else {})})
 
 
-def _what_if(asked: Asked, chosen: str) -> WhatIf:
-    """What is turned of the formula that the `chosen` source brings along."""
-    return WhatIf(**{one.name: asked.knob(one) for one in knobs.layer_of(chosen)})
+def _override(reader: Asked, source_name: str) -> WhatIf:
+    """The override of the formula that comes with the source."""
+    return WhatIf(**{knob.name: reader.knob(knob) for knob in knobs.layer_of(source_name)})
 
 
 class Link:
-    """The knobs as a link, or a state file, says them; `notes` are the sentences on what it got wrong."""
+    """Reads the knobs from a link or a state file; `notes` collects a sentence for each value that was replaced."""
 
     def __init__(self, texts: Mapping[str, str], limits: Limits) -> None:
         self.limits = limits
@@ -186,7 +195,7 @@ class Link:
         self.notes = list(notes)
 
     def knob(self, knob: Knob, within: Range | None = None, fixed: str = "") -> Any:
-        """What the link says; the default where it says nothing, or something else than may be."""
+        """The value in the link; the default where the link has none, or one outside the range."""
         within = within or on_pages(knob, self.limits)
         default = within.nearest(knob.default)
         if knob.key not in self._texts:
@@ -197,30 +206,30 @@ class Link:
         return value
 
     def standing(self, knob: Knob) -> str:
-        """What the link says, as it stands there."""
+        """The raw text in the link."""
         return self._texts.get(knob.key, "")
 
     def divisor(self, knob: Knob, within: Divisors, fixed: str) -> int | None:
-        """A number of heads; a default that does not divide what it must becomes the next smaller that does."""
+        """A number of heads; a default that does not divide is replaced by the next smaller divisor."""
         if not self.standing(knob) and within.nearest(knob.default) != knob.default and not fixed:
             self.notes.append(within.settled(knob.default))
-        found: int | None = self.knob(knob, within)
-        return found
+        divisor: int | None = self.knob(knob, within)
+        return divisor
 
     def sequence(self, names: Sequence[str]) -> int:
-        """Which sequence the link asks for."""
+        """The index of the sequence in the link."""
         if len(names) > 1:
             return int(self.knob(knobs.SEQUENCE, Choice(tuple(range(len(names))))))
         self.notes += only_one(self._texts.get(knobs.SEQUENCE.key))
         return 0
 
     def matrices(self, names: Sequence[str]) -> dict[str, Matrix | Stack]:
-        """The matrices of the link.
+        """The matrices in the link.
 
         Raises:
-            AttentionError: one cannot be read, or the link holds only its size.
+            AttentionError: a matrix cannot be read, or the link has only its size.
         """
-        defaults = {one.key: one.default for one in knobs.MATRICES}
+        defaults = {knob.key: knob.default for knob in knobs.MATRICES}
         texts = {name: self._texts.get(name, defaults[name]) for name in names}
         missing = sizes(self._texts.get(knobs.UPLOADED, ""))
         for name in (name for name in names if name in missing and name not in self._texts):
@@ -228,7 +237,7 @@ class Link:
         return {name: parse(texts[name], SYMBOLS[name]) for name in names if texts[name].strip() or defaults[name]}
 
     def file(self, knob: Knob) -> File:
-        """Nothing: a link has the name and the digest of a file, and never the file.
+        """Always raises: a link has the name and the digest of a file, never its content.
 
         Raises:
             AwaitedError: always.
@@ -237,11 +246,11 @@ class Link:
 
 
 def source_of(texts: Mapping[str, str], limits: Limits) -> tuple[Source, tuple[str, ...]]:
-    """The source that a link describes, and a sentence for each thing that it asks for and cannot have.
+    """The source that a link describes, and a sentence for each value that was replaced.
 
     Args:
-        texts: what the link says, or a state file, by key.
-        limits: what an operator allows.
+        texts: the values of a link or a state file, by key.
+        limits: the operator's limits.
 
     Raises:
         AttentionError: the knobs contradict each other, or a matrix cannot be read.
@@ -251,25 +260,25 @@ def source_of(texts: Mapping[str, str], limits: Limits) -> tuple[Source, tuple[s
 
 
 def on_pages(knob: Knob, limits: Limits) -> Range:
-    """What a knob may be under these limits."""
+    """The range of a knob under these limits."""
     return knob.on_pages(asdict(limits))
 
 
-def only_one(asked: str | None) -> tuple[str, ...]:
-    """What is said where a link asks for another sequence than the only one."""
-    if asked in (None, "0"):
+def only_one(index: str | None) -> tuple[str, ...]:
+    """The note for a link that names another sequence where there is only one."""
+    if index in (None, "0"):
         return ()
-    return (f"The link asks for sequence “{asked}”; there is only sequence 0, which is shown.",)
+    return (f"The link asks for sequence “{index}”; there is only sequence 0, which is shown.",)
 
 
 def sizes(uploaded: str) -> dict[str, str]:
-    """The matrices that a link holds only the size of, by name, from what it says of them."""
-    found = (one.partition(":") for one in uploaded.split(","))
-    return {name: size[:20] for name, _, size in found if name in SYMBOLS}
+    """The sizes of the matrices that are too long for a link, by name, from the value of `uploaded`."""
+    entries = (entry.partition(":") for entry in uploaded.split(","))
+    return {name: size[:20] for name, _, size in entries if name in SYMBOLS}
 
 
 def too_long(name: str, size: str) -> MatrixError:
-    """What is said where a link holds only the size of a matrix."""
+    """The error for a matrix of which a link has only the size."""
     return MatrixError(
         f"{SYMBOLS[name]} ({size.replace('x', ' × ')}) is too long for a link, and this server does not have it: "
         "upload it again, or open a state file that holds it."
@@ -277,12 +286,10 @@ def too_long(name: str, size: str) -> MatrixError:
 
 
 def not_here(file: str) -> AwaitedError:
-    """What is said where a link names a `file`, as name:digest, or none, and there is no such file."""
+    """The error for a `file` (name:digest, or empty) that has not been uploaded."""
     name, _, digest = file.rpartition(":")
     if not name:
-        return AwaitedError(
-            f"A file with attention that somebody saved ({', '.join(ENDINGS)}): upload it, and every page shows it."
-        )
+        return AwaitedError(f"A file with saved attention ({', '.join(ENDINGS)}): upload it, and every page shows it.")
     return AwaitedError(
-        f"The link shows the file {quoted(name)} (digest {digest[:8]}…), which is not here: upload it, and it opens as the link says."
+        f"The link shows the file {quoted(name)} (digest {digest[:8]}…), which is not on this server: upload it to open the link."
     )

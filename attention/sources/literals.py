@@ -1,4 +1,4 @@
-"""Texts, numbers and masks as Python writes them: exact, ASCII only, inert whatever stands in them."""
+"""Texts, numbers and masks as Python literals: exact, ASCII only, safe for any content."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 WIDTH = 100  # characters in a line, where it can be broken
-LONGEST_PICTURE = 64  # rows and columns of a mask that is drawn with points and ones
+LONGEST_PICTURE = 64  # rows and columns of a mask that is written as a picture
 
 
 def text(value: str) -> str:
-    """The text as a Python literal on one line, in double quotes where that needs no more escapes."""
-    written = ascii(value)  # also a lone surrogate, a newline and what no font shows are escaped
-    return f'"{written[1:-1]}"' if written[0] == "'" and '"' not in written else written
+    """The text as a Python literal on one line, in double quotes unless that needs more escapes."""
+    literal = ascii(value)  # escapes lone surrogates, newlines and invisible characters, too
+    return f'"{literal[1:-1]}"' if literal[0] == "'" and '"' not in literal else literal
 
 
 def texts(name: str, values: Sequence[str]) -> list[str]:
-    """Lines that assign the texts as a list to `name`: `"the cat".split()` where that is the same, and fits."""
+    """Lines that assign the texts as a list to `name`, as `"the cat".split()` if that is equal and fits."""
     joined = " ".join(values)
     short = f"{name} = {text(joined)}.split()"
     if joined.split() == list(values) and len(short) <= WIDTH:
@@ -29,26 +29,26 @@ def texts(name: str, values: Sequence[str]) -> list[str]:
 
 
 def number(value: float) -> str:
-    """The number as Python writes it, to its last digit; a whole number without its point. −∞ needs `math`."""
+    """The shortest exact literal of the number; whole numbers have no point. −∞ needs `math`."""
     if value == -math.inf:
         return "-math.inf"
-    written = repr(float(value))
-    whole = written.endswith(".0") and written != "-0.0"  # the whole number -0 has no sign
-    return written.removesuffix(".0") if whole else written
+    literal = repr(float(value))
+    is_whole = literal.endswith(".0") and literal != "-0.0"  # the integer -0 loses its sign
+    return literal.removesuffix(".0") if is_whole else literal
 
 
 def matrix(name: str, rows: Sequence[Sequence[float]], suffix: str = "") -> list[str]:
-    """Lines that assign the rows as a tensor of float64 to `name`, a row a line where one line is too short."""
+    """Lines that assign the rows as a float64 tensor to `name`; one line per row if one line is too short."""
     start, end = f"{name} = torch.tensor([", f"], dtype=torch.float64){suffix}"
-    written = [list(map(number, row)) for row in rows]
-    short = start + ", ".join(f"[{', '.join(row)}]" for row in written) + end
+    cells = [list(map(number, row)) for row in rows]
+    short = start + ", ".join(f"[{', '.join(row)}]" for row in cells) + end
     if len(short) <= WIDTH:
         return [short]
-    return [start, *(f"    {line}" for row in written for line in filled("[", row, "],", WIDTH - 4)), end]
+    return [start, *(f"    {line}" for row in cells for line in filled("[", row, "],", WIDTH - 4)), end]
 
 
 def mask(visible: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> list[str]:
-    """Lines that assign this very mask [query_pos key_pos] to `mask`: a picture of it, or its bits where that is too large."""
+    """Lines that assign the mask [query_pos key_pos] to `mask`: as a picture, or as packed bits if it is large."""
     if max(visible.shape) <= LONGEST_PICTURE:
         return [
             "picture = [  # a row for every query: 1 = may attend, . = hidden",
@@ -69,9 +69,9 @@ def mask(visible: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> list[str]:
 
 
 def filled(start: str, items: Iterable[str], end: str, width: int = WIDTH) -> list[str]:
-    """The items with commas between them on one line, or on as many lines as they need, indented.
+    """The items, separated by commas, on one line or on as many indented lines as necessary.
 
-    No item is ever broken: one that is longer than a line stands on a line of its own.
+    An item is never broken: one that is longer than a line has a line of its own.
     """
     items = list(items)
     short = f"{start}{', '.join(items)}{end}"
@@ -79,9 +79,9 @@ def filled(start: str, items: Iterable[str], end: str, width: int = WIDTH) -> li
         return [short]
     lines, line = [start], ""
     for item in items:
-        longer = f"{line} {item}," if line else f"    {item},"
-        if line and len(longer) > width:
+        extended = f"{line} {item}," if line else f"    {item},"
+        if line and len(extended) > width:
             lines.append(line)
-            longer = f"    {item},"
-        line = longer
+            extended = f"    {item},"
+        line = extended
     return [*lines, line, end]

@@ -1,4 +1,4 @@
-"""Source "matrices": the person's own numbers, every step of attention from them."""
+"""Source "matrices": the user's own matrices, and every step of attention computed from them."""
 
 from __future__ import annotations
 
@@ -16,104 +16,101 @@ from attention.formula.mask import Mask
 from attention.formula.names import INPUT, KEY, MASKED_SCORES, MEMORY, QUERY, SCORES, VALUE
 from attention.formula.trace import Trace
 from attention.sources import cutting
-from attention.sources.cutting import SYMBOLS, Given, Shape
+from attention.sources.cutting import SYMBOLS, MatrixInput, Shape
 
 if TYPE_CHECKING:
     from attention.sources import Snippet
 
-_PROJECTED, _DIRECT, _SCORED = ("x", "w_q", "w_k", "w_v"), (QUERY, KEY, VALUE), (SCORES, VALUE)
-_BESIDE = {"b_q": "w_q", "b_k": "w_k", "b_v": "w_v", "b_o": "w_o", MEMORY: "x"}  # what makes sense with another only
-_LARGEST = 3.4e38  # pictures are drawn in single precision
+_FROM_PROJECTIONS, _FROM_QKV, _FROM_SCORES = ("x", "w_q", "w_k", "w_v"), (QUERY, KEY, VALUE), (SCORES, VALUE)
+_REQUIRES = {"b_q": "w_q", "b_k": "w_k", "b_v": "w_v", "b_o": "w_o", MEMORY: "x"}  # a field that needs another one
+_MAX_DRAWABLE = 3.4e38  # plots use single precision
 
 
 @dataclass(frozen=True)
 class Matrices:
-    """Attention with the person's own numbers.
+    """Attention from the user's matrices.
 
-    X, W_Q, W_K and W_V; or X alone, which is Q, K and V itself; or Q, K and V; or scores and V. Each with W_O or without. An
-    empty matrix is one that is not given. Several heads are cut from the columns of each matrix, and from the rows of W_O, as
-    `nn.MultiheadAttention` does; or a matrix is a stack [head …], of which keys and values may have fewer.
+    The matrices are X, W_Q, W_K and W_V; or X alone, which serves as Q, K and V; or Q, K and V; or scores and V; each with or without
+    W_O. An empty tuple means that the matrix is absent. The columns of each matrix, and the rows of W_O, are split into heads as in
+    `nn.MultiheadAttention`; or a matrix is a stack [head …], with fewer heads for keys and values if they are shared.
 
     Attributes:
         x: the input [query_pos d_model].
-        w_q: its projection to queries [d_model d_k]; so `w_k`, and `w_v` [d_model d_v].
+        w_q: its projection to queries [d_model d_k]; likewise `w_k`, and `w_v` [d_model d_v].
         w_o: the output projection [d_v d_model], or of any other width; without it the trace has no `output`.
-        query: the queries themselves [query_pos d_k].
-        key: the keys themselves [key_pos d_k], and `value` [key_pos d_v]: as many or more or fewer
-            than queries.
+        query: the queries [query_pos d_k], instead of `x` and its projections.
+        key: the keys [key_pos d_k], and `value` [key_pos d_v]; their number may differ from that of the queries.
         tokens: a label for each query; by default x0, x1, …
-        key_tokens: a label for each key; by default those of the queries, or k0, k1, … where there
-            are not as many keys as queries.
-        config: the knobs after the scores, but what is drawn; no other is used.
-        max_bytes: of all steps together; more is refused before it is worked out.
-        n_heads: into how many heads the columns are cut; a stack says it by itself.
-        b_q: a row that is added to every query; so `b_k`, `b_v`, and `b_o` to every output.
-        memory: X₂ [key_pos d_model], which keys and values are made of instead of X.
-        scores: the scores themselves [query_pos key_pos], with `value` and without queries and keys.
-        bias: what is added to the scores before the mask, for all heads or as a stack; −∞ hides a key, as a float mask does.
-        dropout_mask: what the weights are multiplied by, for all heads or as a stack: a mask of zeros and ones, or scaled.
-        divisor: of the scores, instead of √d_k.
-        valid: how many first keys are real; what comes after them is padding.
+        key_tokens: a label for each key; by default those of the queries, or k0, k1, … if the numbers differ.
+        config: the knobs after the scores, except random dropout; the others have no effect.
+        max_bytes: memory of all steps; more is refused before anything is computed.
+        n_heads: the number of heads that the columns are split into; a stack has its own number.
+        b_q: a row that is added to every query; likewise `b_k`, `b_v`, and `b_o`, which is added to every output.
+        memory: X₂ [key_pos d_model], the input of keys and values instead of X.
+        scores: the scores [query_pos key_pos], with `value` and without queries and keys.
+        bias: added to the scores before the mask, for all heads or as a stack; −∞ hides a key, as in a float mask.
+        dropout_mask: multiplied with the weights, for all heads or as a stack: a dropout mask of zeros and ones, or a scaled one.
+        divisor: divides the scores instead of √d_k.
+        valid: the number of real keys; the keys after them are padding.
     """
 
-    x: Given = ()
-    w_q: Given = ()
-    w_k: Given = ()
-    w_v: Given = ()
-    w_o: Given = ()
-    query: Given = ()
-    key: Given = ()
-    value: Given = ()
+    x: MatrixInput = ()
+    w_q: MatrixInput = ()
+    w_k: MatrixInput = ()
+    w_v: MatrixInput = ()
+    w_o: MatrixInput = ()
+    query: MatrixInput = ()
+    key: MatrixInput = ()
+    value: MatrixInput = ()
     tokens: tuple[str, ...] = ()
     key_tokens: tuple[str, ...] = ()
     config: AttentionConfig = field(default_factory=AttentionConfig)
     max_bytes: int = 2**33
     n_heads: int = 1
-    b_q: Given = ()
-    b_k: Given = ()
-    b_v: Given = ()
-    b_o: Given = ()
-    memory: Given = ()
-    scores: Given = ()
-    bias: Given = ()
+    b_q: MatrixInput = ()
+    b_k: MatrixInput = ()
+    b_v: MatrixInput = ()
+    b_o: MatrixInput = ()
+    memory: MatrixInput = ()
+    scores: MatrixInput = ()
+    bias: MatrixInput = ()
     divisor: float | None = None
     valid: int | None = None
-    dropout_mask: Given = ()
+    dropout_mask: MatrixInput = ()
 
     @property
     def base(self) -> Matrices:
-        """The source that records the same, with the knobs after the scores where they were: its trace, turned, is this one's."""
+        """The matrices with default knobs after the scores: this trace is the trace of the base, with `config` applied."""
         return replace(self, config=self.config.base)
 
     @property
     def needs(self) -> int:
-        """The bytes that its trace takes while it is made, counted before.
+        """The bytes that the trace takes while it is computed, counted in advance.
 
         Raises:
-            ConfigError: they are more than `max_bytes`.
+            ConfigError: more than `max_bytes`.
         """
         return self._cost().within(self.max_bytes)
 
     def trace(self) -> Trace:
-        """Every step the matrices allow, in float64, so that typed numbers stay what they are.
+        """Every step that can be computed from the matrices, in float64, so that typed numbers keep their digits.
 
         Raises:
-            MatrixError: a matrix is missing, or holds something else than finite numbers, or numbers so large that no picture
-                can hold a step.
+            MatrixError: a matrix is missing, holds a value that is not a finite number, or makes a step too large to be drawn.
             ShapeError: two matrices, or a matrix and its labels, do not fit together.
             ConfigError: the steps would take more than `max_bytes`.
         """
-        # Imported at first use: torch takes more than a second, and a page opens before that.
+        # Imported lazily: importing torch takes more than a second.
         from attention.formula.functions import project
 
-        given = self._given()
-        _check_complete(set(given))
+        provided = self._provided()
+        _check_complete(set(provided))
         self._check_numbers()
-        recorded = cutting.tensors(given, self.n_heads)
-        n_queries, n_keys = cutting.sizes(recorded)
+        recorded = cutting.to_tensors(provided, self.n_heads)
+        n_queries, n_keys = cutting.sequence_lengths(recorded)
         if self.valid is not None and not (isinstance(self.valid, int) and 1 <= self.valid <= n_keys):
             raise ShapeError(
-                f"valid is how many first keys are real, 1 to {n_keys}; got {self.valid}: choose one of these."
+                f"valid is the number of real keys, from 1 to {n_keys}; got {self.valid}: choose one of these."
             )
         _ = self.needs
         if "x" in recorded:
@@ -123,11 +120,11 @@ class Matrices:
                 recorded[name] = rows[None] if w is None else project(rows, w, b)
             recorded[INPUT] = recorded.pop("x")
         tokens = self._labels(self.tokens, "tokens", "queries", "x", n_queries)
-        same = n_keys == n_queries and not self.key_tokens and not self.memory
-        key_tokens = tokens if same else self._labels(self.key_tokens, "key_tokens", "keys", "k", n_keys)
-        real = None if self.valid is None else tuple(at < self.valid for at in range(n_keys))
+        shares_labels = n_keys == n_queries and not self.key_tokens and not self.memory
+        key_tokens = tokens if shares_labels else self._labels(self.key_tokens, "key_tokens", "keys", "k", n_keys)
+        is_real_key = None if self.valid is None else tuple(position < self.valid for position in range(n_keys))
         formula = Formula(
-            mask=Mask(real=real),
+            mask=Mask(real=is_real_key),
             bias="given" if self.bias else "",
             own_divisor=self.divisor,
             dropping=GivenDropping() if self.dropout_mask else Dropping(),
@@ -138,41 +135,38 @@ class Matrices:
         return trace
 
     def snippet(self, trace: Trace, layer: int = 0) -> Snippet:
-        """How the Python begins that makes the trace again: with the matrices themselves."""
+        """The beginning of a Python program that computes the trace: the matrices."""
         from attention.sources import snippets
 
-        return snippets.matrices(trace.layers[0], tuple(self._given()))
+        return snippets.matrices(trace.layers[0], tuple(self._provided()))
 
-    def _given(self) -> dict[str, Given]:
+    def _provided(self) -> dict[str, MatrixInput]:
         return {name: getattr(self, name) for name in SYMBOLS if getattr(self, name)}
 
     def _cost(self) -> Cost:
-        shapes = {name: Shape.of(given) for name, given in self._given().items()}
-        heads = cutting.heads(shapes, self.n_heads)
+        shapes = {name: Shape.of(matrix) for name, matrix in self._provided().items()}
+        n_heads = cutting.count_heads(shapes, self.n_heads)
 
         def first(*names: str) -> Shape:
             return next((shapes[name] for name in names if name in shapes), Shape(0, 0, 0))
 
         def width(*names: str) -> int:
             shape = first(*names)
-            return shape.columns if shape.stack else shape.columns // heads
+            return shape.columns if shape.stack else shape.columns // n_heads
 
-        sizes = HeadSizes(heads, width("w_q", QUERY, "x"), width("w_v", VALUE, "x"))
+        sizes = HeadSizes(n_heads, width("w_q", QUERY, "x"), width("w_v", VALUE, "x"))
         queries, keys = first("x", QUERY, SCORES).rows, first(MEMORY, "x", KEY, VALUE).rows
-        maps = (
-            3
-            + (self.config.mask != "none")
-            + (self.config.cap is not None)
-            + 2 * (bool(self.bias) + bool(self.dropout_mask))
+        n_maps = (
+            3 + (self.config.mask != "none") + (self.config.cap is not None) + 2 * (bool(self.bias) + bool(self.dropout_mask))
         )
         d_model = max(first("x").columns, first("w_o").columns)
         memory = int(bool(self.memory))
-        return Cost(sizes, heads, d_model, queries, keys, heads, memory=memory, maps=maps, itemsize=8)
+        return Cost(sizes, n_heads, d_model, queries, keys, n_heads, memory=memory, maps=n_maps, itemsize=8)
 
     def _check_numbers(self) -> None:
         if not isinstance(self.n_heads, int) or self.n_heads < 1:
             raise MatrixError(
-                f"n_heads is a whole number from 1; got {self.n_heads}: choose one, 1 does not cut the matrices."
+                f"n_heads is a whole number of at least 1; got {self.n_heads}: choose one; 1 does not split the matrices."
             )
         if self.divisor is not None and not (math.isfinite(self.divisor) and self.divisor > 0):
             raise MatrixError(f"divisor is a number above 0; got {self.divisor}: choose one, or None for √d_k.")
@@ -181,54 +175,63 @@ class Matrices:
     def _labels(labels: tuple[str, ...], field_name: str, rows: str, letter: str, size: int) -> tuple[str, ...]:
         if labels and len(labels) != size:
             raise ShapeError(
-                f"{field_name} has {len(labels)} labels but there are {size} {rows}: give one label for each, or none."
+                f"{field_name} has {len(labels)} labels but there are {size} {rows}: provide one label for each, or none."
             )
         return labels or tuple(f"{letter}{i}" for i in range(size))
 
 
-def _check_complete(given: set[str]) -> None:
-    projected, direct, scored = ([name for name in names if name in given] for names in (_PROJECTED, _DIRECT, _SCORED))
-    others = [*projected, *(name for name in direct if name != VALUE)]
-    if SCORES in given and (others or VALUE not in given):
-        what = f"leave out {_listed(others)}" if others else "give V too"
-        raise MatrixError(f"Attention from given scores needs S and V; got {_listed([*others, *scored])}: {what}.")
-    if projected and direct:
+def _check_complete(provided: set[str]) -> None:
+    from_projections, from_qkv, from_scores = (
+        [name for name in names if name in provided] for names in (_FROM_PROJECTIONS, _FROM_QKV, _FROM_SCORES)
+    )
+    conflicting = [*from_projections, *(name for name in from_qkv if name != VALUE)]
+    if SCORES in provided and (conflicting or VALUE not in provided):
+        advice = f"leave out {_list_symbols(conflicting)}" if conflicting else "add V"
         raise MatrixError(
-            f"Attention starts from X, W_Q, W_K and W_V, or from Q, K and V; got {_listed([*projected, *direct])}: leave out {_listed(direct)}, or {_listed(projected)}."
+            f"Attention from scores needs S and V; got {_list_symbols([*conflicting, *from_scores])}: {advice}."
         )
-    if not projected and not direct:
+    if from_projections and from_qkv:
         raise MatrixError(
-            f"Attention needs X, W_Q, W_K and W_V, or Q, K and V; got {_listed(sorted(given)) or 'none of them'}: give one set or the other."
+            f"Attention starts from X, W_Q, W_K and W_V, or from Q, K and V; got {_list_symbols([*from_projections, *from_qkv])}: leave out {_list_symbols(from_qkv)}, or {_list_symbols(from_projections)}."
         )
-    needed = _SCORED if SCORES in given else ("x",) if projected == ["x"] else _PROJECTED if projected else _DIRECT
-    missing = [name for name in needed if name not in given]
+    if not from_projections and not from_qkv:
+        raise MatrixError(
+            f"Attention needs X, W_Q, W_K and W_V, or Q, K and V; got {_list_symbols(sorted(provided)) or 'neither'}: provide one set or the other."
+        )
+    needed: tuple[str, ...] = _FROM_PROJECTIONS if from_projections else _FROM_QKV
+    if SCORES in provided:
+        needed = _FROM_SCORES
+    elif from_projections == ["x"]:
+        needed = ("x",)
+    missing = [name for name in needed if name not in provided]
     if missing:
         raise MatrixError(
-            f"Attention needs {_listed(needed)}; got only {_listed(projected or direct)}: give {_listed(missing)} too."
+            f"Attention needs {_list_symbols(needed)}; got only {_list_symbols(from_projections or from_qkv)}: add {_list_symbols(missing)}."
         )
-    for name, other in _BESIDE.items():
-        if name in given and other not in given:
+    for name, other in _REQUIRES.items():
+        if name in provided and other not in provided:
             raise MatrixError(
-                f"{SYMBOLS[name]} belongs to {SYMBOLS[other]}; got {SYMBOLS[name]} alone: give {SYMBOLS[other]} too, or leave out {SYMBOLS[name]}."
+                f"{SYMBOLS[name]} belongs to {SYMBOLS[other]}; got {SYMBOLS[name]} alone: add {SYMBOLS[other]}, or leave out {SYMBOLS[name]}."
             )
 
 
 def _check_drawable(layer: Layer) -> None:
-    given = [(SYMBOLS[name], getattr(layer, INPUT if name == "x" else name)) for name in SYMBOLS]
-    steps = [(step.symbol, tensor) for step, tensor in layer if step.name != MASKED_SCORES]  # its −∞ are meant
-    for symbol, tensor in [*given, *steps]:
+    inputs = [(SYMBOLS[name], getattr(layer, INPUT if name == "x" else name)) for name in SYMBOLS]
+    # Masked scores hold −∞ on purpose.
+    steps = [(step.symbol, tensor) for step, tensor in layer if step.name != MASKED_SCORES]
+    for symbol, tensor in [*inputs, *steps]:
         if tensor is None:
             continue
-        sizes = tensor.abs()
+        magnitudes = tensor.abs()
         if layer.has("bias") and symbol in ("bias", "B"):
-            sizes = sizes[tensor != -math.inf]  # these too
-        largest = float(sizes.max()) if sizes.numel() else 0.0
-        if not largest <= _LARGEST:  # NaN too: the product of infinities
+            magnitudes = magnitudes[tensor != -math.inf]  # −∞ in a bias hides a key
+        largest = float(magnitudes.max()) if magnitudes.numel() else 0.0
+        if not largest <= _MAX_DRAWABLE:  # also refuses NaN, the product of infinities
             raise MatrixError(
-                f"{symbol} needs numbers of at most {_LARGEST:g} in size, to be drawn; got {largest:.3g}: use smaller numbers, or a higher temperature."
+                f"{symbol} needs numbers of at most {_MAX_DRAWABLE:g} in magnitude, so that they can be drawn; got {largest:.3g}: use smaller numbers, or a higher temperature."
             )
 
 
-def _listed(names: list[str] | tuple[str, ...]) -> str:
+def _list_symbols(names: list[str] | tuple[str, ...]) -> str:
     *first, last = (SYMBOLS[name] for name in names) if names else ("",)
     return f"{', '.join(first)} and {last}" if first else last

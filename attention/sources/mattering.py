@@ -1,4 +1,4 @@
-"""Which heads of a model matter for what it says of a text: each silenced in turn, in batches, and what each writes straight."""
+"""Ablation sweeps of a model: the effect of each head on a prediction, in batches, and the direct effect of each head."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from attention.models.silencing import Asked
 
 RANDOM = 16
-"""How many times random heads are drawn for a comparison."""
+"""The number of random groups of heads for comparison."""
 
 
 def seconds(model: Model) -> float:
-    """About how long `which` takes, counted before.
+    """The estimated seconds of `which`, without running it.
 
     Raises:
-        ConfigError: it would be too long.
+        ConfigError: it would take too long.
         AttentionError: as for `Model.trace`.
     """
-    loaded, given = _ready(model)
-    return _work(model, loaded, given, sum(site.n_heads for site in loaded.sites))
+    loaded, inputs = _load(model)
+    return _estimate(model, loaded, inputs, sum(site.n_heads for site in loaded.sites))
 
 
 def which(
@@ -42,59 +42,61 @@ def which(
     silence: str = "zero",
     unchanged: bool = False,
 ) -> Iterator[Progress]:
-    """The change of a prediction with each head silenced in turn; whoever asks no further stops it between two batches.
+    """Ablates each head in turn and measures the change of a prediction; stop iterating to cancel between two batches.
 
-    Each is silenced on top of what is changed in the model.
+    Each ablation is applied on top of the model's interventions.
 
     Args:
-        model: with a text.
-        position: where the prediction is read; None: at the end of the text. Without a language-model head that of the vector
-            whose cosine it is, None: the mean over all tokens.
-        target: the id of a token; None: the likeliest of the unchanged model.
-        distractor: of another; then it is the logit difference of both.
-        silence: "zero" or "mean".
-        unchanged: of the model as it was, reading the same text.
+        model: a model with a text.
+        position: the position of the prediction; None: the end of the text. Without a language-model head, the position whose vector is
+            compared by cosine, None: the mean over all tokens.
+        target: a token id; None: the most likely token of the unpatched model.
+        distractor: a second token id; the metric is then the logit difference.
+        silence: "zero" or "mean" ablation.
+        unchanged: ablate heads of the model without its interventions, on the same text.
 
     Yields:
-        How far it is; last with what was found.
+        The progress; the last item has the result.
 
     Raises:
-        ConfigError: there is no such head, or it would take too long.
+        ConfigError: a head does not exist, or the sweep would take too long.
     """
     import numpy as np
 
     from attention.models import attributing, silencing
 
-    loaded, given = _ready(model)
+    loaded, inputs = _load(model)
     model = model.unchanged if unchanged else model
     n_heads = tuple(site.n_heads for site in loaded.layers)
-    heads = [(layer, head) for layer, many in enumerate(n_heads) for head in range(many)]
-    needs = _work(model, loaded, given, len(heads))
-    asked, what = _asked(loaded, given, position, target, distractor)
-    key = ("matters", *_key(model, loaded, given), asked, silence)
-    if (found := kept.KEPT.get(key)) is not None:
-        yield Progress(len(heads), len(heads), 0, found)
+    heads = [(layer, head) for layer, count in enumerate(n_heads) for head in range(count)]
+    expected_seconds = _estimate(model, loaded, inputs, len(heads))
+    metric, description = _resolve_metric(loaded, inputs, position, target, distractor)
+    key = ("matters", *_cache_key(model, loaded, inputs), metric, silence)
+    if (result := kept.KEPT.get(key)) is not None:
+        yield Progress(len(heads), len(heads), 0, result)
         return
-    changing = model.changing(loaded, given)
+    forward = model.patched_forward(loaded, inputs)
     change = np.full((len(n_heads), max(n_heads)), np.nan)
-    straight, remainder = change.copy(), math.nan
-    began, done, before = time.monotonic(), 0, math.nan
-    yield Progress(0, len(heads), needs)
-    for batch in silencing.runs(loaded, given, [(one,) for one in heads], asked, silence, changing):
-        for before, after in batch:
-            change[heads[done]] = after - before
+    direct_effect, remainder = change.copy(), math.nan
+    started, done, baseline = time.monotonic(), 0, math.nan
+    yield Progress(0, len(heads), expected_seconds)
+    for batch in silencing.runs(loaded, inputs, [(head,) for head in heads], metric, silence, forward):
+        for baseline, ablated in batch:
+            change[heads[done]] = ablated - baseline
             done += 1
-        left = (time.monotonic() - began) / done * (len(heads) - done)
-        yield Progress(done, len(heads), left)
-    written = attributing.direct(loaded, given, asked, changing)
-    if not isinstance(written, str):
-        for layer, parts in written[0].items():
-            straight[layer, : len(parts)] = parts.numpy()
-        remainder = written[1]
-    changes = tuple(one.named for one in model.interventions)
-    unknown = written if isinstance(written, str) else ""
-    found = Matters(what, silence, before, change, straight, remainder, changes, n_heads, unknown)
-    yield Progress(len(heads), len(heads), 0, kept.KEPT.once(key, lambda: found))
+        remaining = (time.monotonic() - started) / done * (len(heads) - done)
+        yield Progress(done, len(heads), remaining)
+    direct = attributing.direct(loaded, inputs, metric, forward)
+    if not isinstance(direct, str):
+        for layer, parts in direct[0].items():
+            direct_effect[layer, : len(parts)] = parts.numpy()
+        remainder = direct[1]
+    changes = tuple(intervention.named for intervention in model.interventions)
+    no_direct_reason = direct if isinstance(direct, str) else ""
+    result = Matters(
+        description, silence, baseline, change, direct_effect, remainder, changes, n_heads, no_direct_reason
+    )
+    yield Progress(len(heads), len(heads), 0, kept.KEPT.once(key, lambda: result))
 
 
 def together(
@@ -105,100 +107,107 @@ def together(
     distractor: int | None = None,
     silence: str = "zero",
 ) -> Together:
-    """What silencing some heads together changes, each alone, and as many random other heads of the same layers.
+    """The effect of ablating several heads at once, of each alone, and of random groups of other heads in the same layers.
 
-    All of it on top of what else is changed in the model, which need not silence the heads yet.
+    Everything is applied on top of the model's other interventions; the heads need not be ablated in the model.
 
     Raises:
-        ConfigError: there is no such head, or it would take too long.
+        ConfigError: a head does not exist, or it would take too long.
     """
     from attention.formula.intervention import Intervention
     from attention.models import intervening, silencing
 
-    loaded, given = _ready(model)
-    intervening.check(loaded, tuple(Intervention(*one, silence="zero") for one in heads), ())
-    model = replace(model, interventions=tuple(one for one in model.interventions if one.silences not in heads))
-    asked, what = _asked(loaded, given, position, target, distractor)
-    key = ("together", *_key(model, loaded, given), asked, heads, silence)
-    if (kept_before := kept.KEPT.get(key)) is not None:
-        known: Together = kept_before
-        return known
-    drawn = _drawn(heads, {at: loaded.layers[at].n_heads for at, _ in heads})
-    groups = [heads, *((one,) for one in heads), *drawn]
-    _ = _work(model, loaded, given, len(groups))
-    changing = model.changing(loaded, given)
-    found = [pair for batch in silencing.runs(loaded, given, groups, asked, silence, changing) for pair in batch]
-    changes = [after - before for before, after in found]
-    alone, random = changes[1 : 1 + len(heads)], sorted(changes[1 + len(heads) :])
-    return kept.KEPT.once(key, lambda: Together(heads, what, *found[0], tuple(alone), tuple(random)))
+    loaded, inputs = _load(model)
+    intervening.check(loaded, tuple(Intervention(*head, silence="zero") for head in heads), ())
+    model = replace(
+        model,
+        interventions=tuple(intervention for intervention in model.interventions if intervention.silences not in heads),
+    )
+    metric, description = _resolve_metric(loaded, inputs, position, target, distractor)
+    key = ("together", *_cache_key(model, loaded, inputs), metric, heads, silence)
+    if (cached := kept.KEPT.get(key)) is not None:
+        result: Together = cached
+        return result
+    random_groups = _random_groups(heads, {layer: loaded.layers[layer].n_heads for layer, _ in heads})
+    groups = [heads, *((head,) for head in heads), *random_groups]
+    _ = _estimate(model, loaded, inputs, len(groups))
+    forward = model.patched_forward(loaded, inputs)
+    pairs = [pair for batch in silencing.runs(loaded, inputs, groups, metric, silence, forward) for pair in batch]
+    changes = [ablated - baseline for baseline, ablated in pairs]
+    single_changes, random_changes = changes[1 : 1 + len(heads)], sorted(changes[1 + len(heads) :])
+    return kept.KEPT.once(
+        key, lambda: Together(heads, description, *pairs[0], tuple(single_changes), tuple(random_changes))
+    )
 
 
-def _ready(model: Model) -> tuple[Loaded, dict[str, Tensor]]:
-    loaded, given = model.loaded_and_given()
+def _load(model: Model) -> tuple[Loaded, dict[str, Tensor]]:
+    loaded, inputs = model.load_inputs()
     if not loaded.sites:
-        raise ConfigError(
-            f"{loaded.name} does not let its heads be silenced from outside: choose a model of another family."
-        )
-    return loaded, given
+        raise ConfigError(f"The heads of {loaded.name} cannot be ablated: choose a model of another family.")
+    return loaded, inputs
 
 
-def _work(model: Model, loaded: Loaded, given: dict[str, Tensor], many: int) -> float:
+def _estimate(model: Model, loaded: Loaded, inputs: dict[str, Tensor], n_runs: int) -> float:
     from attention.formula.fitting import touched
     from attention.models import silencing
 
-    return silencing.seconds(loaded, given, many, touched(loaded.order, model.interventions, model.frozen))
+    return silencing.seconds(loaded, inputs, n_runs, touched(loaded.order, model.interventions, model.frozen))
 
 
-def _key(model: Model, loaded: Loaded, given: dict[str, Tensor]) -> tuple[object, ...]:
-    """What a run depends on: the model, what it reads, and what is changed in it."""
-    ids = tuple(tuple(one[0].tolist()) for one in given.values())
+def _cache_key(model: Model, loaded: Loaded, inputs: dict[str, Tensor]) -> tuple[object, ...]:
+    """Everything that a sweep depends on: the model, its input, and its interventions."""
+    ids = tuple(tuple(tensor[0].tolist()) for tensor in inputs.values())
     return id(loaded), loaded.name, ids, model.interventions, model.frozen, model.other
 
 
-def _asked(
-    loaded: Loaded, given: dict[str, Tensor], position: int | None, target: int | None, distractor: int | None
+def _resolve_metric(
+    loaded: Loaded, inputs: dict[str, Tensor], position: int | None, target: int | None, distractor: int | None
 ) -> tuple[Asked, str]:
-    """What is looked at, and it in words."""
+    """The metric, and its description."""
     from attention.models import predicting, running, silencing
     from attention.models.pieces import readable
 
-    wanted = () if position is None else (position,)
+    requested = () if position is None else (position,)
     if not predicting.vocabulary(loaded):
-        length = next(iter(given.values())).shape[-1]
+        length = next(iter(inputs.values())).shape[-1]
         if position is not None and not 0 <= position < length:
-            raise ConfigError(f"Positions count from 0 to {length - 1}; got {position}: choose one of these.")
-        where = "tokens' vectors (mean)" if position is None else f"vector of token {position}"
-        return silencing.Asked(position), f"cosine of {where} with no head silenced"
-    at = predicting.positions(loaded, given, wanted)
-    if not at:
-        raise ConfigError(predicting.why_not(loaded, at))
+            raise ConfigError(f"Positions range from 0 to {length - 1}; got {position}: choose one of these.")
+        subject = "tokens' vectors (mean)" if position is None else f"vector of token {position}"
+        return silencing.Asked(position), f"cosine of {subject} with no head ablated"
+    positions = predicting.positions(loaded, inputs, requested)
+    if not positions:
+        raise ConfigError(predicting.why_not(loaded, positions))
     if target is None:
-        with predicting.asked(at[-1:]):
-            found = running.run(loaded, given)
-        target = predicting.predictions(loaded, given, found, at[-1:])[0].ids[0]
+        with predicting.asked(positions[-1:]):
+            outputs = running.run(loaded, inputs)
+        target = predicting.predictions(loaded, inputs, outputs, positions[-1:])[0].ids[0]
     size = predicting.vocabulary(loaded)
-    for one in (target, distractor):
-        if one is not None and not 0 <= one < size:
-            raise ConfigError(f"Tokens of {loaded.name} count from 0 to {size - 1:,}; got {one}: choose one of these.")
-    names = [readable(loaded.tokenizer, [one])[0] for one in (target, distractor) if one is not None]
-    what = f"log-probability of {names[0]}" if distractor is None else f"logit of {names[0]} less that of {names[1]}"
-    return silencing.Asked(at[-1], target, distractor), what
+    for token in (target, distractor):
+        if token is not None and not 0 <= token < size:
+            raise ConfigError(
+                f"Token ids of {loaded.name} range from 0 to {size - 1:,}; got {token}: choose one of these."
+            )
+    names = [readable(loaded.tokenizer, [token])[0] for token in (target, distractor) if token is not None]
+    description = (
+        f"log-probability of {names[0]}" if distractor is None else f"logit of {names[0]} minus logit of {names[1]}"
+    )
+    return silencing.Asked(positions[-1], target, distractor), description
 
 
-def _drawn(heads: tuple[tuple[int, int], ...], n_heads: dict[int, int]) -> list[tuple[tuple[int, int], ...]]:
-    """Random other heads, as many of each layer; none where a layer has not so many others."""
+def _random_groups(heads: tuple[tuple[int, int], ...], n_heads: dict[int, int]) -> list[tuple[tuple[int, int], ...]]:
+    """Random groups of other heads, with as many heads of each layer; empty if a layer has too few other heads."""
     import torch
 
     generator = torch.Generator().manual_seed(0)
-    others = {at: [head for head in range(many) if (at, head) not in heads] for at, many in n_heads.items()}
-    wanted = {at: sum(layer == at for layer, _ in heads) for at in others}
-    if any(len(others[at]) < wanted[at] for at in others):
+    others = {layer: [head for head in range(count) if (layer, head) not in heads] for layer, count in n_heads.items()}
+    n_wanted = {layer: sum(head_layer == layer for head_layer, _ in heads) for layer in others}
+    if any(len(others[layer]) < n_wanted[layer] for layer in others):
         return []
-    found = []
+    groups = []
     for _ in range(RANDOM):
         group: list[tuple[int, int]] = []
-        for at, there in others.items():
-            order = torch.randperm(len(there), generator=generator)[: wanted[at]].tolist()
-            group += [(at, there[i]) for i in order]
-        found.append(tuple(group))
-    return found
+        for layer, candidates in others.items():
+            order = torch.randperm(len(candidates), generator=generator)[: n_wanted[layer]].tolist()
+            group += [(layer, candidates[i]) for i in order]
+        groups.append(tuple(group))
+    return groups

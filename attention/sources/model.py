@@ -1,4 +1,4 @@
-"""Source "model": a real model, every step of every head of every layer."""
+"""Source "model": a real model, with every step of every head of every layer."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from attention.formula.intervening import Given, Pass
     from attention.models.loaded import Loaded
     from attention.sources import Snippet
-    from attention.sources.model_texts import Texts
+    from attention.sources.model_texts import ModelInputs
 
 
 @dataclass(frozen=True)
 class Model(ModelOptions):
-    """A text run through a real model, recorded from the inside.
+    """A text run through a real model, with its attention recorded.
 
-    Queries and keys are recorded as they enter their product: after rotary position, normalisation or scaling where the model
-    has these. Nothing is renormalised.
+    Queries and keys are recorded as they enter their product: after rotary embedding, normalization or scaling where the model
+    has these. Nothing is renormalized.
 
     Attributes: those of `ModelOptions`.
     """
@@ -37,21 +37,21 @@ class Model(ModelOptions):
     other: Model | None = None
 
     def trace(self) -> Trace:
-        """One layer for each place of the model that attends: those of the encoder, of the decoder, then across.
+        """One layer for each attention module of the model: the encoder's, the decoder's, then cross-attention.
 
         Raises:
-            ModelError: there is no such model, or it cannot be loaded or recorded.
+            ModelError: the model does not exist, or cannot be loaded or recorded.
             TextError: the text is empty.
-            ConfigError: the steps would take more than `max_bytes`, or a text of its own too long.
+            ConfigError: the steps would take more than `max_bytes`, or generation would take too long.
         """
         loaded, notes = self._loaded(), list[str]()
         texts = self._texts(loaded, notes)
-        changing = self.changing(loaded, texts.given)
-        with loaded.lock.hold():  # one trace of a model at a time: several may not fit into memory
-            return self._trace(loaded, texts, changing, notes)
+        forward = self.patched_forward(loaded, texts.inputs)
+        with loaded.lock.hold():  # one trace of a model at a time, since several may not fit into memory
+            return self._trace(loaded, texts, forward, notes)
 
     def prepare(self) -> None:
-        """Loads the model and generates its tokens, and those of the unchanged model beside; others have their turn between two of them.
+        """Loads the model and generates its tokens, and those of the unchanged model; other requests can run between two tokens.
 
         Raises:
             AttentionError: as for `trace`.
@@ -60,90 +60,96 @@ class Model(ModelOptions):
         if self.interventions:
             self.unchanged.prepare()
 
-    def _trace(self, loaded: Loaded, texts: Texts, changing: Pass, notes: list[str]) -> Trace:
+    def _trace(self, loaded: Loaded, texts: ModelInputs, forward: Pass, notes: list[str]) -> Trace:
         from attention.formula import fitting
         from attention.models import passing, predicting
         from attention.models.pieces import readable
 
-        given, said = texts.given, texts.said
-        at = predicting.positions(loaded, given, self.predict, said if self.generate else 0)
+        inputs, prefix_len = texts.inputs, texts.prefix_len
+        positions = predicting.positions(loaded, inputs, self.predict, prefix_len if self.generate else 0)
         if loaded.sites:
-            layers, found = passing.layers(loaded, given, changing, at, said)
+            layers, outputs = passing.layers(loaded, inputs, forward, positions, prefix_len)
             if any(layer.formula is None for layer in layers):
-                notes.append("Of some layers the formula is not known here: their weights are as the model made them.")
+                notes.append(
+                    "The formula of some layers is unknown: their weights are shown as the model computed them."
+                )
         else:
-            layers, found = passing.weights_alone(loaded, given, at, said)
+            layers, outputs = passing.weights_alone(loaded, inputs, positions, prefix_len)
             notes.append(
-                "This family does not let its attention be recorded: these are its weights; the scores before the softmax, Q, K and V are not known."
+                "The attention of this model family cannot be recorded: only its weights are shown; Q, K, V and the scores are unknown."
             )
         return replace(
-            self._seen(loaded, layers, notes),
-            predictions=predicting.predictions(loaded, given, found, at),
-            read=passing.Tokens(loaded, given, said).read[-1],
-            later=tuple(map(Generated, readable(loaded.tokenizer, texts.later))),
-            unpredicted=predicting.why_not(loaded, at),
-            vectors=None if predicting.vocabulary(loaded) else predicting.vectors(found),
+            self._merged_trace(loaded, layers, notes),
+            predictions=predicting.predictions(loaded, inputs, outputs, positions),
+            read=passing.Tokens(loaded, inputs, prefix_len).read[-1],
+            later=tuple(map(Generated, readable(loaded.tokenizer, texts.continuation))),
+            unpredicted=predicting.why_not(loaded, positions),
+            vectors=None if predicting.vocabulary(loaded) else predicting.vectors(outputs),
             changes=fitting.words(self.interventions, layers, self.frozen),
         )
 
-    def changing(self, loaded: Loaded, given: dict[str, Tensor]) -> Pass:
-        """What is changed, with what of the unchanged model and of the other state is needed for it.
+    def patched_forward(self, loaded: Loaded, inputs: dict[str, Tensor]) -> Pass:
+        """The patched forward pass, with the activations of the unchanged model and of the other run that it needs.
 
         Raises:
-            ConfigError: the model, or the other state, does not have it.
+            ConfigError: the model, or the other run, does not have a head or layer that an intervention names.
         """
         from attention.formula import fitting
         from attention.formula.intervening import Pass
         from attention.models import intervening, passing
 
-        lengths = [ids.shape[-1] for ids in given.values()]
+        lengths = [ids.shape[-1] for ids in inputs.values()]
         intervening.check(loaded, self.interventions, lengths)
 
         def unchanged(wanted: Mapping[int, bool]) -> Mapping[int, Given]:
-            there = Pass(wanted=wanted)
-            passing.layers(loaded, given, there)
-            return there.gives
+            forward = Pass(wanted=wanted)
+            passing.layers(loaded, inputs, forward)
+            return forward.gives
 
-        def taken(wanted: Mapping[int, bool]) -> Mapping[int, Given]:
+        def patched_from_other(wanted: Mapping[int, bool]) -> Mapping[int, Given]:
             other = self._other()
-            theirs = other._texts(loaded, []).given
+            other_inputs = other._texts(loaded, []).inputs
             fitting.as_many(
                 lengths,
-                [ids.shape[-1] for ids in theirs.values()],
+                [ids.shape[-1] for ids in other_inputs.values()],
                 lambda: intervening.of_length(loaded, other.text, self.text, lengths[0]),
             )
-            there = other.changing(loaded, theirs)
-            there.wanted = wanted
-            passing.layers(loaded, theirs, there)
-            return there.gives
+            forward = other.patched_forward(loaded, other_inputs)
+            forward.wanted = wanted
+            passing.layers(loaded, other_inputs, forward)
+            return forward.gives
 
-        return fitting.prepared(self.interventions, loaded.order, unchanged if self.frozen else None, taken)
+        return fitting.prepared(
+            self.interventions, loaded.order, unchanged if self.frozen else None, patched_from_other
+        )
 
     def _other(self) -> Model:
         from attention.formula.fitting import other_of
 
-        came = ""
+        problem = ""
         if self.other is not None and (self.other.name != self.name or self.other.other is not None):
-            came = "takes from a third" if self.other.other is not None else f"is of {self.other.name}"
-        return other_of("Model", self.other, came)
+            problem = "takes from a third" if self.other.other is not None else f"is of {self.other.name}"
+        return other_of("Model", self.other, problem)
 
-    def _seen(self, loaded: Loaded, layers: list[Layer], notes: list[str]) -> Trace:
-        """The layers as they are asked for: in pieces or words, with or without special tokens, turned by a hand or not."""
+    def _merged_trace(self, loaded: Loaded, layers: list[Layer], notes: list[str]) -> Trace:
+        """The trace of the layers, with subwords merged, special tokens hidden and the config applied as requested."""
         special = loaded.tokenizer.all_special_tokens
-        seen = tuple(merged(layer, special, self.words, self.special) for layer in layers)
-        made = Trace(seen[0].tokens, seen, seen[0].key_tokens, notes=tuple(notes), about=loaded.about)
-        return made.turned(self.config)
+        merged_layers = tuple(merged(layer, special, self.words, self.special) for layer in layers)
+        trace = Trace(
+            merged_layers[0].tokens, merged_layers, merged_layers[0].key_tokens, notes=tuple(notes), about=loaded.about
+        )
+        return trace.turned(self.config)
 
     @property
     def unchanged(self) -> Model:
-        """The same model with nothing changed in it: what it says is what was said before."""
+        """The same source without interventions."""
         return replace(self, interventions=(), frozen=False, other=None)
 
     def token(self, text: str) -> tuple[int, str]:
-        """The one token of the model that is meant by a text: its id, and how it is read.
+        """The id of the one token that a text stands for, and its readable form.
 
         Raises:
-            TextError: it is none, or several.
+            TextError: the text is no token, or several.
         """
         from attention.models import predicting
 
@@ -151,52 +157,56 @@ class Model(ModelOptions):
 
     @property
     def reads(self) -> str:
-        """The text that it reads."""
+        """The input text."""
         return self.text
 
     def beside(self, other: object) -> Model:
-        """Itself with `other` as the other state, where it takes something from one and has none; of two that are compared."""
-        if self.other is not None or not isinstance(other, Model) or not any(one.take for one in self.interventions):
+        """The source with `other` as its other run, where it patches from one and has none. The page Compare passes its second state."""
+        if (
+            self.other is not None
+            or not isinstance(other, Model)
+            or not any(intervention.take for intervention in self.interventions)
+        ):
             return self
         return replace(self, other=replace(other, config=WhatIf(), other=None))
 
     @property
     def base(self) -> Model:
-        """The model as it is: its trace, turned, is this one's."""
+        """The model without overrides: this trace is the trace of the base, with `config` applied."""
         return replace(self, config=WhatIf())
 
     def snippet(self, trace: Trace, layer: int = 0) -> Snippet:
-        """How the Python begins that makes the trace again: the model loaded with transformers, and asked for what enters its attention."""
+        """The beginning of a Python program that computes the trace: it loads the model with transformers and records the inputs of its attention."""
         from attention.sources import model_snippet
 
         return model_snippet.model(self, trace, layer)
 
     @property
     def needs(self) -> int:
-        """The bytes that its steps take while they are made, counted before; loads the model."""
+        """The bytes that the steps take while they are computed, counted in advance; loads the model."""
         from attention.sources import model_texts
 
         loaded = self._loaded()
-        return model_texts.cost(self, loaded, model_texts.inputs(self, loaded, []))
+        return model_texts.count_bytes(self, loaded, model_texts.tokenize_texts(self, loaded, []))
 
-    def loaded_and_given(self) -> tuple[Loaded, dict[str, Tensor]]:
-        """The model in memory, and the ids that it reads.
+    def load_inputs(self) -> tuple[Loaded, dict[str, Tensor]]:
+        """The loaded model and its token ids.
 
         Raises:
             ModelError: as for `trace`.
         """
         loaded = self._loaded()
-        return loaded, self._texts(loaded, []).given
+        return loaded, self._texts(loaded, []).inputs
 
-    def _texts(self, loaded: Loaded, notes: list[str]) -> Texts:
+    def _texts(self, loaded: Loaded, notes: list[str]) -> ModelInputs:
         from attention.sources import model_texts
 
-        return model_texts.texts(self, loaded, notes, lambda given: self.changing(loaded, given))
+        return model_texts.prepare_texts(self, loaded, notes, lambda inputs: self.patched_forward(loaded, inputs))
 
     def _loaded(self) -> Loaded:
         from attention.models.library import LIBRARY
 
         if not self.text.strip():
-            came = "only blanks" if self.text else "nothing"
-            raise TextError(f"The text needs at least one word; got {came}: type a sentence.")
+            got = "only blanks" if self.text else "nothing"
+            raise TextError(f"The text needs at least one word; got {got}: type a sentence.")
         return LIBRARY.get(self.name)

@@ -1,4 +1,4 @@
-"""What is asked of a real model: which it is, what it reads and says, what is changed in it, and how much memory that may take."""
+"""The options of a real model: its name, its texts, the interventions on it, and its memory limit."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ class ModelOptions:
 
     Attributes:
         name: a folder, a name from the operator's list, or a hub id.
-        text: what it reads.
-        text2: of a model with an encoder and a decoder, what the decoder reads; empty: what the model itself says, token by token
-            the likeliest, at most `MOST_GENERATED`.
-        config: what a hand has turned of its formula, in every layer that is looked at; nothing in the model itself changes.
-        words: whether pieces of a word are one: weights summed over keys, averaged over queries.
-        special: what becomes of special tokens such as [CLS], one of `attention.formula.merging.SPECIAL`.
-        max_tokens: longer texts are cut there, or at the model's own limit, and the trace's notes say so.
-        max_bytes: of all steps of all layers together; more is refused before it is worked out.
-        generate: how many tokens it says itself after the text, at most `MOST_GENERATED`.
-        generate_temperature: 0: the likeliest token each time; otherwise drawn, from the softmax of the logits divided by it.
-        generate_seed: of what is drawn; of the same seed fewer tokens are the beginning of more.
-        said: so many of these tokens are read: the text as it was then; None: all.
-        predict: the positions at which it is asked what it says; none: at the end of the text, where each token was said, or at each
-            mask.
-        interventions: what is changed of heads inside the model, before all that follows is made.
-        frozen: whether the layers after the first change attend as in the unchanged model: A as there, V of now.
-        other: the state that an intervention takes something from: the same model with a text of as many tokens.
+        text: the input.
+        text2: the input of the decoder of an encoder-decoder model; empty: the most likely tokens that the model generates, at most
+            `MOST_GENERATED`.
+        config: overrides of the formula of every layer in the trace; the model itself does not change.
+        words: merge the subword tokens of a word: weights are summed over keys, averaged over queries.
+        special: how special tokens such as [CLS] are shown, one of `attention.formula.merging.SPECIAL`.
+        max_tokens: longer texts are cut there, or at the model's own limit, and the trace notes it.
+        max_bytes: memory of all steps of all layers; more is refused before the model runs.
+        generate: the number of tokens to generate after the text, at most `MOST_GENERATED`.
+        generate_temperature: 0: greedy; otherwise tokens are sampled from the softmax of the logits divided by it.
+        generate_seed: seed of the sampling; a shorter continuation is a prefix of a longer one with the same seed.
+        said: how many of the generated tokens the model reads; None: all.
+        predict: the positions of the predictions; empty: the end of the text, the position before each generated token, or each mask.
+        interventions: the interventions on heads inside the model; later layers see their effect.
+        frozen: frozen attention: the layers after the first intervention use the weights of the unchanged model and the values of the
+            changed one.
+        other: the other run of activation patching: the same model with a text of the same number of tokens.
     """
 
     name: str

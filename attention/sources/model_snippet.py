@@ -1,4 +1,4 @@
-"""How the Python of a real model begins: loaded with transformers, and asked for what enters the attention of one layer."""
+"""The beginning of the copied program for a real model: it loads the model with transformers and records the inputs of its attention."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from attention.formula.names import HEAD_OUTPUT, KEY, QUERY, VALUE, WEIGHTS
 from attention.sources import Snippet
-from attention.sources.changed_snippet import CHANGED_ITSELF, Changed
+from attention.sources.changed_snippet import OTHER_IS_PATCHED, PatchedSnippet
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,138 +19,138 @@ if TYPE_CHECKING:
 
 
 class State(Protocol):
-    """What the Python of a real model is written from: a `Model`."""
+    """The properties of a `Model` that the program needs."""
 
     @property
     def name(self) -> str:
-        """Its folder, or its name in a list."""
+        """The folder of the model, or its name in a list."""
 
     @property
     def interventions(self) -> tuple[Intervention, ...]:
-        """What is changed of heads inside the model."""
+        """The interventions on heads inside the model."""
 
     @property
     def other(self) -> State | None:
-        """The state that an intervention takes something from."""
+        """The other run, from which interventions patch."""
 
-    def loaded_and_given(self) -> tuple[Loaded, dict[str, Tensor]]:
-        """The model in memory, and the ids that it reads."""
+    def load_inputs(self) -> tuple[Loaded, dict[str, Tensor]]:
+        """The loaded model and its token ids."""
 
 
-_MADE = (QUERY, KEY, VALUE, "bias", "sinks", "mask", "patched_weights", "patched_head_output")
-_THERE = {
+_BY_THE_LINES = (QUERY, KEY, VALUE, "bias", "sinks", "mask", "patched_weights", "patched_head_output")
+_RECORDED = {
     QUERY: "[1]",
     KEY: "[2]",
     VALUE: "[3]",
     WEIGHTS: "[5][0]",
     HEAD_OUTPUT: "[6][0].transpose(0, 1)",
 }
-"""Where a call of the copied program has what another run takes from it."""
+"""The position of a step in the tuple that the program records for each attention call."""
 
 
 def model(source: State, trace: Trace, index: int) -> Snippet:
     """The beginning for one layer of a model: its Q, K and V as they enter their product."""
     layer = trace.layer(index).inner
-    loaded, given = source.loaded_and_given()
-    kind = type(loaded.model)
+    loaded, inputs = source.load_inputs()
+    model_class = type(loaded.model)
     names = [site.name for site in loaded.sites]
-    about = json.dumps(source.name.replace("\\", "/").rstrip("/").rpartition("/")[2])
+    folder = json.dumps(source.name.replace("\\", "/").rstrip("/").rpartition("/")[2])
     if layer.name not in names:
         return Snippet(
-            "a real model, which gives its weights alone",
-            tuple(_weights_alone(kind, about, _ids(given), layer.name)),
+            "a real model that returns only its weights",
+            tuple(_weights_alone(model_class, folder, _id_arguments(inputs), layer.name)),
         )
-    order = loaded.order
-    changed = Changed(
+    layer_order = loaded.order
+    patches = PatchedSnippet(
         source.interventions,
         trace,
         index,
-        order,
-        lambda at: f"changing and len(calls) == {order.index(at)}",
-        lambda run, at, step: f"{run}[{order.index(at)}]{_THERE[step]}",
+        layer_order,
+        lambda position: f"patching and len(calls) == {layer_order.index(position)}",
+        lambda run, position, step: f"{run}[{layer_order.index(position)}]{_RECORDED[step]}",
     )
     lines = [
-        "from transformers import AttentionInterface, AttentionMaskInterface, " + kind.__name__,
+        "from transformers import AttentionInterface, AttentionMaskInterface, " + model_class.__name__,
         "from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS",
-        f"from {kind.__module__} import eager_attention_forward",
+        f"from {model_class.__module__} import eager_attention_forward",
         "",
         "calls = []",
-        *_before(changed),
+        *_patched_header(patches),
         "",
-        "def record(module, query, key, value, *more, **named):",
-        *changed.entering(),
-        *_attending(changed),
+        "def record(module, query, key, value, *args, **kwargs):",
+        *patches.patch_inputs(),
+        *_attention_lines(patches),
         "",
         'AttentionInterface.register("recorded", record)',
         'AttentionMaskInterface.register("recorded", ALL_MASK_ATTENTION_FUNCTIONS["eager"])',
-        f"folder = {about}  # where the model lies on your machine",
-        f'model = {kind.__name__}.from_pretrained(folder, attn_implementation="recorded", dtype=torch.float32).eval()',
+        f"folder = {folder}  # the folder of the model on your machine",
+        f'model = {model_class.__name__}.from_pretrained(folder, attn_implementation="recorded", dtype=torch.float32).eval()',
         "with torch.no_grad():",
-        *_running(changed, source, given),
-        f"module, query, key, value, named = calls[{names.index(layer.name)}][:5]  # {layer.name}",
-        *changed.taken(index),
+        *_run_lines(patches, source, inputs),
+        f"module, query, key, value, kwargs = calls[{names.index(layer.name)}][:5]  # {layer.name}",
+        *patches.patch_layer(index),
     ]
-    lines += ['bias = named["position_bias"][0]  # [head query_pos key_pos]'] if layer.has("bias") else []
+    lines += ['bias = kwargs["position_bias"][0]  # [head query_pos key_pos]'] if layer.has("bias") else []
     lines += ["sinks = module.sinks.detach()  # [head]"] if layer.has("sinks") else []
-    without = tuple(name for name in layer.recorded if name not in _MADE)
-    return Snippet("a real model", tuple(lines), without, changed.inside)
+    omitted = tuple(name for name in layer.recorded if name not in _BY_THE_LINES)
+    return Snippet("a real model", tuple(lines), omitted, patches.patched_layers)
 
 
-def _ids(given: Mapping[str, Tensor]) -> str:
-    return ", ".join(f"{name}=torch.tensor({one.tolist()})" for name, one in given.items())
+def _id_arguments(inputs: Mapping[str, Tensor]) -> str:
+    return ", ".join(f"{name}=torch.tensor({ids.tolist()})" for name, ids in inputs.items())
 
 
-def _before(changed: Changed) -> list[str]:
-    """What there is beside the calls."""
-    if not changed:
+def _patched_header(patches: PatchedSnippet) -> list[str]:
+    """The variables of the patched runs; empty if no head is patched."""
+    if not patches:
         return []
-    made = ", ".join(f"{changed.order.index(at)}: layer_{at}" for at in changed.inside)
-    return ["changing, other, unchanged = False, [], []", f"changed = {{{made}}}"]
+    functions = ", ".join(f"{patches.order.index(layer)}: layer_{layer}" for layer in patches.patched_layers)
+    return ["patching, other, unchanged = False, [], []", f"patched = {{{functions}}}"]
 
 
-def _attending(changed: Changed) -> list[str]:
-    """Eager attention, recorded, and what goes on instead where a layer is changed."""
-    if not changed:
+def _attention_lines(patches: PatchedSnippet) -> list[str]:
+    """Eager attention, recorded, with the patched output of patched layers."""
+    if not patches:
         return [
-            "    calls.append((module, query[0], key[0], value[0], named))",
-            "    return eager_attention_forward(module, query, key, value, *more, **named)",
+            "    calls.append((module, query[0], key[0], value[0], kwargs))",
+            "    return eager_attention_forward(module, query, key, value, *args, **kwargs)",
         ]
     return [
-        "    output, weights = eager_attention_forward(module, query, key, value, *more, **named)  # [1 query_pos head d_v]",
-        '    patched_weights, patched_head_output, bias = None, None, named.get("position_bias")',
-        *changed.taking(),
-        "    if changing and len(calls) in changed:",
-        '        more = None if bias is None else bias[0], getattr(module, "sinks", None), patched_weights, patched_head_output',
-        "        output = changed[len(calls)](query[0], key[0], value[0], *more).transpose(0, 1)[None].contiguous()",
-        "    calls.append((module, query[0], key[0], value[0], named, weights, output))",
+        "    output, weights = eager_attention_forward(module, query, key, value, *args, **kwargs)  # [1 query_pos head d_v]",
+        '    patched_weights, patched_head_output, bias = None, None, kwargs.get("position_bias")',
+        *patches.patch_running_layers(),
+        "    if patching and len(calls) in patched:",
+        '        extra = None if bias is None else bias[0], getattr(module, "sinks", None), patched_weights, patched_head_output',
+        "        output = patched[len(calls)](query[0], key[0], value[0], *extra).transpose(0, 1)[None].contiguous()",
+        "    calls.append((module, query[0], key[0], value[0], kwargs, weights, output))",
         "    return output, weights",
     ]
 
 
-def _running(changed: Changed, source: State, given: Mapping[str, Tensor]) -> list[str]:
-    """The runs: of the unchanged model and of the other state where these are needed, and last this one."""
+def _run_lines(patches: PatchedSnippet, source: State, inputs: Mapping[str, Tensor]) -> list[str]:
+    """The runs: those of the unchanged model and of the other state if they are needed, and finally this one."""
     lines = []
-    if changed.needs("unchanged"):
-        lines += [f"    model({_ids(given)})", "    unchanged, calls = calls, []"]
-    if changed.needs("other"):
-        assert source.other is not None  # otherwise there is no trace
+    if patches.needs_run("unchanged"):
+        lines += [f"    model({_id_arguments(inputs)})", "    unchanged, calls = calls, []"]
+    if patches.needs_run("other"):
+        assert source.other is not None  # the trace of a patched state requires it
         if source.other.interventions:
-            lines += [f"    {CHANGED_ITSELF}"]
-        lines += [f"    model({_ids(source.other.loaded_and_given()[1])})", "    other, calls = calls, []"]
-    lines += ["    changing = True"] if changed else []
-    return [*lines, f"    model({_ids(given)})"]
+            lines += [f"    {OTHER_IS_PATCHED}"]
+        lines += [f"    model({_id_arguments(source.other.load_inputs()[1])})", "    other, calls = calls, []"]
+    lines += ["    patching = True"] if patches else []
+    return [*lines, f"    model({_id_arguments(inputs)})"]
 
 
-def _weights_alone(kind: type, about: str, ids: str, name: str) -> list[str]:
+def _weights_alone(model_class: type, folder: str, ids: str, name: str) -> list[str]:
     from attention.models.running import ATTENTIONS
 
-    which, number = name.rsplit(" ", 1)
+    module_kind, number = name.rsplit(" ", 1)
     return [
-        f"from transformers import {kind.__name__}",
+        f"from transformers import {model_class.__name__}",
         "",
-        f"folder = {about}  # where the model lies on your machine",
-        f'model = {kind.__name__}.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32).eval()',
+        f"folder = {folder}  # the folder of the model on your machine",
+        f'model = {model_class.__name__}.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32).eval()',
         "with torch.no_grad():",
-        f"    found = model({ids}, output_attentions=True)",
-        f"weights = found.{ATTENTIONS[which]}[{number}][0]  # [head query_pos key_pos]",
+        f"    outputs = model({ids}, output_attentions=True)",
+        f"weights = outputs.{ATTENTIONS[module_kind]}[{number}][0]  # [head query_pos key_pos]",
     ]

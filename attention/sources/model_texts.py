@@ -1,4 +1,4 @@
-"""What a model reads: its texts as ids, cut where they must be, and what it says itself after them; counted before it runs."""
+"""The input of a model: its texts as token ids, cut to the limits, and the tokens that it generates; counted before the model runs."""
 
 from __future__ import annotations
 
@@ -21,142 +21,142 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Texts:
-    """What a model reads.
+class ModelInputs:
+    """The input of a model.
 
     Attributes:
-        given: the ids of each text, [1 pos], by what the model calls it.
-        said: how many of the last ones the model has said itself.
-        later: the ids that it says after these, where the text is read as it was before.
+        inputs: the token ids of each text, [1 pos], by the model's parameter name.
+        prefix_len: how many of the last ids were generated.
+        continuation: the generated ids that follow, where the model reads only a part of them.
     """
 
-    given: dict[str, Tensor]
-    said: int
-    later: tuple[int, ...]
+    inputs: dict[str, Tensor]
+    prefix_len: int
+    continuation: tuple[int, ...]
 
 
-def texts(
-    model: ModelOptions, loaded: Loaded, notes: list[str], changing: Callable[[dict[str, Tensor]], Pass]
-) -> Texts:
-    """The texts of a model, with what it says itself; what a person must know of them goes to `notes`.
+def prepare_texts(
+    model: ModelOptions, loaded: Loaded, notes: list[str], build_forward: Callable[[dict[str, Tensor]], Pass]
+) -> ModelInputs:
+    """The texts of a model, with the tokens that it generates.
 
     Args:
-        model: what is asked of it.
-        loaded: the model in memory.
-        notes: gets more sentences.
-        changing: what is changed while it reads some ids.
+        model: the options.
+        loaded: the loaded model.
+        notes: receives a sentence for everything that the user must know.
+        build_forward: returns the patched forward pass for some ids.
 
     Raises:
-        ConfigError: as for `cost`.
+        ConfigError: as for `count_bytes`.
     """
-    before = inputs(model, loaded, notes)
-    _ = cost(model, loaded, before)
-    grown = _grown(model, loaded, before, notes, changing)
-    name = [*grown][-1]
-    first, whole = before[name].shape[-1], grown[name].shape[-1]
-    said = whole - first if model.said is None else max(0, min(model.said, whole - first))
-    given = {**grown, name: grown[name][:, : first + said]}
-    return Texts(given, said, tuple(grown[name][0, first + said :].tolist()))
+    prompt = tokenize_texts(model, loaded, notes)
+    _ = count_bytes(model, loaded, prompt)
+    extended = _generate(model, loaded, prompt, notes, build_forward)
+    name = [*extended][-1]
+    prompt_len, total_len = prompt[name].shape[-1], extended[name].shape[-1]
+    prefix_len = total_len - prompt_len if model.said is None else max(0, min(model.said, total_len - prompt_len))
+    inputs = {**extended, name: extended[name][:, : prompt_len + prefix_len]}
+    return ModelInputs(inputs, prefix_len, tuple(extended[name][0, prompt_len + prefix_len :].tolist()))
 
 
-def inputs(model: ModelOptions, loaded: Loaded, notes: list[str]) -> dict[str, Tensor]:
-    """The ids of the tokens, cut where the model or the operator wants no more."""
+def tokenize_texts(model: ModelOptions, loaded: Loaded, notes: list[str]) -> dict[str, Tensor]:
+    """The token ids of the texts, cut to the limits of the model and of the operator."""
     from attention.models import running
 
-    most = min(model.max_tokens, loaded.limit or model.max_tokens)
-    given, cut = running.inputs(loaded, model.text, model.text2, most)
-    whose = "the model's limit" if most == loaded.limit else "as many as are shown here"
+    limit = min(model.max_tokens, loaded.limit or model.max_tokens)
+    inputs, truncated = running.inputs(loaded, model.text, model.text2, limit)
+    whose = "the model's limit" if limit == loaded.limit else "the limit of this server"
     notes += [
-        f"The {name} has {length:,} tokens; read are the first {most:,}, {whose}: shorten it to see it whole."
-        for name, length in cut
+        f"The {name} has {length:,} tokens; the first {limit:,} are read, {whose}: shorten it to see all of it."
+        for name, length in truncated
     ]
     if model.text2.strip() and not loaded.two_texts:
-        notes.append("This model reads one text only: the second text does nothing.")
-    return given
+        notes.append("This model reads one text: the second text has no effect.")
+    return inputs
 
 
-def cost(model: ModelOptions, loaded: Loaded, given: dict[str, Tensor]) -> int:
-    """The bytes of all that is recorded, and of what the largest layer takes while it is made.
+def count_bytes(model: ModelOptions, loaded: Loaded, inputs: dict[str, Tensor]) -> int:
+    """The bytes of everything that is recorded, and of the largest layer while it is computed.
 
     Raises:
-        ConfigError: they are more than `max_bytes`, or changes and generated tokens would take too long.
+        ConfigError: more than `max_bytes`, or the interventions and generated tokens would take too long.
     """
     from attention.models import intervening, predicting, recording, work
     from attention.models.layers import MAPS, NUMBER
 
-    more = _to_say(model, loaded, given)
-    work.check(loaded, sum(ids.shape[-1] for ids in given.values()), more, _passes(model))
-    longest = max(*(ids.shape[-1] for ids in given.values()), len(predicting.read_text(given)) + more)
-    kept = sum(site.width for site in loaded.sites) * longest
-    kept += intervening.numbers(loaded, model.interventions, model.frozen, longest)
-    # Maps of one head, and of what hides keys; of all heads some rows are made at a time, unless heads are changed.
+    n_generated = _count_generated(model, loaded, inputs)
+    work.check(loaded, sum(ids.shape[-1] for ids in inputs.values()), n_generated, _patches_of_passes(model))
+    longest = max(*(ids.shape[-1] for ids in inputs.values()), len(predicting.read_text(inputs)) + n_generated)
+    recorded = sum(site.width for site in loaded.sites) * longest
+    recorded += intervening.numbers(loaded, model.interventions, model.frozen, longest)
+    # The maps of one head and the mask. A few rows of all heads are computed at a time, unless there are interventions.
     rows = {
         site.n_heads * recording.rows_at_once(site, longest, whole=bool(model.interventions)) for site in loaded.sites
     }
-    making = MAPS * (max(rows, default=loaded.maps * longest) + longest) * longest
+    temporary = MAPS * (max(rows, default=loaded.maps * longest) + longest) * longest
     if not loaded.sites:
-        kept = loaded.maps * longest * longest
-    kept += predicting.numbers(loaded, given, model.predict, more)
-    nbytes = (kept + making) * NUMBER
+        recorded = loaded.maps * longest * longest
+    recorded += predicting.numbers(loaded, inputs, model.predict, n_generated)
+    nbytes = (recorded + temporary) * NUMBER
     if nbytes > model.max_bytes:
         raise ConfigError(
-            f"All steps need at most {model.max_bytes / 2**20:,.0f} MB here; {longest:,} tokens in {len(loaded.sites)} layers "
-            f"need {nbytes / 2**20:,.0f} MB: choose a shorter text, a smaller model, {ALLOW_MORE}."
+            f"All steps may take at most {model.max_bytes / 2**20:,.0f} MB; {longest:,} tokens in {len(loaded.sites)} layers "
+            f"take {nbytes / 2**20:,.0f} MB: choose a shorter text, a smaller model, {ALLOW_MORE}."
         )
     return nbytes
 
 
-def _passes(model: ModelOptions) -> list[Changed]:
-    """What is changed in each of the passes that a text takes: its own, the unchanged one, and those of the other state."""
+def _patches_of_passes(model: ModelOptions) -> list[Changed]:
+    """The interventions of each forward pass that a text takes: its own, that of the unchanged model, and those of the other run."""
     from attention.models.work import Changed
 
-    found = [Changed(model.interventions, model.frozen)] + [Changed()] * (model.frozen and bool(model.interventions))
-    if model.other is not None and any(one.take for one in model.interventions):
-        found += _passes(model.other)
-    return found
+    passes = [Changed(model.interventions, model.frozen)] + [Changed()] * (model.frozen and bool(model.interventions))
+    if model.other is not None and any(intervention.take for intervention in model.interventions):
+        passes += _patches_of_passes(model.other)
+    return passes
 
 
-def _to_say(model: ModelOptions, loaded: Loaded, given: dict[str, Tensor]) -> int:
-    """How many tokens the model says itself: as many as are asked for, and fit."""
+def _count_generated(model: ModelOptions, loaded: Loaded, inputs: dict[str, Tensor]) -> int:
+    """How many tokens the model generates: the requested number, as far as they fit."""
     from attention.models import predicting
 
-    by_itself = loaded.two_texts and not model.text2.strip()
-    wanted = model.generate or (MOST_GENERATED - 1 if by_itself else 0)
-    if not by_itself and (not predicting.vocabulary(loaded) or predicting.fills(loaded)):
+    decodes_alone = loaded.two_texts and not model.text2.strip()
+    wanted = model.generate or (MOST_GENERATED - 1 if decodes_alone else 0)
+    if not decodes_alone and (not predicting.vocabulary(loaded) or predicting.fills(loaded)):
         return 0
-    room = min(model.max_tokens, loaded.limit or model.max_tokens) - len(predicting.read_text(given))
+    room = min(model.max_tokens, loaded.limit or model.max_tokens) - len(predicting.read_text(inputs))
     return max(0, min(wanted, room, MOST_GENERATED))
 
 
-def _grown(
+def _generate(
     model: ModelOptions,
     loaded: Loaded,
-    given: dict[str, Tensor],
+    inputs: dict[str, Tensor],
     notes: list[str],
-    changing: Callable[[dict[str, Tensor]], Pass],
+    build_forward: Callable[[dict[str, Tensor]], Pass],
 ) -> dict[str, Tensor]:
-    """The ids with all that the model says itself after them."""
+    """The ids with the generated ones appended."""
     from attention.models import generating, passing, predicting
 
-    more = _to_say(model, loaded, given)
-    if model.generate > more:
+    n_generated = _count_generated(model, loaded, inputs)
+    if model.generate > n_generated:
         notes.append(
-            f"{model.generate} tokens were to be generated; {more} are: the model says no more, or the text is long."
+            f"{n_generated} of {model.generate} requested tokens were generated: the model does not generate text, or the limit of tokens was reached."
         )
-    if not more:
-        return given
-    how = "the likeliest token each time"
+    if not n_generated:
+        return inputs
+    how = "always the most likely token"
     if model.generate_temperature:
-        how = f"drawn with temperature {model.generate_temperature:g} and seed {model.generate_seed}"
+        how = f"sampled with temperature {model.generate_temperature:g} and seed {model.generate_seed}"
     if loaded.two_texts and not model.text2.strip():
-        notes.append(f"The decoder reads what the model itself says, {how}: type a second text for another.")
+        notes.append(f"The decoder reads its own generated tokens ({how}): type a second text to replace them.")
 
-    def changed(there: dict[str, Tensor]) -> Tensor:
-        last = len(predicting.read_text(there)) - 1
-        logits = predicting.logits_of(passing.changed(loaded, there, changing(there), (last,)))
+    def patched_logits(ids: dict[str, Tensor]) -> Tensor:
+        last = len(predicting.read_text(ids)) - 1
+        logits = predicting.logits_of(passing.changed(loaded, ids, build_forward(ids), (last,)))
         assert logits is not None
         return logits[-1]
 
     key = (model.interventions, model.frozen, model.other)
-    anew = (key, changed) if model.interventions and loaded.sites else None
-    return generating.continued(loaded, given, more, model.generate_temperature, model.generate_seed, anew)
+    patched = (key, patched_logits) if model.interventions and loaded.sites else None
+    return generating.continued(loaded, inputs, n_generated, model.generate_temperature, model.generate_seed, patched)

@@ -1,7 +1,7 @@
-"""The second of two states: one key of a link says what differs from the first, as a query of its own.
+"""The second of two states: one link key contains the differences from the first state, as a query string.
 
-`compare=temperature%3D0.2%26head%3D3` is the state of the link with another temperature and another head. A key without a value
-stands for that knob's default.
+`compare=temperature%3D0.2%26head%3D3` is the state of the link with another temperature and another head. A key without a value stands
+for the default of that knob.
 """
 
 from __future__ import annotations
@@ -18,66 +18,69 @@ from attention.sources.link_aliases import query, with_current_keys
 
 KEY = "compare"
 SHOWN = ("layer", "head")
-"""What of a trace is compared; where a knob makes a source another one, it is one of `knobs.KNOBS`."""
-LONGEST = 24_000  # characters: a text as long as a page takes, and the knobs around it
+"""The compared keys that belong to the trace; the other compared keys are the source knobs, `knobs.KNOBS`."""
+LONGEST = 24_000  # characters: the longest text of a page, and the other knobs
 
 
 @dataclass(frozen=True)
 class _Query(Text):
-    """A query; one that is too long is none, since its beginning would be another state."""
+    """A query string; one that is too long is discarded, since a part of it would be another state."""
 
     def refused(self, text: str, default: Any) -> tuple[Any, str]:
         return default, f"{self.expected} of knobs: B is the same as A"
 
 
-SECOND = Knob(KEY, "", _Query(LONGEST), help="What differs in the second state, as a query.", held=True)
+SECOND = Knob(KEY, "", _Query(LONGEST), help="The differences of the second state, as a query string.", held=True)
 
 
 def second(state: Mapping[str, str], b: str) -> dict[str, str]:
-    """The second state: the first, with what `b` says in its place.
+    """The second state: the first one with the values in `b` replaced.
 
     Args:
-        state: a state by key, as in a link; a key that is not there is at its default.
-        b: a query of what differs, such as ``temperature=0.2&head=3``; what it cannot say is left out, see `wrong`.
+        state: the first state by link key; an absent key is at its default.
+        b: a query string of the differences, such as ``temperature=0.2&head=3``; unknown keys are ignored, see `wrong`.
     """
-    found = {**state, **_entries(b)[0]}
-    return {key: text for key, text in found.items() if text and key != KEY}
+    merged = {**state, **_parse_entries(b)[0]}
+    return {key: text for key, text in merged.items() if text and key != KEY}
 
 
 def differing(state: Mapping[str, str], other: Mapping[str, str]) -> str:
-    """What `other` must say to be the second state of `state`: empty where nothing differs that is compared."""
-    keys = (key for key in _compared() if state.get(key, "") != other.get(key, ""))
+    """The query string that turns `state` into `other`; empty if no compared key differs."""
+    keys = (key for key in _compared_keys() if state.get(key, "") != other.get(key, ""))
     return query({key: other.get(key, "") for key in keys})
 
 
 def turned(before: Mapping[str, str], after: Mapping[str, str], b: str, both: bool = False) -> str:
-    """What `b` must say when the first state has been turned from `before` to `after`: the second stays as it is, or with `both` is turned too."""
+    """The query string after the first state changed from `before` to `after`.
+
+    The second state stays the same; with `both` it changes, too.
+    """
     other = second(before, b)
     if both:
-        other |= {key: after.get(key, "") for key in _compared() if before.get(key, "") != after.get(key, "")}
+        other |= {key: after.get(key, "") for key in _compared_keys() if before.get(key, "") != after.get(key, "")}
     return differing(after, other)
 
 
 def compared(state: Mapping[str, str]) -> dict[str, str]:
-    """What of a state is compared."""
-    return {key: state[key] for key in _compared() if state.get(key)}
+    """The compared part of a state."""
+    return {key: state[key] for key in _compared_keys() if state.get(key)}
 
 
 def wrong(b: str) -> tuple[str, ...]:
-    """A sentence for each thing that `b` says and that no second state has."""
+    """A note for each key in `b` that is not compared."""
     return tuple(
-        f"The link asks for “{key[:40]}” in the second state, which is none of what may differ there: it is left out."
-        for key in _entries(b)[1]
+        f"The link sets “{key[:40]}” in the second state, where it cannot differ: it is ignored."
+        for key in _parse_entries(b)[1]
     )
 
 
-def _entries(b: str) -> tuple[dict[str, str], list[str]]:
+def _parse_entries(b: str) -> tuple[dict[str, str], list[str]]:
     if len(b) > LONGEST:
         return {}, []
-    found = with_current_keys(dict(parse_qsl(b, keep_blank_values=True, max_num_fields=None))).texts
-    known = _compared()
-    return {key: text for key, text in found.items() if key in known}, [key for key in found if key not in known]
+    entries = with_current_keys(dict(parse_qsl(b, keep_blank_values=True, max_num_fields=None))).texts
+    known = _compared_keys()
+    return {key: text for key, text in entries.items() if key in known}, [key for key in entries if key not in known]
 
 
-def _compared() -> tuple[str, ...]:
-    return (*(one.key for one in knobs.KNOBS), *SHOWN)
+def _compared_keys() -> tuple[str, ...]:
+    return (*(knob.key for knob in knobs.KNOBS), *SHOWN)

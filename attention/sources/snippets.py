@@ -1,4 +1,4 @@
-"""How the Python of typed text and of matrices begins: plain torch, and nothing but what is used."""
+"""The beginning of the copied program for typed text and for matrices, in plain torch."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from attention.formula.trace import Trace
 
 MOST_NUMBERS = 2000
-"""More numbers than this are not written into the code; it reads them from the exported file."""
+"""The program reads more numbers than this from the exported file instead of listing them."""
 
 GENERATOR = (
-    "def generator(*names):  # every matrix has its own, made from the seed and its name",
+    "def generator(*names):  # one for each matrix, from the seed and its name",
     "    digest = hashlib.blake2b(ascii((seed, *names)).encode(), digest_size=8).digest()",
     '    return torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)',
     "",
 )
-_DRAWN = {
+_DRAW = {
     "scaled normal": "torch.randn(shape, generator=generator(name)) / math.sqrt(shape[0])",
     "normal": "torch.randn(shape, generator=generator(name))",
     "linear": "(torch.rand(shape, generator=generator(name)) * 2 - 1) / math.sqrt(shape[0])",
@@ -37,45 +37,45 @@ _DRAWN = {
 
 def typed_text(config: AttentionConfig, trace: Trace) -> Snippet:
     """The beginning for a typed text: embeddings, positions and projections, all from the seed."""
-    crossed = trace.layers[0].has(MEMORY)
-    lines = [*_sizes(config), "", *GENERATOR, *_inputs(config, crossed)]
+    is_cross = trace.layers[0].has(MEMORY)
+    lines = [*_size_lines(config), "", *GENERATOR, *_input_lines(config, is_cross)]
     if config.init == "identity":
-        x2 = "x2" if crossed else "x"
+        x2 = "x2" if is_cross else "x"
         lines += ["query = x[None]  # [head query_pos d_model]: one head, no projections"]
         lines += [f"key = value = {x2}[None]"]
     else:
-        lines += ["", *_projections(config)]
+        lines += ["", *_projection_lines(config)]
     if POSITIONS[config.positions].bias == "relative":
         heads = config.sizes.n_heads
         lines += [f'bias_table = torch.randn({BUCKETS}, {heads}, generator=generator("bias_table"))  # [bucket head]']
     if SCORES[config.score].parameter:
-        alone = f'torch.rand(1, {config.d_model}, generator=generator("w_s"))'
-        made = alone if config.init == "identity" else 'draw("w_s", n_heads, d_k)'
-        lines += [f"w_s = {made}  # [head d_k]"]
+        single_head = f'torch.rand(1, {config.d_model}, generator=generator("w_s"))'
+        expression = single_head if config.init == "identity" else 'draw("w_s", n_heads, d_k)'
+        lines += [f"w_s = {expression}  # [head d_k]"]
     return Snippet("a typed text, with random weights", tuple(lines))
 
 
-def matrices(layer: Layer, given: tuple[str, ...]) -> Snippet:
-    """The beginning for someone's own matrices: the numbers themselves, or where they lie if they are many."""
-    steps = {name: INPUT if name == "x" else name for name in given}
-    many = sum(layer[step].numel() for step in steps.values()) > MOST_NUMBERS
-    lines = ['given = np.load("attention.npz")  # the numbers of all steps, exported beside this code'] * many
+def matrices(layer: Layer, fields: tuple[str, ...]) -> Snippet:
+    """The beginning for the user's matrices: the numbers or, if there are many, the exported file."""
+    steps = {name: INPUT if name == "x" else name for name in fields}
+    is_large = sum(layer[step].numel() for step in steps.values()) > MOST_NUMBERS
+    lines = ['exported = np.load("attention.npz")  # all steps, exported with this program'] * is_large
     for name, step in steps.items():
-        called, said = "x2" if name == MEMORY else name, f"  # [{' '.join(declared(step).axes)}]"
-        if many:
-            lines += [f'{called} = torch.from_numpy(given["L0.{step}"]){said}']
+        variable, comment = "x2" if name == MEMORY else name, f"  # [{' '.join(declared(step).axes)}]"
+        if is_large:
+            lines += [f'{variable} = torch.from_numpy(exported["L0.{step}"]){comment}']
         else:
-            rows, cut = _beside(name, layer[step])
-            lines += literals.matrix(called, rows.tolist(), cut + said)
-    if given[0] == "x" and "w_q" not in given and MEMORY in given:
+            rows, split = _joined_heads(name, layer[step])
+            lines += literals.matrix(variable, rows.tolist(), split + comment)
+    if fields[0] == "x" and "w_q" not in fields and MEMORY in fields:
         lines += ["query = x[None]  # [head query_pos d_k]: no projections", "key = value = x2[None]"]
-    elif given[0] == "x" and "w_q" not in given:
+    elif fields[0] == "x" and "w_q" not in fields:
         lines += ["query = key = value = x[None]"]
     return Snippet("someone's own matrices", tuple(lines))
 
 
-def _beside(name: str, tensor: Tensor) -> tuple[Tensor, str]:
-    """The heads of a tensor as one matrix, and what cuts it into heads again."""
+def _joined_heads(name: str, tensor: Tensor) -> tuple[Tensor, str]:
+    """The heads of a tensor as one matrix, and the expression that splits it again."""
     if name == "b_o":
         return tensor[None], "[0]"
     if tensor.ndim == 2:
@@ -89,52 +89,58 @@ def _beside(name: str, tensor: Tensor) -> tuple[Tensor, str]:
     return tensor.transpose(0, 1).flatten(1), f".unflatten(1, ({len(tensor)}, -1)).transpose(0, 1)"
 
 
-def _sizes(config: AttentionConfig) -> list[str]:
+def _size_lines(config: AttentionConfig) -> list[str]:
     n_heads, d_k, d_v = config.sizes
     if config.init == "identity":
         return [f"seed, d_model = {config.seed}, {config.d_model}"]
     return [f"seed, d_model, n_heads, d_k, d_v = {config.seed}, {config.d_model}, {n_heads}, {d_k}, {d_v}"]
 
 
-def _inputs(config: AttentionConfig, crossed: bool) -> list[str]:
-    """Lines that make embedding, position, x and x2."""
+def _input_lines(config: AttentionConfig, is_cross: bool) -> list[str]:
+    """Lines that compute embedding, position, x and x2."""
     rows = '[torch.randn(d_model, generator=generator("embedding", {0}, d_model)) for {0} in {1}]'
-    way = POSITIONS[config.positions]
-    if not crossed:
+    positions = POSITIONS[config.positions]
+    if not is_cross:
         lines = [
-            f"embedding ={'' if way.adds else ' x ='} torch.stack(  # [query_pos d_model], a row for every token",
+            f"embedding ={'' if positions.adds else ' x ='} torch.stack(  # [query_pos d_model], a row for every token",
             f"    {rows.format('token', 'tokens')}",
             ")",
         ]
-        return [*lines, *way.python("len(tokens)", POSITION), "x = embedding + position"] if way.adds else lines
+        if not positions.adds:
+            return lines
+        return [*lines, *positions.python("len(tokens)", POSITION), "x = embedding + position"]
     lines = [
         "def embed(words):  # a row for every token",
         f"    rows = {rows.format('word', 'words')}",
         "    return torch.stack(rows)",
         "",
     ]
-    if not way.adds:
+    if not positions.adds:
         return [
             *lines,
             "embedding = x = embed(tokens)  # [query_pos d_model]",
             "x2 = embed(key_tokens)  # [key_pos d_model]",
         ]
-    lines += [f"def {way.name}(count):", *(f"    {line}" for line in [*way.python("count", "rows"), "return rows"]), ""]
+    lines += [
+        f"def {positions.name}(count):",
+        *(f"    {line}" for line in [*positions.python("count", "rows"), "return rows"]),
+        "",
+    ]
     return [
         *lines,
-        f"embedding, position = embed(tokens), {way.name}(len(tokens))",
+        f"embedding, position = embed(tokens), {positions.name}(len(tokens))",
         "x = embedding + position  # [query_pos d_model]",
-        f"x2 = embed(key_tokens) + {way.name}(len(key_tokens))  # [key_pos d_model]",
+        f"x2 = embed(key_tokens) + {positions.name}(len(key_tokens))  # [key_pos d_model]",
     ]
 
 
-def _projections(config: AttentionConfig) -> list[str]:
-    """Lines that make w_q, w_k, w_v and w_o."""
-    (n_heads, d_k, d_v), shared = config.sizes, config.kv_heads
-    lines = ["def draw(name, *shape):", f"    return {_DRAWN[config.init]}", ""]
+def _projection_lines(config: AttentionConfig) -> list[str]:
+    """Lines that draw w_q, w_k, w_v and w_o."""
+    (n_heads, d_k, d_v), n_kv_heads = config.sizes, config.kv_heads
+    lines = ["def draw(name, *shape):", f"    return {_DRAW[config.init]}", ""]
     heads = "    draw(name, d_model, n_heads, d_k).transpose(0, 1) for name in ({})"
-    if shared != n_heads:
-        lines += [f"n_kv_heads = {shared}  # several heads of queries share one of keys and values"]
+    if n_kv_heads != n_heads:
+        lines += [f"n_kv_heads = {n_kv_heads}  # several query heads share one key and value head"]
         lines += ['w_q = draw("w_q", d_model, n_heads, d_k).transpose(0, 1)  # [head d_model d_k]']
         lines += ['w_k = draw("w_k", d_model, n_kv_heads, d_k).transpose(0, 1)  # [kv_head d_model d_k]']
         lines += ['w_v = draw("w_v", d_model, n_kv_heads, d_v).transpose(0, 1)  # [kv_head d_model d_v]']

@@ -25,25 +25,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Trained:
-    """A tiny model that learned one task, as it was at any step.
+    """A tiny model that learned one task, at any step of its training.
 
-    It is trained where it is first looked at, in a second or a few, once for all who ask. The same values give the same digits
-    on machines of one type; on another the last digits may differ, and after some steps more of them.
+    The model is trained at its first use, in a few seconds, once for all users. The same values reproduce the same digits on machines of
+    one type; on other machines the last digits may differ, and the difference grows with the steps.
 
     Attributes:
         task: one of `attention.training.TASKS`: reverse, copy, lookup, sort, induction, dates.
-        seed: of the initial parameters and of all batches.
-        steps: how many batches it learns from; None: as many as the task needs.
-        at: the step at which it is shown; None: the last.
-        text: what it reads, as its task takes it; empty: an example.
-        config: what a hand has turned of its formula, in every layer that is looked at; nothing in the model itself changes.
-        control: one of the task's controls, the same model but for one thing; empty: none.
-        length: how many letters, entries or positions there are; None: as many as the task says.
-        offset: how many places back a copied letter stands; None: as the task says.
-        interventions: what is changed of heads inside the model, before all that follows is made.
-        frozen: whether the layers after the first change attend as in the unchanged model: A as there, V of now.
-        other: the state that an intervention takes something from: a model with the same layers that reads as many tokens, at another
-            step, of another seed, or with another text.
+        seed: seed of the initial parameters and of all batches.
+        steps: the number of training batches; None: the default of the task.
+        at: the training step to show; None: the last.
+        text: the input, in the form of the task; empty: an example.
+        config: overrides of the formula of every layer in the trace; the model itself does not change.
+        control: a control of the task, which is the same model with one difference; empty: none.
+        length: the number of letters, entries or positions; None: the default of the task.
+        offset: how many positions offset a copied letter is; None: the default of the task.
+        interventions: the interventions on heads inside the model; later layers see their effect.
+        frozen: frozen attention: the layers after the first intervention use the weights of the unchanged model and the values of the
+            changed one.
+        other: the other run of activation patching: a model with the same layers and as many tokens, at another step, with another seed
+            or text.
     """
 
     task: str
@@ -61,46 +62,46 @@ class Trained:
 
     @property
     def plan(self) -> Plan:
-        """What is trained.
+        """The training plan.
 
         Raises:
-            ConfigError: there is no such task or control, or a number is out of range.
+            ConfigError: the task or control does not exist, or a number is out of range.
         """
-        turned = tuple((key, value) for key in SLIDER_KEYS if (value := getattr(self, key)) is not None)
-        return Plan(self.task, self.seed, self.steps or 0, self.control, turned)
+        sliders = tuple((key, value) for key in SLIDER_KEYS if (value := getattr(self, key)) is not None)
+        return Plan(self.task, self.seed, self.steps or 0, self.control, sliders)
 
     @property
     def example(self) -> Example:
-        """What it reads.
+        """The input.
 
         Raises:
-            TextError: the task does not take this text.
+            TextError: the text does not have the form of the task.
         """
         return self.plan.example(self.text)
 
     @property
     def step(self) -> int:
-        """The step at which it is shown."""
+        """The training step to show."""
         return self.plan.steps if self.at is None else self.at
 
     def snapshot(self) -> Snapshot:
-        """The model at the step `at`, trained here if nobody has done it yet.
+        """The model at the step `at`, trained now if no other user has trained it.
 
         Raises:
-            ConfigError: there is no such step, or the training was not finished.
+            ConfigError: the step does not exist, or the training was not finished.
         """
         from attention.training.films import film_of, untrained
 
-        plan, at = self.plan, self.step
-        if not 0 <= at <= plan.steps:
-            raise ConfigError(f"at counts the steps from 0 to {plan.steps}; got {at!r}: choose one of these.")
-        if at == 0:
+        plan, step = self.plan, self.step
+        if not 0 <= step <= plan.steps:
+            raise ConfigError(f"at is a training step from 0 to {plan.steps}; got {step!r}: choose one of these.")
+        if step == 0:
             return untrained(plan)
-        found = film_of(plan, at).wait()
-        return next(one for one in found if one.step == at)
+        snapshots = film_of(plan, step).wait()
+        return next(snapshot for snapshot in snapshots if snapshot.step == step)
 
     def prepare(self) -> None:
-        """Trains the model, unless that has been done.
+        """Trains the model, unless it is trained already.
 
         Raises:
             ConfigError: as for `snapshot`.
@@ -108,46 +109,46 @@ class Trained:
         _ = self.snapshot()
 
     def trace(self) -> Trace:
-        """One layer for each layer of attention, in the order in which they run.
+        """One layer for each attention layer, in the order in which they run.
 
         Raises:
             ConfigError: as for `plan` and `snapshot`.
             TextError: as for `example`.
         """
-        changing = self._changing()
-        return trained_trace.shown(self.plan, self.snapshot(), self.example, changing, self.frozen).turned(self.config)
+        forward = self._patched_forward()
+        return trained_trace.shown(self.plan, self.snapshot(), self.example, forward, self.frozen).turned(self.config)
 
-    def _changing(self) -> Pass:
-        """What is changed, with what of the unchanged model and of the other state is needed for it.
+    def _patched_forward(self) -> Pass:
+        """The patched forward pass, with the activations of the unchanged model and of the other run that it needs.
 
         Raises:
-            ConfigError: the model, or the other state, does not have it.
+            ConfigError: the model, or the other run, does not have a head or layer that an intervention names.
         """
         from attention.formula import fitting
         from attention.formula.intervening import Pass
 
-        fitting.check(self.interventions, self._layers)
+        fitting.check(self.interventions, self._extents)
 
         def unchanged(wanted: Mapping[int, bool]) -> Mapping[int, Given]:
-            return self.unchanged._gives(Pass(wanted=wanted))
+            return self.unchanged._captured(Pass(wanted=wanted))
 
-        def taken(wanted: Mapping[int, bool]) -> Mapping[int, Given]:
+        def patched_from_other(wanted: Mapping[int, bool]) -> Mapping[int, Given]:
             other = self._other()
-            there = other._changing()
-            there.wanted = wanted
-            return other._gives(there)
+            forward = other._patched_forward()
+            forward.wanted = wanted
+            return other._captured(forward)
 
-        order = range(len(self._layers))
-        return fitting.prepared(self.interventions, order, unchanged if self.frozen else None, taken)
+        order = range(len(self._extents))
+        return fitting.prepared(self.interventions, order, unchanged if self.frozen else None, patched_from_other)
 
-    def _gives(self, changing: Pass) -> Mapping[int, Given]:
-        """What another run of it gives to this one."""
-        trained_trace.run(self.plan, self.snapshot(), self.example, changing)
-        return changing.gives
+    def _captured(self, forward: Pass) -> Mapping[int, Given]:
+        """The activations of this model that another run needs."""
+        trained_trace.forward_pass(self.plan, self.snapshot(), self.example, forward)
+        return forward.gives
 
     @property
-    def _layers(self) -> tuple[Extent, ...]:
-        """Its layers, and how large each is."""
+    def _extents(self) -> tuple[Extent, ...]:
+        """The layers, with their sizes."""
         from attention.formula.patching import Extent
 
         example, design = self.example, self.plan.design
@@ -160,39 +161,44 @@ class Trained:
     def _other(self) -> Trained:
         from attention.formula.fitting import as_many, other_of
 
-        came = ""
+        problem = ""
         if self.other is not None:
-            names = [[one[:2] for one in state._layers] for state in (self, self.other)]
-            came = "" if names[0] == names[1] else f"has other layers ({', '.join(self.other.plan.design.names)})"
-            came = "takes from a third" if self.other.other is not None else came
-        other = other_of("Trained", self.other, came)
-        here, there = (
-            [len(one) for one in (state.example.memory, state.example.tokens) if one] for state in (self, other)
+            names = [[extent[:2] for extent in state._extents] for state in (self, self.other)]
+            problem = "" if names[0] == names[1] else f"has other layers ({', '.join(self.other.plan.design.names)})"
+            problem = "takes from a third" if self.other.other is not None else problem
+        other = other_of("Trained", self.other, problem)
+        own_lengths, other_lengths = (
+            [len(tokens) for tokens in (state.example.memory, state.example.tokens) if tokens]
+            for state in (self, other)
         )
-        as_many(here, there)
+        as_many(own_lengths, other_lengths)
         return other
 
     @property
     def reads(self) -> str:
-        """The text that it reads: the task's example where it has none of its own."""
+        """The input text: the example of the task if `text` is empty."""
         return self.text if self.text.strip() else self.plan.task.sample(self.plan.design)
 
     def beside(self, other: object) -> Trained:
-        """Itself with `other` as the other state, where it takes something from one and has none; of two that are compared."""
-        if self.other is not None or not isinstance(other, Trained) or not any(one.take for one in self.interventions):
+        """The source with `other` as its other run, where it patches from one and has none. The page Compare passes its second state."""
+        if (
+            self.other is not None
+            or not isinstance(other, Trained)
+            or not any(intervention.take for intervention in self.interventions)
+        ):
             return self
         return replace(self, other=replace(other, config=WhatIf(), other=None))
 
     @property
     def unchanged(self) -> Trained:
-        """The same model with nothing changed in it: what it says is what was said before."""
+        """The same source without interventions."""
         return replace(self, interventions=(), frozen=False, other=None)
 
     def token(self, text: str) -> tuple[int, str]:
-        """The answer that is meant by a text: its number, and how it is read.
+        """The id of the answer that a text stands for, and its readable form.
 
         Raises:
-            TextError: there is no such answer.
+            TextError: the answer does not exist.
         """
         answers = self.example.answers
         if text not in answers:
@@ -201,16 +207,16 @@ class Trained:
 
     @property
     def base(self) -> Trained:
-        """The model as it is: its trace, turned, is this one's."""
+        """The model without overrides: this trace is the trace of the base, with `config` applied."""
         return replace(self, config=WhatIf())
 
     @property
     def needs(self) -> int:
-        """The bytes that its steps take while they are made, counted before."""
+        """The bytes that the steps take while they are computed, counted in advance."""
         return 2**20
 
     def snippet(self, trace: Trace, layer: int = 0) -> Snippet:
-        """How the Python begins that makes the trace again: it trains the model again."""
+        """The beginning of a Python program that computes the trace: it trains the model."""
         from attention.sources import trained_snippet
 
         return trained_snippet.trained(self, trace, layer)

@@ -1,4 +1,4 @@
-"""How the Python of a trained model begins: the very functions that train it here, and the training itself."""
+"""The beginning of the copied program for a trained model: the source code of the functions that train it, and the training."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from attention.formula.names import KEY, MEMORY, QUERY, VALUE
 from attention.sources import Snippet
-from attention.sources.changed_snippet import CHANGED_ITSELF, Changed
+from attention.sources.changed_snippet import OTHER_IS_PATCHED, PatchedSnippet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -20,27 +20,27 @@ if TYPE_CHECKING:
 
 
 class State(Protocol):
-    """What the Python of a trained model is written from: a `Trained`."""
+    """The properties of a `Trained` that the program needs."""
 
     @property
     def plan(self) -> Plan:
-        """What is trained."""
+        """The training plan."""
 
     @property
     def step(self) -> int:
-        """The step at which it is shown."""
+        """The training step that is shown."""
 
     @property
     def example(self) -> Example:
-        """What it reads."""
+        """The input."""
 
     @property
     def interventions(self) -> tuple[Intervention, ...]:
-        """What is changed of heads inside the model."""
+        """The interventions on heads inside the model."""
 
     @property
     def other(self) -> State | None:
-        """The state that an intervention takes something from."""
+        """The other run, from which interventions patch."""
 
 
 _HEAD = (
@@ -53,27 +53,33 @@ _SIDES = (QUERY, KEY, VALUE)
 
 
 def trained(source: State, trace: Trace, index: int) -> Snippet:
-    """The beginning for one layer of a trained model: what trains it, and what enters its attention."""
+    """The beginning for one layer of a trained model: its training, and the inputs of its attention."""
     from attention.training import design, learning, network
 
     layer, names = trace.layer(index).inner, source.plan.design.names
-    changed = Changed(
+    patches = PatchedSnippet(
         source.interventions,
         trace,
         index,
         range(len(names)),
-        lambda at: f'name == "{names[at]}"',
-        lambda run, at, step: f'{run}["{names[at]}"]["{step}"][0]',
+        lambda position: f'name == "{names[position]}"',
+        lambda run, position, step: f'{run}["{names[position]}"]["{step}"][0]',
     )
     roots: list[Callable[..., Any] | type] = [design.Design, network.Batch]
-    states = (source, source.other) if source.other and changed.needs("other") else (source,)
+    states = (source, source.other) if source.other and patches.needs_run("other") else (source,)
     for state in states:
         roots += [state.plan.task.ids, state.plan.task.posed]
     roots += [network.initial, network.named, network.bias_of, network.forward, learning.learn]
-    lines = [*_HEAD, "", "torch.set_num_threads(1)  # more add up in another order", "", *copied(roots)]
-    lines += [*_hook(changed, names), "", *_running(changed, source)]
+    lines = [
+        *_HEAD,
+        "",
+        "torch.set_num_threads(1)  # several threads would sum in another order",
+        "",
+        *source_lines(roots),
+    ]
+    lines += [*_hook_lines(patches, names), "", *_run_lines(patches, source)]
     lines += [
-        f'entered = kept["{layer.name}"]  # {layer.name}',
+        f'entered = recorded["{layer.name}"]  # {layer.name}',
         'x = entered["input"][0]  # after the layer norm',
         *(['x2 = entered["values"][0]'] if layer.has(MEMORY) else []),
         f"query, key, value = (entered[name][0] for name in {_SIDES!r})  # times W_Q, W_K, W_V",
@@ -81,50 +87,50 @@ def trained(source: State, trace: Trace, index: int) -> Snippet:
     ]
     if layer.has("bias"):
         lines += [f'bias = bias_of(p, "{layer.name}", len(tokens), len(tokens))']
-    lines += changed.taken(index)
-    return Snippet("a tiny model, trained here again", tuple(lines), _PROJECTIONS, changed.inside)
+    lines += patches.patch_layer(index)
+    return Snippet("a tiny model, which this program trains", tuple(lines), _PROJECTIONS, patches.patched_layers)
 
 
-def _hook(changed: Changed, names: Sequence[str]) -> list[str]:
-    """What heads do where some are changed; nothing where none is."""
-    if not changed:
+def _hook_lines(patches: PatchedSnippet, names: Sequence[str]) -> list[str]:
+    """The hook that patches heads; empty if no head is patched."""
+    if not patches:
         return []
-    inside = ", ".join(f'"{names[at]}": layer_{at}' for at in changed.inside)
+    functions = ", ".join(f'"{names[layer]}": layer_{layer}' for layer in patches.patched_layers)
     return [
         "",
-        f"changed = {{{inside}}}",
+        f"patched = {{{functions}}}",
         "",
-        "def change(name, query, key, value, bias, seen):",
-        *changed.entering(),
-        "    output, made = attend(name, query, key, value, bias, seen)",
+        "def patch(name, query, key, value, bias, visible):",
+        *patches.patch_inputs(),
+        "    output, steps = attend(name, query, key, value, bias, visible)",
         "    patched_weights, patched_head_output = None, None",
-        *changed.taking(),
-        "    if name in changed:",
-        "        output = changed[name](query[0], key[0], value[0], bias, None, patched_weights, patched_head_output)[None]",
-        "    return output, made",
+        *patches.patch_running_layers(),
+        "    if name in patched:",
+        "        output = patched[name](query[0], key[0], value[0], bias, None, patched_weights, patched_head_output)[None]",
+        "    return output, steps",
     ]
 
 
-def _running(changed: Changed, source: State) -> list[str]:
-    """The trainings and the runs: of the other state and of the unchanged model where these are needed, and last this one."""
-    lines, other = list[str](), source.other if changed.needs("other") else None
+def _run_lines(patches: PatchedSnippet, source: State) -> list[str]:
+    """The trainings and the runs: those of the other state and of the unchanged model if they are needed, and finally this one."""
+    lines, other = list[str](), source.other if patches.needs_run("other") else None
     if other is not None:
         if other.interventions:
-            lines += [CHANGED_ITSELF]
-        lines += [*_learning(other), *_run("other", other), ""]
+            lines += [OTHER_IS_PATCHED]
+        lines += [*_training_lines(other), *_forward_lines("other", other), ""]
     if other is None or (other.plan, other.step) != (source.plan, source.step):
-        lines += _learning(source)
-    lines += _run("unchanged", source) if changed.needs("unchanged") else []
-    return lines + _run("kept", source, ", how=change" if changed else "")
+        lines += _training_lines(source)
+    lines += _forward_lines("unchanged", source) if patches.needs_run("unchanged") else []
+    return lines + _forward_lines("recorded", source, ", how=patch" if patches else "")
 
 
-def _learning(source: State) -> list[str]:
-    """Trains a model up to its step."""
+def _training_lines(source: State) -> list[str]:
+    """Lines that train a model up to its step."""
     plan, task = source.plan, source.plan.task
     return [
         f"design = {plan.design!r}",
         f"row = initial(design, {plan.seed})",
-        f"draw = lambda count, own: {task.posed.__name__}({task.ids.__name__}(count, own, design), design)",
+        f"draw = lambda count, generator: {task.posed.__name__}({task.ids.__name__}(count, generator, design), design)",
         f"for step in learn(row, design, draw, {plan.steps}, {plan.rate!r}, {task.batch}, {plan.seed}):",
         f"    if step == {source.step}:",
         "        break",
@@ -132,8 +138,8 @@ def _learning(source: State) -> list[str]:
     ]
 
 
-def _run(name: str, source: State, how: str = "") -> list[str]:
-    """One forward pass, what is kept of it by that name."""
+def _forward_lines(name: str, source: State, how: str = "") -> list[str]:
+    """Lines that run one forward pass and assign its recorded tensors to `name`."""
     posed, ids = source.plan.task.posed.__name__, source.example.ids.tolist()
     return [
         "with torch.no_grad():",
@@ -141,37 +147,37 @@ def _run(name: str, source: State, how: str = "") -> list[str]:
     ]
 
 
-def copied(roots: list[Callable[..., Any] | type]) -> Iterator[str]:
-    """The source of functions and classes, after that of all functions and numbers of ours that they use."""
-    found: dict[str, list[str]] = {}
+def source_lines(roots: list[Callable[..., Any] | type]) -> Iterator[str]:
+    """The source code of functions and classes, preceded by that of all project functions and constants that they use."""
+    collected: dict[str, list[str]] = {}
     for root in roots:
-        _gather(root.__name__, root, found)
-    for lines in found.values():
+        _gather(root.__name__, root, collected)
+    for lines in collected.values():
         yield from lines
 
 
-def _gather(name: str, thing: Any, found: dict[str, list[str]]) -> None:
-    if name in found:
+def _gather(name: str, value: Any, collected: dict[str, list[str]]) -> None:
+    if name in collected:
         return
-    if not isinstance(thing, FunctionType | type):
-        found[name] = [f"{name} = {thing!a}"]
+    if not isinstance(value, FunctionType | type):
+        collected[name] = [f"{name} = {value!a}"]
         return
-    if isinstance(thing, FunctionType):
-        used_by_default = [one.__name__ for one in thing.__defaults__ or () if isinstance(one, FunctionType)]
-        for used in (*used_by_default, *_names(thing.__code__)):
-            other = thing.__globals__.get(used)
-            if _ours(other) or isinstance(other, tuple | str | int | float):
-                _gather(used, other, found)
-    lines = inspect.getsource(thing).rstrip().split("\n")
-    found[name] = ["", *(line for line in lines if not line.lstrip().startswith(("import ", "from attention")))]
+    if isinstance(value, FunctionType):
+        default_names = [default.__name__ for default in value.__defaults__ or () if isinstance(default, FunctionType)]
+        for dependency in (*default_names, *_global_names(value.__code__)):
+            dependency_value = value.__globals__.get(dependency)
+            if _is_ours(dependency_value) or isinstance(dependency_value, tuple | str | int | float):
+                _gather(dependency, dependency_value, collected)
+    lines = inspect.getsource(value).rstrip().split("\n")
+    collected[name] = ["", *(line for line in lines if not line.lstrip().startswith(("import ", "from attention")))]
 
 
-def _names(code: CodeType) -> Iterator[str]:
+def _global_names(code: CodeType) -> Iterator[str]:
     yield from code.co_names
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
-            yield from _names(inner)
+            yield from _global_names(inner)
 
 
-def _ours(thing: Any) -> bool:
-    return str(getattr(thing, "__module__", "")).startswith("attention.")
+def _is_ours(value: Any) -> bool:
+    return str(getattr(value, "__module__", "")).startswith("attention.")

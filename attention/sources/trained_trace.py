@@ -1,4 +1,4 @@
-"""The trace of a tiny model: its layers as they run, changed by a hand or not, and what it answers."""
+"""The trace of a tiny model: its layers, patched or not, and its predictions."""
 
 from __future__ import annotations
 
@@ -23,57 +23,56 @@ if TYPE_CHECKING:
     from attention.training.plan import Plan
     from attention.training.tasks.task import Example
 
-_TOLD = {
-    INPUT: "The rows of the tokens after a layer norm, which stands before every attention and is no part of it.",
-    MEMORY: "The rows that the model has learned for what is attended to.",
+_PROVENANCE = {
+    INPUT: "The token representations after the layer norm that precedes each attention.",
+    MEMORY: "The embeddings that the model learned for the attended tokens.",
 }
-_KEYS = (
-    "What the encoder made of each character, after a layer norm, times W_K; the values come from the bare characters."
+_KEY_PROVENANCE = (
+    "The encoder's output for each character, after a layer norm, times W_K; "
+    "the values come from the embeddings of the characters."
 )
 
 
-def shown(
-    plan: Plan, snapshot: Snapshot, example: Example, changing: Pass | None = None, frozen: bool = False
-) -> Trace:
-    """The trace of a model, at one step, that reads an example, with what is changed of its heads.
+def shown(plan: Plan, snapshot: Snapshot, example: Example, forward: Pass | None = None, frozen: bool = False) -> Trace:
+    """The trace of a model, at one training step, on one example, with interventions.
 
     Raises:
-        ConfigError: the model does not have what is changed.
+        ConfigError: the model does not have a layer or head that an intervention names.
     """
     from attention.formula.fitting import words
     from attention.formula.intervening import Pass
 
-    changing = changing or Pass()
-    layers, logits = run(plan, snapshot, example, changing)
-    said = tuple(_prediction(plan, example, at, row) for at, row in enumerate(logits))
-    those, first = changing.those, layers[0]
-    about = " ".join((_reached(plan, snapshot, those, frozen), *example.notes))
+    forward = forward or Pass()
+    layers, logits = forward_pass(plan, snapshot, example, forward)
+    predictions = tuple(_prediction(plan, example, position, logits_row) for position, logits_row in enumerate(logits))
+    interventions, first_layer = forward.those, layers[0]
+    about = " ".join((_describe_accuracy(plan, snapshot, interventions, frozen), *example.notes))
     return Trace(
-        first.tokens,
+        first_layer.tokens,
         tuple(layers),
-        first.key_tokens,
-        predictions=said,
-        changes=words(those, layers, frozen),
+        first_layer.key_tokens,
+        predictions=predictions,
+        changes=words(interventions, layers, frozen),
         about=about,
     )
 
 
-def run(plan: Plan, snapshot: Snapshot, example: Example, changing: Pass) -> tuple[list[Layer], Tensor]:
+def forward_pass(plan: Plan, snapshot: Snapshot, example: Example, patched_forward: Pass) -> tuple[list[Layer], Tensor]:
     """One forward pass: its layers, and the logits [query_pos answer]."""
     import torch
 
     from attention.formula.intervening import Attended
     from attention.training.network import attend, forward
 
-    design, p, names = plan.design, snapshot.parameters, plan.design.names
+    design, parameters, names = plan.design, snapshot.parameters, plan.design.names
     layers: list[Layer] = []
 
-    def how(
-        name: str, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, seen: Tensor | None
+    def attend_layer(
+        name: str, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, visible: Tensor | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        def again(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-            output, made = attend(name, query[None], key[None], value[None], bias, seen)
-            return made[WEIGHTS][0], output[0]
+        def attend_single(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+            output, steps = attend(name, query[None], key[None], value[None], bias, visible)
+            return steps[WEIGHTS][0], output[0]
 
         def layer(call: Attended) -> Layer:
             divisor = math.sqrt(call.query.shape[-1])
@@ -84,58 +83,67 @@ def run(plan: Plan, snapshot: Snapshot, example: Example, changing: Pass) -> tup
             recorded |= {} if bias is None else {"bias": bias}
             return Layer(name, queries, example.memory or queries, recorded, formula)
 
-        sides = query[0], key[0], value[0]
-        weights, output = again(*sides)
-        found, kept = changing.layer(names.index(name), Attended(*sides, weights, output, again), layer)
-        layers.append(found)
-        return (output if kept is None else kept)[None], {}
+        projections = query[0], key[0], value[0]
+        weights, output = attend_single(*projections)
+        recorded_layer, patched_output = patched_forward.layer(
+            names.index(name), Attended(*projections, weights, output, attend_single), layer
+        )
+        layers.append(recorded_layer)
+        return (output if patched_output is None else patched_output)[None], {}
 
     with torch.no_grad():
-        logits, entered = forward(p, design, plan.task.posed(example.ids, design), how=how)
-    return [_whole(layer, p, entered[layer.name], design.heads_of(layer.name)) for layer in layers], logits[0]
+        logits, entered = forward(parameters, design, plan.task.posed(example.ids, design), how=attend_layer)
+    return [
+        _with_parameters(layer, parameters, entered[layer.name], design.heads_of(layer.name)) for layer in layers
+    ], logits[0]
 
 
-def _whole(layer: Layer, p: Mapping[str, Tensor], entered: Mapping[str, Tensor], heads: int) -> Layer:
-    """A layer with its parameters, and the rows that entered it."""
+def _with_parameters(
+    layer: Layer, parameters: Mapping[str, Tensor], inputs: Mapping[str, Tensor], n_heads: int
+) -> Layer:
+    """A layer with its parameters and inputs."""
     from attention.training.network import cut
 
-    name, told = layer.name, dict(_TOLD)
-    w_o = p[f"{name} w_o"]
-    there = {w: cut(p[f"{name} {w}"], heads) for w in ("w_q", "w_k", "w_v")}
-    there |= {INPUT: entered[INPUT][0], "w_o": w_o.view(heads, -1, w_o.shape[-1])}
-    if entered["values"] is not entered[INPUT]:
-        there[MEMORY] = entered["values"][0]
-    if entered["keys"] is not entered["values"]:
-        told[KEY] = _KEYS
-    return replace(layer.recording(**there), told=told)
+    name, provenance = layer.name, dict(_PROVENANCE)
+    w_o = parameters[f"{name} w_o"]
+    tensors = {w: cut(parameters[f"{name} {w}"], n_heads) for w in ("w_q", "w_k", "w_v")}
+    tensors |= {INPUT: inputs[INPUT][0], "w_o": w_o.view(n_heads, -1, w_o.shape[-1])}
+    if inputs["values"] is not inputs[INPUT]:
+        tensors[MEMORY] = inputs["values"][0]
+    if inputs["keys"] is not inputs["values"]:
+        provenance[KEY] = _KEY_PROVENANCE
+    return replace(layer.recording(**tensors), told=provenance)
 
 
-def silent(plan: Plan, those: Sequence[Intervention]) -> set[tuple[str, int]] | None:
-    """The heads that are silenced, as (layer's name, head); None where something else is changed."""
-    if any(one.silence != "zero" or one.strength != 1 or len(one.parts) > 1 for one in those):
+def ablated_heads(plan: Plan, interventions: Sequence[Intervention]) -> set[tuple[str, int]] | None:
+    """The heads that are ablated, as (layer's name, head); None if there are other interventions."""
+    if any(
+        intervention.silence != "zero" or intervention.strength != 1 or len(intervention.parts) > 1
+        for intervention in interventions
+    ):
         return None
     design = plan.design
     return {
         (name, head)
-        for one in those
-        for name in (design.names if one.layer is None else [design.names[one.layer]])
-        for head in (range(design.heads_of(name)) if one.head is None else [one.head])
+        for intervention in interventions
+        for name in (design.names if intervention.layer is None else [design.names[intervention.layer]])
+        for head in (range(design.heads_of(name)) if intervention.head is None else [intervention.head])
     }
 
 
-def _reached(plan: Plan, snapshot: Snapshot, those: Sequence[Intervention], frozen: bool) -> str:
-    """How much of what it answers is right, and what silencing does to that."""
+def _describe_accuracy(plan: Plan, snapshot: Snapshot, interventions: Sequence[Intervention], frozen: bool) -> str:
+    """The accuracy of the model, and its accuracy with the ablated heads."""
     from attention.formula.seeds import generator
     from attention.training.learning import PROBES, measured
 
-    said = f"After {snapshot.step} of {plan.steps} steps {snapshot.accuracy:.0%} of its answers are right"
-    if (heads := silent(plan, those)) and not frozen:
+    sentence = f"After {snapshot.step} of {plan.steps} steps {snapshot.accuracy:.0%} of its answers are correct"
+    if (heads := ablated_heads(plan, interventions)) and not frozen:
         probes = plan.task.draw(PROBES, generator(plan.seed, "probes"), plan.design)
-        said += f", and {measured(snapshot.row, plan.design, probes, heads).accuracy:.0%} with what is silenced"
-    return f"{said} (on {PROBES} other sequences)."
+        sentence += f", and {measured(snapshot.row, plan.design, probes, heads).accuracy:.0%} with the ablated heads"
+    return f"{sentence} (on {PROBES} other sequences)."
 
 
-def _prediction(plan: Plan, example: Example, at: int, row: Tensor) -> Prediction:
+def _prediction(plan: Plan, example: Example, position: int, row: Tensor) -> Prediction:
     ids = row.topk(min(LIKELIEST, len(row))).indices.tolist()
-    named = tuple(example.answers[one] for one in ids)
-    return Prediction(at, example.tokens[at], row, tuple(ids), named, fills=not plan.task.next)
+    names = tuple(example.answers[id_] for id_ in ids)
+    return Prediction(position, example.tokens[position], row, tuple(ids), names, fills=not plan.task.next)

@@ -1,4 +1,4 @@
-"""A file of arrays by name, which is not believed: what it claims is read first, and an array only when somebody asks for it.
+"""A file of named arrays from an untrusted source: its headers are read first, and an array only on access.
 
 Nothing is unpickled, and nothing is unpacked before its size is known.
 """
@@ -21,23 +21,29 @@ if TYPE_CHECKING:
 ENDINGS = (".npz", ".npy", ".safetensors", ".json")
 MOST_AXES = 6
 MOST_ARRAYS = 2**13  # a model of 200 layers has fewer
-MOST_TEXT = 2**20  # bytes of tokens, and of a header
+MOST_TEXT = 2**20  # bytes of the tokens, and of a header
 
 
 class Kind(NamedTuple):
-    """What the numbers of an array are: as what they are read, in how many bytes each, and whether they had 16 bits or fewer."""
+    """The kind of numbers of an array.
 
-    read_as: str
+    Attributes:
+        dtype: the type to which they are converted.
+        itemsize: bytes of a converted number.
+        low_precision: whether the stored numbers have 16 bits or fewer.
+    """
+
+    dtype: str
     itemsize: int
-    short: bool = False
+    low_precision: bool = False
 
 
-# A half is read as a float: it holds the same numbers, and everything after it is made in enough digits.
+# A half is read as a float, which holds the same numbers, so that later steps are computed with enough digits.
 HALF, FLOAT, DOUBLE, BOOL = Kind("float32", 4, True), Kind("float32", 4), Kind("float64", 8), Kind("bool", 1)
 
 
 class Entry(NamedTuple):
-    """One array of a file: its shape, what its numbers are, and what reads it."""
+    """One array of a file: its shape, the kind of its numbers, and a function that loads it."""
 
     shape: tuple[int, ...]
     kind: Kind
@@ -45,30 +51,30 @@ class Entry(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """What it takes in memory, counted before it is there."""
+        """The bytes of the array in memory, without loading it."""
         return prod(self.shape) * self.kind.itemsize
 
 
 @dataclass(frozen=True)
 class Archive:
-    """What a file holds.
+    """The contents of a file.
 
     Attributes:
-        arrays: its arrays of numbers by name.
-        said: what else it says by name: lists of texts, numbers, and what an export says of its layers.
-        refused: what cannot be read of it, by name, and why.
+        arrays: its arrays of numbers, by name.
+        metadata: everything else, by name: lists of texts, numbers, and the description of the layers in an export.
+        refused: the reason why an entry cannot be read, by name.
     """
 
     arrays: Mapping[str, Entry]
-    said: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
 
 
-def opened(name: str, content: bytes) -> Archive:
-    """What a file claims to hold, by the ending of its `name`.
+def open_archive(name: str, content: bytes) -> Archive:
+    """The contents of a file, as claimed by its headers; the extension of `name` selects the reader.
 
     Raises:
-        FileError: another ending, or no such file.
+        FileError: another extension, or a damaged file.
     """
     from attention.sources.archive import json_file, numpy_file, safetensors_file
 
@@ -76,7 +82,7 @@ def opened(name: str, content: bytes) -> Archive:
     readers = (numpy_file.npz, numpy_file.npy, safetensors_file.safetensors, json_file.json)
     if ending not in ENDINGS:
         raise FileError(
-            f"A file of attention ends in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}; got {quoted(name)}: save it as one of these."
+            f"A file with attention ends in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}; got {quoted(name)}: save it as one of these."
         )
     found = readers[ENDINGS.index(ending)](quoted(name), content)
     return replace(
@@ -84,22 +90,22 @@ def opened(name: str, content: bytes) -> Archive:
     )
 
 
-def damaged(name: str, kind: str, why: str) -> FileError:
-    """The error for a file that is not what its name says."""
-    return FileError(f"{name} is no {kind}, or only a part of one: {why}; save it again, and take the whole file.")
+def damaged_error(name: str, kind: str, why: str) -> FileError:
+    """The error for a file whose content does not match its name."""
+    return FileError(f"{name} is not a valid {kind}: {why}; save it again, and use the complete file.")
 
 
 def quoted(text: str, longest: int = 60) -> str:
-    """A name as a sentence can have it: cut, and with nothing invisible in it."""
+    """A name in quotation marks for a sentence: shortened, without invisible characters."""
     text = "".join(character if character.isprintable() else "�" for character in text)
     return f"“{text if len(text) <= longest else text[: longest - 1] + '…'}”"
 
 
-def misshapen(called: str, shape: tuple[int, ...], todo: str = "save a part of it") -> str:
-    """The sentence on an array of more axes than are read, or without a number."""
-    return f"{called} needs 2 to {MOST_AXES} axes and a number in each; got {sized(shape) or 'none'}: {todo}."
+def shape_problem(label: str, shape: tuple[int, ...], advice: str = "save a part of it") -> str:
+    """The sentence about an array with too many axes, or without a number."""
+    return f"{label} needs 2 to {MOST_AXES} axes and a number in each; got {format_shape(shape) or 'none'}: {advice}."
 
 
-def sized(shape: tuple[int, ...]) -> str:
-    """A shape as a person reads it."""
+def format_shape(shape: tuple[int, ...]) -> str:
+    """A shape as readable text."""
     return " × ".join(f"{size:,}" for size in shape[:MOST_AXES]) + (" × …" if len(shape) > MOST_AXES else "")

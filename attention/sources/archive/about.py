@@ -1,4 +1,4 @@
-"""What a file says in JSON beside its arrays; it is small, and of another shape than expected it says nothing."""
+"""The JSON metadata of a file beside its arrays; metadata of an unexpected form is ignored."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import json
 from typing import Any
 
 
-def about(text: object) -> dict[str, Any]:
-    """What an export says of itself: a JSON object, empty where there is none."""
-    found = listed(text) if isinstance(text, str) else {}
-    return found if isinstance(found, dict) else {}
+def parse_about(text: object) -> dict[str, Any]:
+    """The JSON object in which an export describes itself; empty if there is none."""
+    value = parse_json_or_text(text) if isinstance(text, str) else {}
+    return value if isinstance(value, dict) else {}
 
 
-def listed(text: str) -> Any:
-    """A text of JSON as what it says, any other text as it is."""
+def parse_json_or_text(text: str) -> Any:
+    """The value of a JSON text; any other text unchanged."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

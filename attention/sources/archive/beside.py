@@ -1,4 +1,4 @@
-"""What stands in a file beside the arrays of a layer: its tokens, and what its formula is."""
+"""The metadata of a layer in a file: its tokens, its name and its formula."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from attention.formula.dropping import Dropping
 from attention.formula.formula import Formula
 from attention.formula.names import KEY, QUERY, SCORES
 from attention.sources.archive import Archive, quoted
-from attention.sources.archive.layers import MOST_LAYERS, Stored
+from attention.sources.archive.layers import MOST_LAYERS, StoredLayer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,94 +24,105 @@ LONGEST_TOKEN = 1000  # characters
 _NAME = re.compile(r"[\w ,.:()-]{1,60}")
 
 
-def formula(
-    archive: Archive, exported: bool, stored: Stored, own: Mapping[str, Any], recorded: Mapping[str, Tensor]
+def layer_formula(
+    archive: Archive,
+    exported: bool,
+    stored: StoredLayer,
+    layer_metadata: Mapping[str, Any],
+    recorded: Mapping[str, Tensor],
 ) -> tuple[Formula | None, str]:
-    """What may have made a layer, and a sentence where that cannot be read.
+    """The formula that may have computed a layer, and a sentence if it cannot be read.
 
     Args:
-        archive: what the file holds.
-        exported: whether it was exported here.
-        stored: which layer of it.
-        own: what an export says of the layer, its formula among it; others have scores, or queries and keys, and numbers beside them.
+        archive: the contents of the file.
+        exported: whether the file is an export of the Lab.
+        stored: the layer.
+        layer_metadata: the metadata of the layer in an export, with its formula; other files have scores, or queries and keys, and numbers
+            such as a divisor.
         recorded: the tensors of the layer.
     """
-    if own.get("formula") is not None:
+    if layer_metadata.get("formula") is not None:
         try:
-            said = written.read(own["formula"])
+            saved_formula = written.read(layer_metadata["formula"])
             if stored.head is not None:
-                # Of what all heads have drawn or made together, a file of one has its part recorded.
-                dropping = said.dropping if said.dropping.given else Dropping()
-                bias = "given" if said.bias and "bias" in recorded else said.bias
-                said = replace(said, dropping=dropping, bias=bias)
-            return said, ""
+                # A file of one head records its part of tensors that are drawn or computed for all heads at once.
+                dropping = saved_formula.dropping if saved_formula.dropping.given else Dropping()
+                bias = "given" if saved_formula.bias and "bias" in recorded else saved_formula.bias
+                saved_formula = replace(saved_formula, dropping=dropping, bias=bias)
+            return saved_formula, ""
         except AttentionError as error:
-            return None, f"Its formula is not known here, so the numbers are shown as recorded: {error}"
-    if "formula" in own or not ({QUERY, KEY} <= recorded.keys() or SCORES in recorded):
+            return None, f"Its formula is unknown, so the numbers are shown as recorded: {error}"
+    if "formula" in layer_metadata or not ({QUERY, KEY} <= recorded.keys() or SCORES in recorded):
         return None, ""
-    before = f"L{stored.number}." if exported else ""
+    prefix = f"L{stored.number}." if exported else ""
     divisor, scaling, temperature = (
-        _number(archive, f"{before}{key}", stored.number) for key in ("divisor", "scaling", "temperature")
+        _number(archive, f"{prefix}{key}", stored.number) for key in ("divisor", "scaling", "temperature")
     )
     divisor = divisor or (1 / scaling if scaling else None)
-    usual = math.sqrt(recorded[QUERY].shape[-1]) if QUERY in recorded else None
+    default_divisor = math.sqrt(recorded[QUERY].shape[-1]) if QUERY in recorded else None
     bias = "given" if "bias" in recorded else ""
-    return Formula(divisor=divisor or usual, temperature=temperature or 1.0, bias=bias, own_divisor=divisor), ""
+    return Formula(
+        divisor=divisor or default_divisor, temperature=temperature or 1.0, bias=bias, own_divisor=divisor
+    ), ""
 
 
 def _number(archive: Archive, key: str, layer: int) -> float | None:
-    """A number above 0 that stands in a file for all layers, or in a list for each; None where there is none.
+    """A positive number for all layers, or one from a list for each layer; None if it is absent.
 
     Raises:
-        FileError: there is something else.
+        FileError: the value is something else.
     """
     entry = archive.arrays.get(key)
-    said: Any = archive.said.get(key)
+    value: Any = archive.metadata.get(key)
     if entry is not None and prod(entry.shape) <= MOST_LAYERS:
         numbers = entry.load().flatten().tolist()
-        said = numbers[layer] if layer < len(numbers) else numbers[0] if len(numbers) == 1 else numbers
-    if said is None:
+        value = numbers[layer] if layer < len(numbers) else numbers[0] if len(numbers) == 1 else numbers
+    if value is None:
         return None
-    if said == "inf" or (said == math.inf and key.endswith("temperature")):
+    if value == "inf" or (value == math.inf and key.endswith("temperature")):
         return math.inf
-    if type(said) not in (int, float) or not 0 < said < math.inf:
+    if type(value) not in (int, float) or not 0 < value < math.inf:
         raise FileError(
-            f"{key} needs a number above 0, or one for each layer; got {quoted(str(said))}: save one, or leave it out."
+            f"{key} needs a positive number, or one for each layer; got {quoted(str(value))}: save such a number, or leave it out."
         )
-    return float(said)
+    return float(value)
 
 
-def tokens(name: str, said: Mapping[str, Any], sizes: Mapping[str, int]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The tokens of queries and of keys: those of the file, or numbers.
+def layer_tokens(
+    name: str, metadata: Mapping[str, Any], sizes: Mapping[str, int]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The tokens of queries and of keys: those of the file, or numbered labels.
 
     Raises:
-        FileError: they are no texts, or not as many as there are positions.
+        FileError: they are not texts, or their number differs from that of the positions.
     """
-    found: list[tuple[str, ...]] = []
+    labels: list[tuple[str, ...]] = []
     for key, axis, letter in (("tokens", "query_pos", "x"), ("key_tokens", "key_pos", "k")):
         size = sizes.get(axis, sizes.get("key_pos", 1))
-        there = said.get(key)
-        if key == "key_tokens" and there is None and size == len(found[0]):
-            there = list(found[0])
-        if there is None:
-            found.append(tuple(f"{letter}{at}" for at in range(size)))
+        saved = metadata.get(key)
+        if key == "key_tokens" and saved is None and size == len(labels[0]):
+            saved = list(labels[0])
+        if saved is None:
+            labels.append(tuple(f"{letter}{position}" for position in range(size)))
             continue
-        texts = isinstance(there, list) and all(isinstance(one, str) and len(one) <= LONGEST_TOKEN for one in there)
-        if not texts or len(there) != size:
-            came = f"{len(there):,} texts" if texts else f"{quoted(str(there))}"
+        is_valid = isinstance(saved, list) and all(
+            isinstance(text, str) and len(text) <= LONGEST_TOKEN for text in saved
+        )
+        if not is_valid or len(saved) != size:
+            got = f"{len(saved):,} texts" if is_valid else f"{quoted(str(saved))}"
             raise FileError(
                 f"{key} in {quoted(name)} needs a list of {size:,} texts of at most {LONGEST_TOKEN:,} characters, one for each {axis.removesuffix('_pos')}; "
-                f"got {came}: save as many, or none."
+                f"got {got}: save a list of this length, or none."
             )
         # A lone surrogate cannot be sent to a browser.
-        found.append(tuple(one.encode("utf-8", "replace").decode() for one in there))
-    return found[0], found[1]
+        labels.append(tuple(text.encode("utf-8", "replace").decode() for text in saved))
+    return labels[0], labels[1]
 
 
-def name_of(exported: bool, at: int, stored: Stored, own: Mapping[str, Any]) -> str:
-    """What a layer is called: as its export says, in words that are no markup; by its number where it is not the `at`-th of the file."""
-    said = own.get("name")
-    name = said if isinstance(said, str) and _NAME.fullmatch(said) else ""
-    if exported and not name and (stored.number != at or stored.head is not None):
+def layer_name(exported: bool, position: int, stored: StoredLayer, layer_metadata: Mapping[str, Any]) -> str:
+    """The name of a layer: the name in its export if it has no markup; otherwise its number if it is not the layer at `position` of the file."""
+    saved_name = layer_metadata.get("name")
+    name = saved_name if isinstance(saved_name, str) and _NAME.fullmatch(saved_name) else ""
+    if exported and not name and (stored.number != position or stored.head is not None):
         name = f"layer {stored.number}"
     return name if stored.head is None else f"{name}, head {stored.head}"

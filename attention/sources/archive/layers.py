@@ -1,4 +1,4 @@
-"""Which layers a file holds: where each step of each of them lies in it, before anything of it is read."""
+"""The layers in a file: where each of their steps is stored, determined before an array is loaded."""
 
 from __future__ import annotations
 
@@ -10,45 +10,45 @@ from attention.errors import FileError, MissingError
 from attention.formula.formula import Formula
 from attention.formula.names import MASKED_SCORES, QUERY, SCORES, WEIGHTS
 from attention.formula.steps import HEAD_AXES, Parameter, Step, declared
-from attention.sources.archive import Archive, Entry, quoted, sized
+from attention.sources.archive import Archive, Entry, format_shape, quoted
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 MOST_LAYERS = 1024
-_EXPORTED = re.compile(r"L(\d{1,4})\.(?:H(\d{1,4})\.)?(\w{1,40})", re.ASCII)
-_FOR_ALL = ("mask", "bias", "bias_table")  # that all layers may have in common
-_OF_ONE = ("w_q", "w_k", "w_v", "b_q", "b_k", "b_v", "w_s", "bias", "dropout_mask")  # that one head has a part of
+_EXPORTED_KEY = re.compile(r"L(\d{1,4})\.(?:H(\d{1,4})\.)?(\w{1,40})", re.ASCII)
+_SHARED_BY_LAYERS = ("mask", "bias", "bias_table")  # all layers may share these
+_SLICED_BY_HEAD = ("w_q", "w_k", "w_v", "b_q", "b_k", "b_v", "w_s", "bias", "dropout_mask")  # one head has a slice of these
 _SETTINGS = (*Formula().settings, "scaling", "name")
-_BESIDE = ("tokens", "key_tokens", *_SETTINGS, "layers", "random", "notes")
-_BEGINS = (WEIGHTS, SCORES, MASKED_SCORES, QUERY)  # one of which there must be
+_METADATA = ("tokens", "key_tokens", *_SETTINGS, "layers", "random", "notes")
+_REQUIRED = (WEIGHTS, SCORES, MASKED_SCORES, QUERY)  # a layer has at least one of these
 
 
 class Place(NamedTuple):
-    """Where a tensor of one layer lies.
+    """Where a tensor of one layer is stored.
 
     Attributes:
-        entry: under which name in the file.
-        layer: which of its matrices along the first axis, where that is the layer.
-        lifted: whether it has no axis of heads, and is one head.
-        head: which of its heads is meant, where the file is of one head and the tensor of all.
+        entry: the name in the file.
+        layer: the index along the first axis, if that is the axis of layers.
+        lacks_head_axis: whether the array is one head without a head axis.
+        head: the index of the head, if the file has one head but the array has all.
     """
 
     entry: str
     layer: int | None = None
-    lifted: bool = False
+    lacks_head_axis: bool = False
     head: int | None = None
 
-    def of(self, whole: Tensor) -> Tensor:
+    def select(self, array: Tensor) -> Tensor:
         """The tensor of the layer."""
-        found = whole if self.layer is None else whole[self.layer].clone()  # or each layer would keep the others
+        tensor = array if self.layer is None else array[self.layer].clone()  # a view would keep all layers in memory
         if self.head is not None:
-            found = found[self.head : self.head + 1]
-        return found[None] if self.lifted else found
+            tensor = tensor[self.head : self.head + 1]
+        return tensor[None] if self.lacks_head_axis else tensor
 
 
-class Stored(NamedTuple):
-    """One layer of a file: its number in it, which head of it alone there is, and where its steps and parameters lie."""
+class StoredLayer(NamedTuple):
+    """One layer of a file: its number, its only head (None: all heads), and the places of its steps and parameters."""
 
     number: int
     head: int | None
@@ -56,106 +56,115 @@ class Stored(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """The layers of a file, whether they were exported here, and what of the file is not used."""
+    """The layers of a file, whether it is an export of the Lab, and the names of unused arrays."""
 
-    layers: tuple[Stored, ...]
+    layers: tuple[StoredLayer, ...]
     exported: bool
     unused: tuple[str, ...]
 
 
-def layout(name: str, archive: Archive) -> Layout:
+def read_layout(name: str, archive: Archive) -> Layout:
     """The layers of a file.
 
     Raises:
         FileError: it has none, or two of its arrays do not fit together.
     """
-    exported = {key: match for key in archive.arrays if (match := _EXPORTED.fullmatch(key)) and _known(match[3])}
-    found = _exported(name, archive, exported) if exported else _plain(name, archive)
-    if len(found.layers) > MOST_LAYERS:
+    exported = {
+        key: match for key in archive.arrays if (match := _EXPORTED_KEY.fullmatch(key)) and _find_declaration(match[3])
+    }
+    file_layout = _exported_layout(name, archive, exported) if exported else _plain_layout(name, archive)
+    if len(file_layout.layers) > MOST_LAYERS:
         raise FileError(
-            f"{quoted(name)} has {len(found.layers):,} layers; at most {MOST_LAYERS:,} are shown: save some of them."
+            f"{quoted(name)} has {len(file_layout.layers):,} layers; at most {MOST_LAYERS:,} are shown: save some of them."
         )
-    if not all(any(step in layer.places for step in _BEGINS) for layer in found.layers):
+    if not all(any(step in layer.places for step in _REQUIRED) for layer in file_layout.layers):
         if archive.refused and not archive.arrays:
             raise FileError(next(iter(archive.refused.values())))
-        there = ", ".join(map(quoted, [*archive.arrays, *archive.refused][:6])) or "no array"
+        present = ", ".join(map(quoted, [*archive.arrays, *archive.refused][:6])) or "no array"
         raise FileError(
-            f"{quoted(name)} needs weights, or query, key and value, or scores; it has {there}: save one of these under its name."
+            f"{quoted(name)} needs weights, or query, key and value, or scores; it has {present}: save one of these under this name."
         )
-    return found
+    return file_layout
 
 
-def _known(key: str) -> Step | Parameter | None:
+def _find_declaration(key: str) -> Step | Parameter | None:
     try:
         return declared(key)
     except MissingError:
         return None
 
 
-def _exported(name: str, archive: Archive, found: Mapping[str, re.Match[str]]) -> Layout:
+def _exported_layout(name: str, archive: Archive, matches: Mapping[str, re.Match[str]]) -> Layout:
     layers: dict[int, dict[str, Place]] = {}
-    heads = {int(match[1]): int(match[2]) for match in found.values() if match[2]}
-    for key, match in found.items():
+    heads = {int(match[1]): int(match[2]) for match in matches.values() if match[2]}
+    for key, match in matches.items():
         number, step = int(match[1]), match[3]
-        axes, one = declared(step).axes, heads.get(number)
-        of_heads = "head" in axes or "kv_head" in axes
-        wanted = len(axes) - bool(match[2])
+        axes, single_head = declared(step).axes, heads.get(number)
+        has_heads = "head" in axes or "kv_head" in axes
+        n_axes = len(axes) - bool(match[2])
         entry = archive.arrays[key]
-        if len(entry.shape) != wanted:
-            raise _unfit(name, key, entry, axes[-wanted:])
-        if one is None or not of_heads:
+        if len(entry.shape) != n_axes:
+            raise _axes_error(name, key, entry, axes[-n_axes:])
+        if single_head is None or not has_heads:
             layers.setdefault(number, {})[step] = Place(key)
-        elif match[2] and int(match[2]) == one:
-            layers.setdefault(number, {})[step] = Place(key, lifted=True)
-        elif step in _OF_ONE:
-            # What all heads have together, of which a file of one head takes its part; several may share one.
-            whole = [of_all for name in ("w_q", "bias", "dropout_mask") if (of_all := f"L{number}.{name}") in found]
-            n_heads = archive.arrays[whole[0]].shape[0] if whole else 0
-            if one < n_heads:
-                layers.setdefault(number, {})[step] = Place(key, head=one * entry.shape[0] // n_heads)
-    stored = tuple(Stored(number, heads.get(number), places) for number, places in sorted(layers.items()))
+        elif match[2] and int(match[2]) == single_head:
+            layers.setdefault(number, {})[step] = Place(key, lacks_head_axis=True)
+        elif step in _SLICED_BY_HEAD:
+            # The array has all heads: slice the one of this file. Query heads may share a key head.
+            all_heads = [
+                entry_name for name in ("w_q", "bias", "dropout_mask") if (entry_name := f"L{number}.{name}") in matches
+            ]
+            n_heads = archive.arrays[all_heads[0]].shape[0] if all_heads else 0
+            if single_head < n_heads:
+                layers.setdefault(number, {})[step] = Place(key, head=single_head * entry.shape[0] // n_heads)
+    stored = tuple(StoredLayer(number, heads.get(number), places) for number, places in sorted(layers.items()))
     return Layout(stored, True, ())
 
 
-def _plain(name: str, archive: Archive) -> Layout:
-    there = dict(archive.arrays)
-    if len(there) == 1 and not _known(next(iter(there))):  # numpy.save knows no names, and numpy.savez calls it arr_0
-        return Layout(_stacked(name, {WEIGHTS: next(iter(there.items()))}), False, ())
-    known = {key: (key, entry) for key, entry in there.items() if _known(key)}
-    for key in known.keys() | {key for key in archive.refused if _known(key) or key in _BESIDE}:
+def _plain_layout(name: str, archive: Archive) -> Layout:
+    arrays = dict(archive.arrays)
+    # numpy.save writes no name, and numpy.savez names a single array arr_0.
+    if len(arrays) == 1 and not _find_declaration(next(iter(arrays))):
+        return Layout(_stacked_layers(name, {WEIGHTS: next(iter(arrays.items()))}), False, ())
+    known = {key: (key, entry) for key, entry in arrays.items() if _find_declaration(key)}
+    for key in known.keys() | {key for key in archive.refused if _find_declaration(key) or key in _METADATA}:
         if key in archive.refused:
             raise FileError(archive.refused[key])
-    unused = [key for key in (*there, *archive.refused) if key not in known and key not in _BESIDE]
-    return Layout(_stacked(name, known), False, tuple(unused))
+    unused = [key for key in (*arrays, *archive.refused) if key not in known and key not in _METADATA]
+    return Layout(_stacked_layers(name, known), False, tuple(unused))
 
 
-def _stacked(name: str, known: Mapping[str, tuple[str, Entry]]) -> tuple[Stored, ...]:
-    """The layers of arrays that have all layers one after the other, or none that are of one."""
+def _stacked_layers(name: str, known: Mapping[str, tuple[str, Entry]]) -> tuple[StoredLayer, ...]:
+    """The layers of arrays with an axis of layers, or the single layer of arrays without one."""
     counts: dict[str, int | None] = {}
-    lifted: dict[str, bool] = {}
+    lacks_head: dict[str, bool] = {}
     for step, (key, entry) in known.items():
         axes = declared(step).axes
-        more = len(entry.shape) - len(axes)
-        one_head = more == -1 and axes[0] in HEAD_AXES
-        if not (one_head or more in (0, 1)):
-            raise _unfit(name, key, entry, axes)
-        counts[step], lifted[step] = (entry.shape[0] if more == 1 else None), one_head
+        n_extra_axes = len(entry.shape) - len(axes)
+        one_head = n_extra_axes == -1 and axes[0] in HEAD_AXES
+        if not (one_head or n_extra_axes in (0, 1)):
+            raise _axes_error(name, key, entry, axes)
+        counts[step], lacks_head[step] = (entry.shape[0] if n_extra_axes == 1 else None), one_head
     sizes = {step: count for step, count in counts.items() if count is not None}
-    single = [step for step in counts if step not in sizes and step not in _FOR_ALL]
+    single = [step for step in counts if step not in sizes and step not in _SHARED_BY_LAYERS]
     if len(set(sizes.values())) > 1 or (sizes and single):
-        said = ", ".join(f"{step} {counts[step] or 'none'}" for step in (*sizes, *single))
-        raise FileError(f"{quoted(name)} needs as many layers in each of its arrays; got {said}: save them alike.")
-    many = next(iter(sizes.values()), None)
+        counts_text = ", ".join(f"{step} {counts[step] or 'none'}" for step in (*sizes, *single))
+        raise FileError(
+            f"{quoted(name)} needs the same number of layers in each array; got {counts_text}: save all layers of each."
+        )
+    n_layers = next(iter(sizes.values()), None)
 
     def places(number: int) -> dict[str, Place]:
-        return {step: Place(key, number if step in sizes else None, lifted[step]) for step, (key, _) in known.items()}
+        return {
+            step: Place(key, number if step in sizes else None, lacks_head[step]) for step, (key, _) in known.items()
+        }
 
-    return tuple(Stored(number, None, places(number)) for number in range(min(many or 1, MOST_LAYERS + 1)))
+    return tuple(StoredLayer(number, None, places(number)) for number in range(min(n_layers or 1, MOST_LAYERS + 1)))
 
 
-def _unfit(name: str, key: str, entry: Entry, axes: tuple[str, ...]) -> FileError:
-    called = f"{quoted(key)} in {quoted(name)}" if key else quoted(name)
+def _axes_error(name: str, key: str, entry: Entry, axes: tuple[str, ...]) -> FileError:
+    label = f"{quoted(key)} in {quoted(name)}" if key else quoted(name)
     return FileError(
-        f"{called} needs the axes [{' '.join(axes)}], and may have one of layers before them; got {sized(entry.shape) or 'a number'}: "
+        f"{label} needs the axes [{' '.join(axes)}], optionally with an axis of layers first; got {format_shape(entry.shape) or 'a number'}: "
         "save one sequence of a batch, such as weights[0]."
     )

@@ -1,4 +1,4 @@
-"""What numpy.savez, numpy.savez_compressed and numpy.save write, without pickle."""
+"""The formats of numpy.savez, numpy.savez_compressed and numpy.save, without pickle."""
 
 from __future__ import annotations
 
@@ -21,132 +21,138 @@ from attention.sources.archive import (
     Archive,
     Entry,
     Kind,
-    damaged,
-    misshapen,
+    damaged_error,
+    format_shape,
     quoted,
-    sized,
+    shape_problem,
 )
-from attention.sources.archive.about import about
-from attention.sources.reading.npy import Header, npy_header
+from attention.sources.archive.about import parse_about
+from attention.sources.reading.npy import Header, read_npy_header
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-Read = Callable[[int], bytes]
-"""What reads so many bytes from the beginning of a .npy file."""
+ReadPrefix = Callable[[int], bytes]
+"""Returns the first bytes of a .npy file, up to the given number."""
 
-_HEADER = 2**14  # bytes in which a header must end
-_LISTED = b"PK\x01\x02"  # stands before each entry of a zip archive's list
-_PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # another may ask for gigabytes to unpack a byte
+_MAX_HEADER = 2**14  # bytes
+_ENTRY_SIGNATURE = b"PK\x01\x02"  # begins each entry in the directory of a zip archive
+_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # other methods may need gigabytes to unpack a byte
 
 
 def npy(name: str, content: bytes) -> Archive:
-    """The one array of a .npy file, without a name.
+    """The only array of a .npy file, without a name.
 
     Raises:
-        FileError: no such file.
+        FileError: the file is damaged.
     """
-    return _archive(name, {"": lambda size: content[:size]})
+    return _read_archive(name, {"": lambda size: content[:size]})
 
 
 def npz(name: str, content: bytes) -> Archive:
     """The arrays of a .npz file.
 
     Raises:
-        FileError: no such file.
+        FileError: the file is damaged.
     """
-    # Each entry becomes an object of Python, a thousand bytes for the fifty that it takes in the file.
-    if content.count(_LISTED) > MOST_ARRAYS:
+    # zipfile makes an object of a thousand bytes from each entry of fifty bytes.
+    if content.count(_ENTRY_SIGNATURE) > MOST_ARRAYS:
         raise FileError(
-            f"{name} lists more than {MOST_ARRAYS:,} arrays, the most that are read: save those of attention alone."
+            f"{name} lists more than {MOST_ARRAYS:,} arrays, which is the limit: save only those of attention."
         )
     try:
-        zipped = zipfile.ZipFile(BytesIO(content))
-        found = [one for one in zipped.infolist() if one.filename.endswith(".npy")]
+        archive = zipfile.ZipFile(BytesIO(content))
+        entries = [entry for entry in archive.infolist() if entry.filename.endswith(".npy")]
     except Exception:  # a damaged list makes zipfile raise nearly anything
-        raise damaged(name, ".npz file as numpy.savez writes it", "its list of arrays cannot be read") from None
+        raise damaged_error(name, ".npz file as numpy.savez writes it", "its list of arrays cannot be read") from None
 
-    def read(one: zipfile.ZipInfo, size: int) -> bytes:
-        if one.compress_type not in _PACKED:
-            raise FileError(f"{name} packs its arrays in another way than numpy.savez_compressed: save it with that.")
+    def read(entry: zipfile.ZipInfo, size: int) -> bytes:
+        if entry.compress_type not in _COMPRESSIONS:
+            raise FileError(
+                f"{name} is compressed in another way than by numpy.savez_compressed: save it with that function."
+            )
         try:
-            with zipped.open(one) as stream:
+            with archive.open(entry) as stream:
                 return stream.read(size)
         except Exception:  # a damaged array makes zipfile and its unpackers raise nearly anything
-            raise damaged(name, ".npz file as numpy.savez writes it", "an array in it cannot be unpacked") from None
+            raise damaged_error(
+                name, ".npz file as numpy.savez writes it", "an array in it cannot be unpacked"
+            ) from None
 
-    return _archive(name, {one.filename.removesuffix(".npy"): partial(read, one) for one in found})
+    return _read_archive(name, {entry.filename.removesuffix(".npy"): partial(read, entry) for entry in entries})
 
 
-def _archive(name: str, files: dict[str, Read]) -> Archive:
+def _read_archive(name: str, files: dict[str, ReadPrefix]) -> Archive:
     arrays: dict[str, Entry] = {}
-    said: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
     refused: dict[str, str] = {}
     for key, read in files.items():
-        called = f"{quoted(key)} in {name}" if key else name
+        label = f"{quoted(key)} in {name}" if key else name
         try:
-            header = npy_header(read(_HEADER), called)
+            header = read_npy_header(read(_MAX_HEADER), label)
         except MatrixError:
-            refused[key] = str(damaged(called, ".npy array as numpy.save writes it", "its header cannot be read"))
+            refused[key] = str(damaged_error(label, ".npy array as numpy.save writes it", "its header cannot be read"))
             continue
-        kind, shape = _kind(header), header.shape
+        kind, shape = _kind_of(header), header.shape
         if not all(type(size) is int and size >= 0 for size in shape):
-            refused[key] = str(damaged(called, ".npy array as numpy.save writes it", "its header says no shape"))
+            refused[key] = str(
+                damaged_error(label, ".npy array as numpy.save writes it", "its header has no valid shape")
+            )
             continue
         if header.dtype.kind in "US" and len(shape) <= 1 and prod(shape) * header.dtype.itemsize <= MOST_TEXT:
-            said[key] = _texts(called, header, read)
+            metadata[key] = _load_texts(label, header, read)
         elif kind is None:
             refused[key] = (
-                f"{called} needs numbers of at most 64 bits; got an array of {quoted(str(header.dtype))}: "
+                f"{label} needs numbers of at most 64 bits; got an array of {quoted(str(header.dtype))}: "
                 "save it again with .astype(float), or a list of texts with numpy.array(tokens, dtype=str)."
             )
         elif len(shape) > MOST_AXES or not prod(shape):
-            refused[key] = misshapen(called, shape)
+            refused[key] = shape_problem(label, shape)
         else:
-            arrays[key] = Entry(shape, kind, partial(_load, called, header, kind, read))
-    said |= about(said.pop("about", ""))
-    return Archive(arrays, said, refused)
+            arrays[key] = Entry(shape, kind, partial(_load, label, header, kind, read))
+    metadata |= parse_about(metadata.pop("about", ""))
+    return Archive(arrays, metadata, refused)
 
 
-def _kind(header: Header) -> Kind | None:
-    """As what the numbers are read; None where they are none."""
+def _kind_of(header: Header) -> Kind | None:
+    """The kind of the numbers; None if the array has no numbers."""
     kind, size = header.dtype.kind, header.dtype.itemsize
     return {"f": {2: HALF, 4: FLOAT, 8: DOUBLE}.get(size), "b": BOOL, "i": DOUBLE, "u": DOUBLE}.get(kind)
 
 
-def _load(called: str, header: Header, kind: Kind, read: Read) -> Tensor:
-    """The array, no more of the file than it claims to take.
+def _load(label: str, header: Header, kind: Kind, read: ReadPrefix) -> Tensor:
+    """The array; reads no more of the file than its header claims.
 
     Raises:
-        FileError: there are fewer numbers.
+        FileError: there are fewer numbers than the header claims.
     """
     import torch
 
-    # A copy that may be written to, whatever its bytes' order was.
-    return torch.from_numpy(_array(called, header, read).astype(kind.read_as, order="C"))
+    # A writable copy in native byte order.
+    return torch.from_numpy(_load_array(label, header, read).astype(kind.dtype, order="C"))
 
 
-def _texts(called: str, header: Header, read: Read) -> Any:
+def _load_texts(label: str, header: Header, read: ReadPrefix) -> Any:
     """A list of texts, or a text."""
-    found = _array(called, header, read).tolist()
+    texts = _load_array(label, header, read).tolist()
     if header.dtype.kind == "S":
-        found = (
-            found.decode(errors="replace")
-            if isinstance(found, bytes)
-            else [one.decode(errors="replace") for one in found]
+        texts = (
+            texts.decode(errors="replace")
+            if isinstance(texts, bytes)
+            else [text.decode(errors="replace") for text in texts]
         )
-    return found
+    return texts
 
 
-def _array(called: str, header: Header, read: Read) -> Any:
+def _load_array(label: str, header: Header, read: ReadPrefix) -> Any:
     import numpy as np
 
     count = prod(header.shape)
-    content = read(header.begins + count * header.dtype.itemsize)
-    there = (len(content) - header.begins) // header.dtype.itemsize
-    if there < count:
+    content = read(header.data_offset + count * header.dtype.itemsize)
+    n_present = (len(content) - header.data_offset) // header.dtype.itemsize
+    if n_present < count:
         raise FileError(
-            f"{called} is {sized(header.shape)} by its header; got only {there:,} of {count:,} numbers: take the whole file."
+            f"{label} is {format_shape(header.shape)} by its header; got only {n_present:,} of {count:,} numbers: use the complete file."
         )
-    array = np.frombuffer(content, header.dtype, count, header.begins)
+    array = np.frombuffer(content, header.dtype, count, header.data_offset)
     return array.reshape(header.shape, order="F" if header.fortran else "C")

@@ -1,4 +1,4 @@
-"""The layers of a file, as they were recorded: what a formula makes of Q and K is compared with what the file has, which always wins."""
+"""The layers of a file: the results of a formula are compared with the recorded values, which always take precedence."""
 
 from __future__ import annotations
 
@@ -37,94 +37,98 @@ from attention.tokens import label
 if TYPE_CHECKING:
     from torch import Tensor
 
-NEAR = 0.01  # of a step's largest number; what differs by more was made by another formula
-_HIDING = (BIASED_SCORES, MASKED_SCORES, "bias")  # where −∞ hides a key
-_SHARES = (WEIGHTS, DROPPED_WEIGHTS)
+TOLERANCE = 0.01  # relative to the largest number of a step; a larger difference means another formula
+_MAY_HIDE_KEYS = (BIASED_SCORES, MASKED_SCORES, "bias")  # where −∞ hides a key
+_NON_NEGATIVE = (WEIGHTS, DROPPED_WEIGHTS)
 _LARGEST = sys.float_info.max
 _PROJECTED = {QUERY: ("w_q", "b_q"), KEY: ("w_k", "b_k"), VALUE: ("w_v", "b_v")}
 
 
-class Checked(NamedTuple):
-    """A layer, and a sentence on what of the file is not what it should be; empty where all is."""
+class CheckedLayer(NamedTuple):
+    """A layer, and a note on a problem of the file; the note is empty if there is none."""
 
     layer: Layer
     note: str = ""
 
 
-def check(name: str, where: str, tensor: Tensor, tokens: tuple[str, ...], key_tokens: tuple[str, ...]) -> None:
-    """Nothing, where the numbers of a step can be drawn as what they are.
+def check_numbers(name: str, where: str, tensor: Tensor, tokens: tuple[str, ...], key_tokens: tuple[str, ...]) -> None:
+    """Checks that the numbers of a step can be drawn.
 
     Raises:
-        FileError: NaN or infinite where nothing hides a key, or a weight below 0.
+        FileError: NaN, an infinity that does not hide a key, or a negative weight.
     """
     if tensor.dtype == torch.bool:
         return
-    low, high = (float(end) for end in tensor.aminmax())  # NaN, where there is one; and no copy of a large tensor
-    least = 0.0 if name in _SHARES else -math.inf if name in _HIDING else -_LARGEST
-    if least <= low and high <= _LARGEST:
+    low, high = (float(end) for end in tensor.aminmax())  # NaN if any number is NaN; avoids a copy of the tensor
+    minimum = 0.0 if name in _NON_NEGATIVE else -math.inf if name in _MAY_HIDE_KEYS else -_LARGEST
+    if minimum <= low and high <= _LARGEST:
         return
-    wrong, why = ~tensor.isfinite(), "finite numbers"
-    if name in _HIDING:
-        wrong &= tensor != -math.inf
+    is_invalid, expected = ~tensor.isfinite(), "finite numbers"
+    if name in _MAY_HIDE_KEYS:
+        is_invalid &= tensor != -math.inf
     advice = "replace it with a number, or leave that token out"
     if name == SCORES and bool((tensor == -math.inf).any()):
-        advice = "save what is hidden as mask, and the scores before it; or save these as masked_scores, with weights"
-    if not bool(wrong.any()) and name in _SHARES:
-        wrong, why = tensor < 0, "shares of at least 0"
+        advice = "save the mask and the scores before masking; or save these as masked_scores, with weights"
+    if not bool(is_invalid.any()) and name in _NON_NEGATIVE:
+        is_invalid, expected = tensor < 0, "values of at least 0"
         advice = "save numbers before the softmax as scores"
-    if not bool(wrong.any()):
+    if not bool(is_invalid.any()):
         return
-    at = tuple(int(place) for place in wrong.nonzero()[0])
+    index = tuple(int(i) for i in is_invalid.nonzero()[0])
     axes = declared(name).axes
     labels = {"query_pos": tokens, "key_pos": key_tokens}
-    said = ", ".join(
-        f"{axis.removesuffix('_pos')} {place}" + (f" {label(labels[axis][place], 20, False)}" if axis in labels else "")
-        for axis, place in zip(axes, at, strict=True)
+    place = ", ".join(
+        f"{axis.removesuffix('_pos')} {i}" + (f" {label(labels[axis][i], 20, False)}" if axis in labels else "")
+        for axis, i in zip(axes, index, strict=True)
     )
-    raise FileError(f"{name}{where} needs {why}; got {float(tensor[at]):g} at {said}: {advice}.")
+    raise FileError(f"{name}{where} needs {expected}; got {float(tensor[index]):g} at {place}: {advice}.")
 
 
-def layer_of(recorded: dict[str, Tensor], formula: Formula | None, most: int, told: bool, **about: Any) -> Checked:
-    """A layer of what a file has. Where the formula makes the same of it, it is there; what the file has is shown in any case.
+def build_layer(
+    recorded: dict[str, Tensor], formula: Formula | None, max_bytes: int, has_formula: bool, **layer_fields: Any
+) -> CheckedLayer:
+    """A layer from recorded tensors, with the formula if it reproduces them; recorded tensors are shown in any case.
 
     Args:
         recorded: the tensors by step and parameter.
-        formula: what may have made them.
-        most: bytes that its maps may take; of more one head at a time is made.
-        told: whether the file says the whole formula; otherwise it is the usual one.
-        about: for the layer: its name and tokens.
+        formula: the formula that may have computed them.
+        max_bytes: the bytes that the maps may take; if all heads take more, one head at a time is computed.
+        has_formula: whether the formula is saved in the file; otherwise it is the default formula.
+        layer_fields: further arguments of `Layer`: its name and tokens.
 
     Raises:
-        ShapeError: two of them do not fit together.
+        ShapeError: two tensors do not fit together.
     """
-    recorded = _projected(recorded)
-    only = Layer(recorded=recorded, told=_more(recorded), **about)
+    recorded = _drop_unrelated_projections(recorded)
+    recorded_layer = Layer(recorded=recorded, told=_input_provenance(recorded), **layer_fields)
     if formula is None:
-        return Checked(only)
-    bare = {name: one for name, one in recorded.items() if not _follows(name, formula)}
-    if SCORES in recorded and not {QUERY, KEY} <= bare.keys():
-        bare[SCORES] = recorded[SCORES]
+        return CheckedLayer(recorded_layer)
+    inputs = {name: tensor for name, tensor in recorded.items() if not _is_computed(name, formula)}
+    if SCORES in recorded and not {QUERY, KEY} <= inputs.keys():
+        inputs[SCORES] = recorded[SCORES]
     try:
-        made = Layer(recorded=bare, formula=formula, told=only.told, **about)
-        if not made.has(SCORES):
-            return Checked(only)
-        one = _bytes(made)
-        made = replace(made, whole=one * made.n_heads <= most)
-        if one > most:
+        computed_layer = Layer(recorded=inputs, formula=formula, told=recorded_layer.told, **layer_fields)
+        if not computed_layer.has(SCORES):
+            return CheckedLayer(recorded_layer)
+        head_bytes = _map_bytes(computed_layer)
+        computed_layer = replace(computed_layer, whole=head_bytes * computed_layer.n_heads <= max_bytes)
+        if head_bytes > max_bytes:
             raise FileError(
-                f"The maps of one head would take {one / 2**20:,.0f} MB; at most {most / 2**20:,.0f} MB are made: save fewer tokens."
+                f"The maps of one head would take {head_bytes / 2**20:,.0f} MB; at most {max_bytes / 2**20:,.0f} MB are computed: save fewer tokens."
             )
-        for step in made.steps if told else ():
-            made.matrix(step.name)  # or a page would find out that it cannot be made
-        return _compared(made, {name: one for name, one in only.recorded.items() if name not in bare}, only)
+        for step in computed_layer.steps if has_formula else ():
+            computed_layer.matrix(step.name)  # raises here rather than on a page
+        others = {name: tensor for name, tensor in recorded_layer.recorded.items() if name not in inputs}
+        return _compare(computed_layer, others, recorded_layer)
     except (AttentionError, RuntimeError, IndexError) as error:
-        return Checked(
-            only, f"The formula of the file does not fit its numbers, which are shown as recorded: {str(error)[:200]}"
+        return CheckedLayer(
+            recorded_layer,
+            f"The formula of the file does not match its numbers, which are shown as recorded: {str(error)[:200]}",
         )
 
 
-def _follows(name: str, formula: Formula) -> bool:
-    """Whether this formula makes a step or parameter."""
+def _is_computed(name: str, formula: Formula) -> bool:
+    """Whether the formula computes this step or parameter."""
     if name == "mask":
         return formula.mask is not None
     if name == "bias":
@@ -132,87 +136,91 @@ def _follows(name: str, formula: Formula) -> bool:
     return any(step.name == name and (step.by_formula or name == OUTPUT) for step in STEPS)
 
 
-def _bytes(layer: Layer) -> int:
-    """What the maps of one head of a layer take.
+def _map_bytes(layer: Layer) -> int:
+    """The bytes that the maps of one head take.
 
     Raises:
-        FileError: they would take too long.
+        FileError: they would take too long to compute.
     """
     size, formula = layer.sizes, layer.formula
     cells = size["query_pos"] * size["key_pos"]
     if formula is not None and WAYS[formula.score].how == "additive":
-        tanhs = layer.n_heads * size.get("d_k", 1) * cells
-        if tanhs > MOST_TANHS:
-            raise FileError(f"additive scores take at most {MOST_TANHS:,} tanh here; got {tanhs:,}")
+        n_tanh = layer.n_heads * size.get("d_k", 1) * cells
+        if n_tanh > MOST_TANHS:
+            raise FileError(f"additive scores may take at most {MOST_TANHS:,} tanh; got {n_tanh:,}")
     maps = [step for step in layer.steps if step.axes == MAP_AXES]
-    return len(maps) * cells * max(one.element_size() for one in layer.recorded.values())
+    return len(maps) * cells * max(tensor.element_size() for tensor in layer.recorded.values())
 
 
-def _compared(made: Layer, found: dict[str, Tensor], only: Layer) -> Checked:
-    """The layer `made` by a formula with what the file has where that is not the same to the last bit; `only` that where it is something else."""
-    for name, theirs in found.items():
-        if not made.has(name):
-            made = made.recording(**{name: theirs})
+def _compare(computed: Layer, recorded: dict[str, Tensor], recorded_layer: Layer) -> CheckedLayer:
+    """The computed layer, with recorded tensors where they differ in a bit; the recorded layer if they differ by more than the tolerance."""
+    for name, tensor in recorded.items():
+        if not computed.has(name):
+            computed = computed.recording(**{name: tensor})
             continue
-        same, apart, largest = True, 0.0, 0.0
-        for made_one, found_one in _matrices(made, name, theirs):
-            if made_one.dtype == found_one.dtype and torch.equal(made_one, found_one):
+        is_equal, max_difference, max_recorded = True, 0.0, 0.0
+        for computed_matrix, recorded_matrix in _matrix_pairs(computed, name, tensor):
+            if computed_matrix.dtype == recorded_matrix.dtype and torch.equal(computed_matrix, recorded_matrix):
                 continue
-            same, ours, other = False, made_one.double(), found_one.double()
-            # Where both are −∞ their difference is no number.
-            apart = max(apart, float(torch.where(ours == other, 0, ours - other).abs().nan_to_num(math.inf).max()))
-            largest = max(largest, float(other.abs().nan_to_num(0, posinf=0).max()))
-        if apart > NEAR * largest:
-            return Checked(
-                only,
-                f"{name} is not what the formula makes of query, key and mask: all is shown as recorded, and nothing is computed. "
-                "A divisor, mask or bias in the file would tell how it was made.",
+            is_equal, ours, other = False, computed_matrix.double(), recorded_matrix.double()
+            # The difference of two −∞ would be NaN.
+            max_difference = max(
+                max_difference, float(torch.where(ours == other, 0, ours - other).abs().nan_to_num(math.inf).max())
             )
-        if not same:
-            made = made.recording(**{name: theirs})
-    return Checked(made)
+            max_recorded = max(max_recorded, float(other.abs().nan_to_num(0, posinf=0).max()))
+        if max_difference > TOLERANCE * max_recorded:
+            return CheckedLayer(
+                recorded_layer,
+                f"{name} differs from the result of the formula for query, key and mask: everything is shown as recorded, and nothing is computed. "
+                "Save the divisor, mask or bias to let the steps be computed.",
+            )
+        if not is_equal:
+            computed = computed.recording(**{name: tensor})
+    return CheckedLayer(computed)
 
 
-def _matrices(made: Layer, name: str, theirs: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Each matrix of a step as the formula makes it, and as the file has it."""
-    if theirs.shape != made.shape(name):
+def _matrix_pairs(computed: Layer, name: str, recorded: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Each matrix of a step, as computed and as recorded."""
+    if recorded.shape != computed.shape(name):
         raise ShapeError(
-            f"{name} is {list(theirs.shape)} in the file, where the formula makes {list(made.shape(name))}"
+            f"{name} is {list(recorded.shape)} in the file, but the formula gives {list(computed.shape(name))}"
         )
-    if theirs.ndim == 2:
-        yield made.matrix(name), theirs
+    if recorded.ndim == 2:
+        yield computed.matrix(name), recorded
         return
-    for at, one in enumerate(theirs):
-        yield made.matrix(name, at * (made.n_heads // len(theirs))), one
+    for head, matrix in enumerate(recorded):
+        yield computed.matrix(name, head * (computed.n_heads // len(recorded))), matrix
 
 
-def _projected(recorded: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The same without projections that do not make Q, K and V: a model may normalise or turn them in between."""
-    left = dict(recorded)
+def _drop_unrelated_projections(recorded: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors without projections that do not reproduce Q, K and V, as in models that normalize or rotate after the projection."""
+    remaining = dict(recorded)
     for name, (w, b) in _PROJECTED.items():
-        if w not in left:
+        if w not in remaining:
             continue
-        x = left.get(INPUT if name == QUERY or MEMORY not in left else MEMORY)
-        if not _makes(x, left[w], left.get(b), left.get(name)):
-            left = {key: one for key, one in left.items() if key not in (w, b)}
-    return left
+        x = remaining.get(INPUT if name == QUERY or MEMORY not in remaining else MEMORY)
+        if not _is_projection(x, remaining[w], remaining.get(b), remaining.get(name)):
+            remaining = {key: tensor for key, tensor in remaining.items() if key not in (w, b)}
+    return remaining
 
 
-def _more(recorded: dict[str, Tensor]) -> dict[str, str]:
-    """What is said of an input that is not the sum of the embedding and the positions beside it."""
+def _input_provenance(recorded: dict[str, Tensor]) -> dict[str, str]:
+    """The provenance of an input that is not the sum of the recorded embedding and position."""
     parts = [recorded[name].double() for name in (EMBEDDING, POSITION) if name in recorded]
     x = recorded.get(INPUT)
-    if x is None or not parts or any(one.shape != x.shape for one in parts):
+    if x is None or not parts or any(part.shape != x.shape for part in parts):
         return {}
     if torch.allclose(torch.stack(parts).sum(0), x.double(), rtol=0, atol=1e-3 * float(x.abs().max())):
         return {}
-    return {INPUT: "The input as the file has it; it is not the sum of what the file has of embedding and position."}
+    return {INPUT: "The input in the file, which is not the sum of the embedding and position in the file."}
 
 
-def _makes(x: Tensor | None, w: Tensor, b: Tensor | None, theirs: Tensor | None) -> bool:
-    """Whether X W + b is what a file has."""
-    if x is None or theirs is None or x.shape[-1] != w.shape[-2]:
+def _is_projection(x: Tensor | None, w: Tensor, b: Tensor | None, recorded: Tensor | None) -> bool:
+    """Whether X W + b reproduces the recorded tensor."""
+    if x is None or recorded is None or x.shape[-1] != w.shape[-2]:
         return False
-    ours = project(x, w.to(x), None if b is None else b.to(x)).double()
-    theirs = theirs.double()
-    return ours.shape == theirs.shape and torch.allclose(ours, theirs, rtol=0, atol=1e-3 * float(theirs.abs().max()))
+    computed = project(x, w.to(x), None if b is None else b.to(x)).double()
+    recorded = recorded.double()
+    return computed.shape == recorded.shape and torch.allclose(
+        computed, recorded, rtol=0, atol=1e-3 * float(recorded.abs().max())
+    )

@@ -1,4 +1,4 @@
-"""What safetensors writes: a header of JSON that says where each tensor lies, and the tensors."""
+"""The safetensors format: a JSON header with the position of each tensor, followed by the tensors."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from attention.sources.archive import (
     Archive,
     Entry,
     Kind,
-    damaged,
-    misshapen,
+    damaged_error,
+    format_shape,
     quoted,
-    sized,
+    shape_problem,
 )
-from attention.sources.archive.about import about, listed
+from attention.sources.archive.about import parse_about, parse_json_or_text
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 _KIND = ".safetensors file"
-_LENGTH = 8  # bytes of the header's own length
-# The name of each kind in the file: as torch calls it, in how many bytes it lies there, and as what it is read.
+_LENGTH_BYTES = 8  # bytes of the length of the header
+# For each type name in the file: the torch dtype, its bytes, and the kind to which it is converted.
 _KINDS: dict[str, tuple[str, int, Kind]] = {
     "F64": ("float64", 8, DOUBLE),
     "F32": ("float32", 4, FLOAT),
@@ -49,72 +49,72 @@ _KINDS: dict[str, tuple[str, int, Kind]] = {
 
 
 def safetensors(name: str, content: bytes) -> Archive:
-    """The tensors of a .safetensors file, and what its metadata say.
+    """The tensors of a .safetensors file, and its metadata.
 
     Raises:
-        FileError: no such file.
+        FileError: the file is damaged, or exceeds a limit.
     """
-    length = int.from_bytes(content[:_LENGTH], "little")
-    begins = _LENGTH + length
+    length = int.from_bytes(content[:_LENGTH_BYTES], "little")
+    data_offset = _LENGTH_BYTES + length
     if length > MOST_TEXT:
         raise FileError(
-            f"{name} claims a header of {length:,} bytes; one of at most {MOST_TEXT:,} is read: save fewer tensors."
+            f"{name} claims a header of {length:,} bytes; at most {MOST_TEXT:,} are read: save fewer tensors."
         )
-    if len(content) < begins:
-        raise damaged(name, _KIND, f"its header of {length:,} bytes is not all there")
+    if len(content) < data_offset:
+        raise damaged_error(name, _KIND, f"its header of {length:,} bytes is incomplete")
     try:
-        header = json.loads(content[_LENGTH:begins])
+        header = json.loads(content[_LENGTH_BYTES:data_offset])
         metadata = header.pop("__metadata__", {})
-        assert all(isinstance(one, dict) for one in (*header.values(), metadata))
+        assert all(isinstance(entry, dict) for entry in (*header.values(), metadata))
     except (ValueError, RecursionError, AttributeError, TypeError, AssertionError):
-        raise damaged(name, _KIND, "its header is no list of tensors") from None
+        raise damaged_error(name, _KIND, "its header is not a list of tensors") from None
     if len(header) > MOST_ARRAYS:
         raise FileError(
-            f"{name} has {len(header):,} tensors; at most {MOST_ARRAYS:,} are read: save those of attention alone."
+            f"{name} has {len(header):,} tensors; at most {MOST_ARRAYS:,} are read: save only those of attention."
         )
     arrays: dict[str, Entry] = {}
     refused: dict[str, str] = {}
-    tensors = memoryview(content)[begins:]
-    for key, one in header.items():
-        found = _entry(f"{quoted(key)} in {name}", one, tensors)
-        if isinstance(found, str):
-            refused[key] = found
+    tensors = memoryview(content)[data_offset:]
+    for key, entry in header.items():
+        result = _read_entry(f"{quoted(key)} in {name}", entry, tensors)
+        if isinstance(result, str):
+            refused[key] = result
         else:
-            arrays[key] = found
-    return Archive(arrays, _said(metadata), refused)
+            arrays[key] = result
+    return Archive(arrays, _parse_metadata(metadata), refused)
 
 
-def _entry(called: str, one: dict[str, Any], tensors: memoryview) -> Entry | str:
-    """A tensor as the header has it; a sentence where that cannot be."""
-    shape, places = _whole(one.get("shape")), _whole(one.get("data_offsets"))
-    if shape is None or places is None or len(places) != 2 or not isinstance(one.get("dtype"), str):
-        return str(damaged(called, "tensor", "its header says no shape and place"))
-    if one["dtype"] not in _KINDS:
-        return f"{called} needs numbers of a kind such as F32 or BF16; got {quoted(one['dtype'])}: save it again with .float()."
+def _read_entry(label: str, entry: dict[str, Any], tensors: memoryview) -> Entry | str:
+    """A tensor as the header describes it; a sentence if that is invalid."""
+    shape, offsets = _natural_numbers(entry.get("shape")), _natural_numbers(entry.get("data_offsets"))
+    if shape is None or offsets is None or len(offsets) != 2 or not isinstance(entry.get("dtype"), str):
+        return str(damaged_error(label, "tensor", "its header has no valid shape and position"))
+    if entry["dtype"] not in _KINDS:
+        return f"{label} needs numbers of a type such as F32 or BF16; got {quoted(entry['dtype'])}: save it again with .float()."
     if len(shape) > MOST_AXES or not prod(shape):
-        return misshapen(called, shape)
-    torchs, size, kind = _KINDS[one["dtype"]]
-    first, last = places
-    if last > len(tensors) or last - first != prod(shape) * size:
-        return f"{called} is {sized(shape)} by its header, and its numbers are not all there: take the whole file."
-    return Entry(shape, kind, partial(_load, tensors, first, last, torchs, shape, kind))
+        return shape_problem(label, shape)
+    torch_dtype, itemsize, kind = _KINDS[entry["dtype"]]
+    start, end = offsets
+    if end > len(tensors) or end - start != prod(shape) * itemsize:
+        return f"{label} is {format_shape(shape)} by its header, but some of its numbers are missing: use the complete file."
+    return Entry(shape, kind, partial(_load, tensors, start, end, torch_dtype, shape, kind))
 
 
-def _load(tensors: memoryview, first: int, last: int, torchs: str, shape: tuple[int, ...], kind: Kind) -> Tensor:
+def _load(tensors: memoryview, start: int, end: int, torch_dtype: str, shape: tuple[int, ...], kind: Kind) -> Tensor:
     import torch
 
-    found = torch.frombuffer(bytearray(tensors[first:last]), dtype=getattr(torch, torchs))
-    return found.to(getattr(torch, kind.read_as)).reshape(shape)
+    tensor = torch.frombuffer(bytearray(tensors[start:end]), dtype=getattr(torch, torch_dtype))
+    return tensor.to(getattr(torch, kind.dtype)).reshape(shape)
 
 
-def _whole(numbers: Any) -> tuple[int, ...] | None:
-    """A list of whole numbers from zero; None where it is something else."""
-    good = isinstance(numbers, list) and all(type(one) is int and one >= 0 for one in numbers)
-    return tuple(numbers) if good else None
+def _natural_numbers(numbers: Any) -> tuple[int, ...] | None:
+    """A list of integers from zero; None for anything else."""
+    is_valid = isinstance(numbers, list) and all(type(number) is int and number >= 0 for number in numbers)
+    return tuple(numbers) if is_valid else None
 
 
-def _said(metadata: dict[str, Any]) -> dict[str, Any]:
-    """What the metadata say, which are all texts: an export's own under "trace", tokens as JSON, numbers."""
-    texts = {key: one for key, one in metadata.items() if isinstance(one, str)}
-    said = about(texts.pop("trace", ""))
-    return {**{key: listed(one) for key, one in texts.items()}, **said}
+def _parse_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
+    """The metadata, whose values are texts: an export's own object under "trace", tokens as JSON, numbers."""
+    texts = {key: text for key, text in metadata.items() if isinstance(text, str)}
+    about = parse_about(texts.pop("trace", ""))
+    return {**{key: parse_json_or_text(text) for key, text in texts.items()}, **about}

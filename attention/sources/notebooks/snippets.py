@@ -1,6 +1,6 @@
-"""How the Python of each notebook begins: the notebook's own draws, in its order.
+"""The beginning of the copied program for each notebook: the notebook's own draws, in its order.
 
-Beside `notebook_recipes`, which makes the same numbers for the app, this is what a person can copy.
+`recipes` computes the same numbers for the app.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from attention.formula.trace import Trace
 
 _OCEANIC = (
-    "generator = torch.Generator().manual_seed(123)  # draws what torch draws after manual_seed(123)",
+    "generator = torch.Generator().manual_seed(123)  # the draws of torch after manual_seed(123)",
     "vocabulary = sorted(set(tokens))",
-    "table = torch.randn(len(vocabulary), 64, generator=generator)  # as nn.Embedding draws it",
+    "table = torch.randn(len(vocabulary), 64, generator=generator)  # drawn like nn.Embedding",
     "embedding = x = table[[vocabulary.index(token) for token in tokens]]  # [query_pos d_model]",
 )
 _SAME = ("query = key = value = x[None]  # [head query_pos d_model]: one head, no projections",)
-_SEED_42 = "generator = torch.Generator().manual_seed(42)  # draws what torch draws after manual_seed(42)"
+_SEED_42 = "generator = torch.Generator().manual_seed(42)  # the draws of torch after manual_seed(42)"
 _LINEAR = (
     "",
-    "def linear(d_in, d_out):  # a weight as nn.Linear draws it, to stand to the right of a row",
+    "def linear(d_in, d_out):  # a weight drawn like nn.Linear, transposed",
     "    weight = torch.empty(d_out, d_in)",
     "    return torch.nn.init.kaiming_uniform_(weight, a=math.sqrt(5), generator=generator).T",
     "",
@@ -62,8 +62,8 @@ _LINES: dict[str, tuple[str, ...]] = {
         "w_k, w_q, w_v = (linear(32, 16)[None] for _ in range(3))",
     ),
     "numpy": (
-        "draws = np.random.RandomState(42)  # draws what numpy draws after np.random.seed(42)",
-        "# [head d_model d_k], whole numbers from 0 to 2",
+        "draws = np.random.RandomState(42)  # the draws of numpy after np.random.seed(42)",
+        "# [head d_model d_k], integers from 0 to 2",
         "w_q, w_k, w_v = (torch.from_numpy(draws.randint(3, size=(1, 3, 3))).double() for _ in range(3))",
         "embedding = x = torch.tensor([[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 1]]).double()",
     ),
@@ -72,7 +72,7 @@ _LINES: dict[str, tuple[str, ...]] = {
         "{sentences}",
         'vocabulary = sorted({{word for sentence in sentences for word in sentence.split(" ")}})',
         "d_model = 8",
-        "table = torch.randn(len(vocabulary), d_model, generator=generator)  # as nn.Embedding draws it",
+        "table = torch.randn(len(vocabulary), d_model, generator=generator)  # drawn like nn.Embedding",
         "embedding = table[[vocabulary.index(token) for token in tokens]]  # [query_pos d_model]",
         *POSITIONS["sinusoidal"].python("len(tokens)", POSITION),
         "x = embedding + position",
@@ -91,12 +91,12 @@ _LINES: dict[str, tuple[str, ...]] = {
 
 
 def snippet(name: str, sequence: int, trace: Trace) -> Snippet:
-    """The beginning for the notebook `name` and the `sequence` of it that is shown."""
+    """The beginning for the notebook `name` and one of its sequences."""
     from attention.sources.notebooks import SENTENCES, Notebook
 
     cleaned = [literals.text(sentence.lower().rstrip("!.?")) for sentence in SENTENCES]
     sentences = "\n".join(literals.filled("sentences = [", cleaned, "]"))
     lines = "\n".join(_LINES[name]).format(sequence=sequence, sentences=sentences).split("\n")
-    title = Notebook(name).title.replace("ᵀ", "^T")  # the program is ASCII, for any editor
+    title = Notebook(name).title.replace("ᵀ", "^T")  # the program is ASCII only
     about = f'the notebook "{title}"' + (f", sequence {sequence}" if sequence else "")
     return Snippet(about, tuple(lines))

@@ -1,1 +1,1 @@
-"""What a person pastes or opens, read into matrices."""
+"""Reads matrices from pasted text and uploaded files."""

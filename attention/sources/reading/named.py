@@ -1,4 +1,4 @@
-"""Several matrices of one text by the names they have there: `Q = …`, `K = …`, `V = …` fill three fields."""
+"""Matrices by the names in one text: `Q = …`, `K = …`, `V = …` fill three fields."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from attention.sources.knobs import GIVEN, MORE
 from attention.sources.reading.matrix import Matrix, Stack
 from attention.sources.reading.reading import Reading
 
-_CALLED = {
+_ALIASES = {
     "x": "x input inputs embedding embeddings",
     MEMORY: "x2 memory",
     QUERY: "q query queries",
@@ -25,40 +25,40 @@ _CALLED = {
     "bias": "bias",
     "dropout_mask": GivenDropping.names,
 }
-_FIELDS = {name: field for field, names in _CALLED.items() for name in names.split()}
+_FIELDS = {name: field for field, names in _ALIASES.items() for name in names.split()}
 _OPTIONAL = {name for names in MORE.values() for name in names} | {"w_o"}
 
 
 def field_of(label: str) -> str:
-    """The field of `Matrices` that a name such as W_query, self.Wq or Queries means; empty where it means none."""
+    """The field of `Matrices` for a name such as W_query, self.Wq or Queries; empty if there is none."""
     return _FIELDS.get(re.sub(r"[\W_]", "", label.rpartition(".")[2]).lower(), "")
 
 
 def named(reading: Reading) -> dict[str, Matrix | Stack]:
-    """The matrices of a text by the field that each is called after; nothing where only one is, or anything of them is open."""
-    found: dict[str, Matrix | Stack] = {}
+    """The matrices of a text by field; empty if fewer than two have a known name, or if one of them is ambiguous."""
+    matrices_by_field: dict[str, Matrix | Stack] = {}
     for part in reading.parts:
         field, matrices = field_of(part.label), list(part.choices.values())
-        if field and (len(matrices) > 1 or found.get(field, matrices[0]) != matrices[0]):
+        if field and (len(matrices) > 1 or matrices_by_field.get(field, matrices[0]) != matrices[0]):
             return {}
         if field:
-            found[field] = matrices[0]
-    return found if len(found) > 1 else {}
+            matrices_by_field[field] = matrices[0]
+    return matrices_by_field if len(matrices_by_field) > 1 else {}
 
 
-def given_by(fields: Iterable[str], now: str) -> str:
-    """What a person has who has these fields, one of `GIVEN`: what uses most of them; `now` where they only change a part of it.
+def given_by(fields: Iterable[str], current: str) -> str:
+    """The kind of matrices, a key of `GIVEN`, to which these fields belong: the one that uses most of them, preferably `current`.
 
-    Empty where they make nothing whole.
+    `current` if the fields only change a part of it; empty if they form no complete kind.
     """
-    there = set(fields)
-    used = {gives: len(there & {*names, *MORE[gives]}) for gives, names in GIVEN.items()}
-    whole = [gives for gives, names in GIVEN.items() if {*names} - _OPTIONAL <= there]
-    if whole:
-        return max(whole, key=lambda gives: (used[gives], gives == now))
-    return now if used[now] == len(there) else ""
+    present = set(fields)
+    n_used = {kind: len(present & {*names, *MORE[kind]}) for kind, names in GIVEN.items()}
+    complete = [kind for kind, names in GIVEN.items() if {*names} - _OPTIONAL <= present]
+    if complete:
+        return max(complete, key=lambda kind: (n_used[kind], kind == current))
+    return current if n_used[current] == len(present) else ""
 
 
-def filled(found: Mapping[str, Matrix | Stack], gives: str) -> dict[str, Matrix | Stack]:
-    """Those of the matrices that this kind of source has a field for."""
-    return {field: matrix for field, matrix in found.items() if field in (*GIVEN[gives], *MORE[gives])}
+def filled(matrices: Mapping[str, Matrix | Stack], kind: str) -> dict[str, Matrix | Stack]:
+    """The matrices for which this kind has a field."""
+    return {field: matrix for field, matrix in matrices.items() if field in (*GIVEN[kind], *MORE[kind])}

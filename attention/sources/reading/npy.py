@@ -1,4 +1,4 @@
-"""A .npy file, whose header is not believed, as text."""
+"""A .npy file from an untrusted source, as text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attention.errors import MatrixError
-from attention.sources.reading.matrix import MAX_NUMBERS, MAX_SIDE, shown, too_large
+from attention.sources.reading.matrix import MAX_NUMBERS, MAX_SIDE, excerpt, too_large_error
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,51 +15,53 @@ if TYPE_CHECKING:
 _MOST_AXES = 6
 
 
-def npy_text(data: bytes, name: str) -> str:
-    """The array that numpy.save wrote, as nested lists of all its digits in double precision.
+def format_npy(data: bytes, name: str) -> str:
+    """The array of a .npy file, as nested lists with all digits of double precision.
 
     Raises:
-        MatrixError: no such file, a damaged one, or an array that is neither a matrix nor a batch of them.
+        MatrixError: the file is damaged, or its array is neither a matrix nor a batch of matrices.
     """
     import numpy as np
 
-    shape, dtype, begins, _ = npy_header(data, name)
+    shape, dtype, data_offset, _ = read_npy_header(data, name)
     if dtype.kind not in "fiu" or dtype.itemsize > 8:
         raise MatrixError(
-            f"{name} needs real numbers of at most 64 bits; got an array of {shown(str(dtype))}: save it again with .astype(float)."
+            f"{name} needs real numbers of at most 64 bits; got an array of {excerpt(str(dtype))}: save it again with .astype(float)."
         )
     if not 1 <= len(shape) <= _MOST_AXES:
         raise MatrixError(
-            f"{name} has two axes, rows and columns, and may be a batch; got an array of {len(shape)} axes: save one matrix of it."
+            f"{name} needs two axes, rows and columns, optionally in a batch; got an array of {len(shape)} axes: save one of its matrices."
         )
-    # Before a byte of it is loaded: np.load believes the header and makes room for what it claims.
-    said = " × ".join(map(str, shape))
+    # Checked before loading, since np.load trusts the header and allocates the claimed size.
+    shape_text = " × ".join(map(str, shape))
     if min(shape) < 1:
-        raise MatrixError(f"{name} needs at least one number in every axis; got {said}: save an array with numbers.")
-    if prod(shape) > MAX_NUMBERS or max(shape[-2:]) > MAX_SIDE:
-        raise too_large(name, said)
-    there = (len(data) - begins) // dtype.itemsize
-    if there < prod(shape):
         raise MatrixError(
-            f"{name} is {said} by the header of its .npy file; got only {there} of {prod(shape)} numbers: upload the whole file."
+            f"{name} needs at least one number in every axis; got {shape_text}: save an array with numbers."
+        )
+    if prod(shape) > MAX_NUMBERS or max(shape[-2:]) > MAX_SIDE:
+        raise too_large_error(name, shape_text)
+    n_present = (len(data) - data_offset) // dtype.itemsize
+    if n_present < prod(shape):
+        raise MatrixError(
+            f"{name} is {shape_text} by the header of its .npy file; got only {n_present} of {prod(shape)} numbers: upload the complete file."
         )
     return repr(np.load(BytesIO(data), allow_pickle=False).astype(np.float64).tolist())
 
 
 class Header(NamedTuple):
-    """What a .npy file claims to hold: its shape, the kind of its numbers, the byte where they begin, and their order."""
+    """The claims of a .npy header: shape, dtype, the byte offset of the numbers, and whether they are in Fortran order."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    begins: int
+    data_offset: int
     fortran: bool
 
 
-def npy_header(data: bytes, name: str) -> Header:
-    """The header of a .npy file, or of its first bytes. It says what is claimed, not what is there.
+def read_npy_header(data: bytes, name: str) -> Header:
+    """The header of a .npy file, or of its first bytes. The claims may be false.
 
     Raises:
-        MatrixError: there is none.
+        MatrixError: the header cannot be read.
     """
     from numpy.lib import format as npy
 

@@ -1,4 +1,4 @@
-"""What a text or a file was read as: one matrix, or a question with the matrices to choose from."""
+"""The result of reading a text or a file: one matrix, or a question with the matrices to choose from."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from attention.sources.reading.matrix import (
     MAX_SIDE,
     Matrix,
     Stack,
+    allows_stack,
     check_size,
-    checked,
+    excerpt,
     of_heads,
-    shown,
-    stacks,
-    too_large,
+    too_large_error,
+    validate_matrix,
 )
 
-_SAMPLE = 2000  # numbers that are looked at to tell rounded ones
+_SAMPLE_SIZE = 2000  # numbers that are inspected for rounding
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What a text says, as far as the text says it.
+    """The matrices that a text may mean.
 
     Attributes:
-        choices: the matrices it may be, by what tells them apart, or a stack of them; a single one where nothing is open.
-        question: what is open, in words; "" where nothing is.
-        notes: what was recognised, left out or taken for granted, in sentences.
-        label: what the text calls it, such as W_q; "" where it has no name.
-        names: of the rows, where a table has them.
-        parts: the readings of the single matrices, where the text holds several.
-        shape: the sizes of all axes as they were written, rows and columns last; () where several were written.
+        choices: the possible matrices, or stacks of them, by a distinguishing label; a single one if nothing is ambiguous.
+        question: the question that selects a choice; "" if nothing is ambiguous.
+        notes: sentences on what was recognised, ignored or assumed.
+        label: the name in the text, such as W_q; "" without a name.
+        names: the names of the rows in a table.
+        parts: the readings of the single matrices, if the text has several.
+        shape: the sizes of all axes as written, rows and columns last; () if several matrices were written.
     """
 
     choices: Mapping[str, Matrix | Stack]
@@ -45,15 +45,15 @@ class Reading:
     names: tuple[str, ...] = ()
     parts: tuple[Reading, ...] = ()
 
-    def noting(self, *notes: str) -> Reading:
-        """The same with further notes."""
+    def with_notes(self, *notes: str) -> Reading:
+        """The reading with further notes."""
         return replace(self, notes=(*self.notes, *notes))
 
-    def chosen(self, pick: str | int | None, name: str) -> Matrix | Stack:
-        """The matrix: the only one, or the one that `pick` names or counts.
+    def choose(self, pick: str | int | None, name: str) -> Matrix | Stack:
+        """The only matrix, or the one that `pick` selects by label or index.
 
         Raises:
-            MatrixError: there are several and none is picked, or there is no such choice.
+            MatrixError: there are several and none is picked, or the choice does not exist.
         """
         names = list(self.choices)
         if isinstance(pick, int) and 0 <= pick < len(names):
@@ -62,87 +62,93 @@ class Reading:
             return self.choices[pick]
         if pick is None and len(names) == 1:
             return self.choices[names[0]]
-        got = "it is open" if pick is None else f"got {shown(str(pick))}"
-        asked = self.question or "Which matrix?"
-        offered = ", ".join(map(shown, names[:4])) + (", …" if len(names) > 4 else "")
-        raise MatrixError(f"{name} needs an answer to “{asked}”; {got}: choose one of {offered}.")
+        got = "none was chosen" if pick is None else f"got {excerpt(str(pick))}"
+        question = self.question or "Which matrix?"
+        offered = ", ".join(map(excerpt, names[:4])) + (", …" if len(names) > 4 else "")
+        raise MatrixError(f"{name} needs an answer to “{question}”; {got}: choose one of {offered}.")
 
 
-def stack(rows: Sequence[Sequence[float]], shape: tuple[int, ...], name: str, label: str) -> Reading:
-    """The rows as one matrix, or as a batch of `shape`, axes before the rows, one of whose matrices is to be chosen.
+def batch_reading(rows: Sequence[Sequence[float]], shape: tuple[int, ...], name: str, label: str) -> Reading:
+    """The rows as one matrix, or as a batch with leading axes, with a question for the matrix that is meant.
 
-    Where there may be one for each head, whether these are the heads is open too.
+    If a field may hold one matrix for each head, the batch itself is a choice, too.
 
     Raises:
-        MatrixError: too many numbers, or a matrix that `checked` refuses.
+        MatrixError: too many numbers, or a matrix that `validate_matrix` refuses.
     """
     *leading, height, width = shape
-    said = " × ".join(map(str, shape))
+    shape_text = " × ".join(map(str, shape))
     if prod(leading) > MAX_SIDE:
-        raise too_large(name, f"a batch of {prod(leading):,} matrices")
+        raise too_large_error(name, f"a batch of {prod(leading):,} matrices")
     check_size(height, width, name)
     if prod(leading) == 1:
-        notes = (f"It was written as {said}, a batch of one matrix, which is taken as it is.",) if leading else ()
-        return Reading({label: checked(rows, name)}, "", notes, label, shape)
-    found: dict[str, Matrix | Stack] = {}
-    for i in range(prod(leading)):
-        place, rest = [], i
-        for size in reversed(leading):
-            rest, index = divmod(rest, size)
-            place.append(index)
-        key = label + "".join(f"[{index}]" for index in reversed(place))
-        found[key] = checked(rows[i * height : (i + 1) * height], f"{name}{key.removeprefix(label)}")
-    if stacks(name) and prod(leading[:-1]) == 1:
-        heads = f"{label}, {len(found)} heads" if label else f"{len(found)} heads"
-        matrices: Stack = tuple(of_heads(one)[0] for one in found.values())
-        asked = f"Are these {len(found)} matrices, {said}, the heads, or a batch, of which one is meant?"
-        return Reading({heads: matrices, **found}, asked, (), label, shape)
-    return Reading(found, f"Which of the {len(found)} matrices of this batch of {said}?", (), label, shape)
-
-
-def several(found: Sequence[Reading], name: str) -> Reading:
-    """One reading of all that a text holds; which matrix is meant is open where there are several."""
-    if len(found) == 1:
-        return found[0]
+        notes = (f"It was written as {shape_text}, a batch of one matrix; that matrix is used.",) if leading else ()
+        return Reading({label: validate_matrix(rows, name)}, "", notes, label, shape)
     choices: dict[str, Matrix | Stack] = {}
-    single = [next(iter(one.choices.values())) for one in found if len(one.choices) == 1]
-    flat = [of_heads(rows)[0] for rows in single]
-    if len(single) == len(found) and all(len(rows) == 1 and len(rows[0]) == len(flat[0][0]) for rows in flat):
-        check_size(len(flat), len(flat[0][0]), name)
-        choices[f"all {len(flat)} as rows"] = tuple(rows[0] for rows in flat)
-    for i, one in enumerate(found):
-        for key, rows in one.choices.items():
+    for i in range(prod(leading)):
+        indices, remainder = [], i
+        for size in reversed(leading):
+            remainder, index = divmod(remainder, size)
+            indices.append(index)
+        key = label + "".join(f"[{index}]" for index in reversed(indices))
+        choices[key] = validate_matrix(rows[i * height : (i + 1) * height], f"{name}{key.removeprefix(label)}")
+    if allows_stack(name) and prod(leading[:-1]) == 1:
+        heads = f"{label}, {len(choices)} heads" if label else f"{len(choices)} heads"
+        matrices: Stack = tuple(of_heads(matrix)[0] for matrix in choices.values())
+        question = f"Are these {len(choices)} matrices ({shape_text}) the heads, or is one of them meant?"
+        return Reading({heads: matrices, **choices}, question, (), label, shape)
+    return Reading(choices, f"Which of the {len(choices)} matrices in this batch ({shape_text})?", (), label, shape)
+
+
+def combine(readings: Sequence[Reading], name: str) -> Reading:
+    """One reading of all matrices in a text; with a question if there are several."""
+    if len(readings) == 1:
+        return readings[0]
+    choices: dict[str, Matrix | Stack] = {}
+    unambiguous = [next(iter(reading.choices.values())) for reading in readings if len(reading.choices) == 1]
+    first_matrices = [of_heads(rows)[0] for rows in unambiguous]
+    if len(unambiguous) == len(readings) and all(
+        len(rows) == 1 and len(rows[0]) == len(first_matrices[0][0]) for rows in first_matrices
+    ):
+        check_size(len(first_matrices), len(first_matrices[0][0]), name)
+        choices[f"all {len(first_matrices)} as rows"] = tuple(rows[0] for rows in first_matrices)
+    for i, reading in enumerate(readings):
+        for key, rows in reading.choices.items():
             if not key and rows in choices.values():
                 continue
-            called = key or f"matrix {i}"
-            if choices.get(called, rows) != rows:  # printed a second time it is no other matrix
-                called = f"{called}, matrix {i}"
-            choices[called] = rows
+            label = key or f"matrix {i}"
+            if choices.get(label, rows) != rows:  # a repeated print of the same matrix is no new choice
+                label = f"{label}, matrix {i}"
+            choices[label] = rows
     if len(choices) > MAX_SIDE:
-        raise too_large(name, f"{len(choices):,} matrices")
-    notes = dict.fromkeys(note for one in found for note in one.notes)
-    asked = "Which of these matrices is it?" if len(choices) > 1 else ""
-    return Reading(choices, asked, tuple(notes), parts=tuple(found))
+        raise too_large_error(name, f"{len(choices):,} matrices")
+    notes = dict.fromkeys(note for reading in readings for note in reading.notes)
+    question = "Which of these matrices is it?" if len(choices) > 1 else ""
+    return Reading(choices, question, tuple(notes), parts=tuple(readings))
 
 
-def decimals(given: Matrix | Stack) -> int | None:
-    """After how many digits behind the point the numbers look rounded, from 3 to 8; None where they do not."""
-    behind = []
-    for number in islice((number for rows in of_heads(given) for row in rows for number in row), _SAMPLE):
+def decimals(matrix: Matrix | Stack) -> int | None:
+    """The number of decimals, 3 to 8, to which the numbers appear to be rounded; None if they do not."""
+    counts = []
+    for number in islice((number for rows in of_heads(matrix) for row in rows for number in row), _SAMPLE_SIZE):
         digits, _, power = repr(number).partition("e")
-        kept = digits.partition(".")[2].rstrip("0")
-        behind.append(len(kept) - int(power or 0) if kept and not power else len(kept))
-        if behind[-1] > 8:
+        fraction = digits.partition(".")[2].rstrip("0")
+        counts.append(len(fraction) - int(power or 0) if fraction and not power else len(fraction))
+        if counts[-1] > 8:
             return None
-    broken = [digits for digits in behind if digits]
-    longest = max(broken, default=0)
-    # Nine in ten numbers end in another digit than 0.
-    return longest if longest >= 3 and len(broken) >= 3 and 2 * broken.count(longest) >= len(broken) else None
+    nonzero_counts = [digits for digits in counts if digits]
+    longest = max(nonzero_counts, default=0)
+    # Nine of ten rounded numbers end in a digit other than 0.
+    return (
+        longest
+        if longest >= 3 and len(nonzero_counts) >= 3 and 2 * nonzero_counts.count(longest) >= len(nonzero_counts)
+        else None
+    )
 
 
-def rounding(given: Matrix | Stack) -> str:
-    """A sentence on numbers that look rounded; "" where they do not."""
-    if (digits := decimals(given)) is None:
+def rounding(matrix: Matrix | Stack) -> str:
+    """A note on numbers that appear to be rounded; "" otherwise."""
+    if (digits := decimals(matrix)) is None:
         return ""
-    printed = {4: ", as torch prints them", 8: ", as NumPy prints them"}.get(digits, "")
-    return f"The numbers have {digits} digits after the point{printed}: where they were rounded, later digits of what follows may differ."
+    source = {4: ", as torch prints them", 8: ", as NumPy prints them"}.get(digits, "")
+    return f"The numbers have {digits} digits after the point{source}: if they were rounded, the last digits of later steps may differ."

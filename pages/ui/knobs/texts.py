@@ -118,7 +118,7 @@ def _take(name: str, text: str, reading: Reading, pick: str | None = None) -> No
         return
     notes = reading.notes
     if not reading.question or pick is not None:
-        chosen = reading.chosen(pick, SYMBOLS[name])
+        chosen = reading.choose(pick, SYMBOLS[name])
         text, notes = write(chosen), (*notes, *_labelled(name, chosen, reading))
     keep(name, text)
     session().readings[name] = text, notes
