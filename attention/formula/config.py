@@ -172,7 +172,7 @@ class AttentionConfig:
             )
         if positions.POSITIONS[self.positions].rotary and d_k % 2:
             raise ConfigError(
-                f'positions "rope" turn pairs of columns, so d_k is even; got {d_k}: choose another d_k, or other positions.'
+                f'positions "rope" rotates pairs of columns, so d_k is even; got {d_k}: choose another d_k, or other positions.'
             )
 
     @property
