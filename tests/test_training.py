@@ -309,7 +309,7 @@ def test_another_state_that_does_not_fit_is_said_in_a_sentence():
     source = Trained("reverse", steps=1, interventions=read("0.0.takeV"))
     for other, said in (
         (None, "got none: give its text"),
-        (Trained("copy", steps=1), "as many tokens there; it has 16, this one 12"),
+        (Trained("copy", steps=1), "the other has 16, this one 12"),
         (Trained("lookup", steps=1), r"has other layers \(cross 0\)"),
         (replace(source, other=source), "takes from a third"),
     ):
