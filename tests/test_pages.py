@@ -219,7 +219,7 @@ BAD_LINKS = {
     "q": ("-1", "from 0 to 8"),
     "k": ("1000", "from 0 to 8"),
     "scaled": ("perhaps", "true or false"),
-    "layer": ("2", "layer is 0, the only one"),
+    "layer": ("2", "layer is 0, the only value"),
     "window": ("1e9", "a whole number"),
 }
 
