@@ -4,7 +4,7 @@
     trace = TypedText("the cat sat on the mat", AttentionConfig(mask="causal")).trace()
     trace.layers[0].weights      # tensor [head query_pos key_pos], rows sum to 1
 
-This package knows no Streamlit. Importing it does not import torch; making a trace does.
+This package never imports Streamlit. Importing it does not import torch; computing a trace does.
 """
 
 from attention.errors import (

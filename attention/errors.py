@@ -1,27 +1,27 @@
-"""What can go wrong, each with a sentence for the person who did it.
+"""The errors of this package, each with a sentence for the user.
 
     AttentionError
     ├── ConfigError      a knob is out of range, or two knobs contradict each other
-    │   ├── SizeError        what is asked for is larger than may be made
-    │   └── BusyError        nothing is wrong, but others have the room: the same works later
-    ├── TextError        a text that gives no tokens
-    ├── MatrixError      a pasted or uploaded matrix that cannot be read, or one that is missing
-    ├── NumbersError     a row of numbers that cannot be read
-    ├── FileError        a file that cannot be read
-    │   └── AwaitedError     a file that is not here yet, which is no mistake
-    ├── ModelError       a model that is not there, or cannot be loaded or recorded
-    ├── ShapeError       tensors whose axes do not fit together
-    ├── PictureError     a picture that cannot be made as asked
-    └── MissingError     a step, layer, head or cell that this trace does not have
+    │   ├── SizeError        the request exceeds the limit of memory or time
+    │   └── BusyError        the server has no free memory or place now; the same request works later
+    ├── TextError        a text without tokens
+    ├── MatrixError      a pasted or uploaded matrix that is invalid or missing
+    ├── NumbersError     an invalid row of numbers
+    ├── FileError        an invalid file
+    │   └── AwaitedError     a file that the user has not provided yet; not a mistake
+    ├── ModelError       a model that is missing, not allowed, or cannot be loaded or recorded
+    ├── ShapeError       tensors whose shapes do not match
+    ├── PictureError     a picture for print that cannot be made as requested
+    └── MissingError     a step, layer, head or cell that the trace does not have
 
-Every message says what was expected, what came, and what to do.
+Every message says what was expected, what it got, and what to do.
 """
 
 from __future__ import annotations
 
 
 class AttentionError(ValueError):
-    """Parent of every error this package raises on purpose; its text may be shown to a person."""
+    """The base class of all errors that this package raises; users may see the message."""
 
 
 class ConfigError(AttentionError):
@@ -29,50 +29,57 @@ class ConfigError(AttentionError):
 
 
 class SizeError(ConfigError):
-    """What is asked for is larger than may be made here."""
+    """The request exceeds the limit of memory or time."""
 
 
 class BusyError(ConfigError):
-    """Others have the memory or the place that this needs: the same works later."""
+    """The server has no free memory or place now; the same request works later."""
 
 
 class TextError(AttentionError):
-    """The text gives no tokens."""
+    """The text has no tokens."""
 
 
 class MatrixError(AttentionError):
-    """A pasted or uploaded matrix is not rows of finite numbers, or one that is needed is missing."""
+    """A pasted or uploaded matrix is not rows of finite numbers, or a required matrix is missing."""
 
 
 class NumbersError(AttentionError):
-    """What should be a row of numbers is none, or too short, or too long."""
+    """A text is not a row of numbers, or the row has the wrong length."""
 
 
 class FileError(AttentionError):
-    """A file is not what it should be."""
+    """A file is invalid."""
 
 
 class ModelError(AttentionError):
-    """A model is not there, is not allowed here, or cannot be loaded or recorded."""
+    """A model is missing, not allowed, or cannot be loaded or recorded."""
 
 
 class AwaitedError(FileError):
-    """A file that somebody still has to give: nothing is wrong."""
+    """The user has not provided a file yet; not a mistake."""
 
 
 class ShapeError(AttentionError):
-    """Two tensors of one layer disagree about the size of an axis."""
+    """Two tensors of one layer have different sizes of an axis."""
 
 
 class PictureError(AttentionError):
-    """A picture for a paper cannot be made as asked: its kind, its width, or what it is a picture of."""
+    """A picture for print cannot be made with the requested kind, width or content."""
 
 
 class MissingError(AttentionError):
-    """The trace has no such step, layer, head or cell."""
+    """The trace does not have a step, layer, head or cell."""
 
 
-def check_index(what: str, index: int, size: int, verb: str = "count") -> None:
-    """Raises MissingError where `what` has no such index, which counts from zero."""
+def check_index(noun: str, index: int, size: int, verb: str = "count") -> None:
+    """Raises MissingError unless 0 ≤ index < size.
+
+    Args:
+        noun: the name of the indexed things, such as "heads".
+        index: the index to check.
+        size: the number of things.
+        verb: the verb of the message.
+    """
     if not 0 <= index < size:
-        raise MissingError(f"{what} {verb} from 0 to {size - 1}; got {index}: choose one of these.")
+        raise MissingError(f"{noun} {verb} from 0 to {size - 1}; got {index}: choose one of these.")

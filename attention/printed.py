@@ -1,6 +1,6 @@
-"""Arithmetic as it is read: as LaTeX, as one plain line, and what comes out for who works out what is printed.
+"""Arithmetic in print: as LaTeX, as a line of plain text, and the result of computing with the printed digits.
 
-A number is printed with as few digits as let the result come out right to its own; `fitting` finds them.
+Numbers are printed with the fewest digits with which readers get the printed result; `fitting` finds them.
 """
 
 from __future__ import annotations
@@ -12,18 +12,22 @@ from decimal import Context, Decimal, localcontext
 from typing import Literal, TypeAlias
 
 DIGITS = 4
-"""Significant digits of a number that is shown alone."""
+"""Significant digits of a single number."""
 
 SHOWN_TERMS = 8
-_MOST_DIGITS = 9  # what tells all numbers of single precision apart
-_LARGE = 1e6  # from here on decimals would say more than single precision knows
+_MOST_DIGITS = 9  # enough to distinguish all numbers in single precision
+_LARGE = 1e6  # from here on, decimals would exceed single precision
 
 
 @dataclass(frozen=True)
 class Printed:
-    """A piece of arithmetic: as LaTeX, as plain text, and its value as printed, not as it was before it was rounded.
+    """A printed expression.
 
-    `parts` are the summands of a sum, or what stands above and below in a quotient.
+    Attributes:
+        tex: as LaTeX.
+        text: as plain text.
+        value: its value, computed from the printed (rounded) numbers.
+        parts: the summands of a sum, or the numerator and the denominator of a quotient.
     """
 
     tex: str
@@ -35,7 +39,7 @@ class Printed:
 def number(value: float, digits: int = DIGITS) -> Printed:
     r"""A number with `digits` significant digits: 0.3573, −∞, 1.235 \cdot 10^{-7} (as plain text 1.235e−7).
 
-    As plain text it ends where only zeros follow; as LaTeX it has `DIGITS` of them at least.
+    Plain text has no trailing zeros; LaTeX has at least `DIGITS` digits.
     """
     if value == 0 or not math.isfinite(value):
         text = "0" if value == 0 else f"{value:f}".replace("inf", "∞").replace("-", "−")
@@ -52,50 +56,50 @@ def number(value: float, digits: int = DIGITS) -> Printed:
 
 
 def shown(value: float) -> str:
-    """A number as a heading says it, with `DIGITS` significant digits: 0.3573, −0.05, 1.235e−7, −∞; −0 is 0."""
+    """A number as plain text with `DIGITS` significant digits: 0.3573, −0.05, 1.235e−7, −∞; −0 is 0."""
     return number(value).text
 
 
 def beside_one(value: float) -> str:
-    """A number that may be so near to 1 that four digits hide the difference, which is said then: 0.9993, 1 − 3e−7."""
+    """A number as plain text; as a difference from 1 if four digits would round it to 1: 0.9993, 1 − 3e−7."""
     return f"1 − {number(1 - value, 1).text}" if value < 1 and shown(value) == "1" else shown(value)
 
 
 def factor(value: float, digits: int = DIGITS) -> Printed:
-    """A number as a factor or a summand: a negative one stands in brackets."""
-    one = number(value, digits)
-    return Printed(f"({one.tex})", f"({one.text})", one.value) if value < 0 else one
+    """A number as a factor or a summand: negative numbers are in brackets."""
+    plain = number(value, digits)
+    return Printed(f"({plain.tex})", f"({plain.text})", plain.value) if value < 0 else plain
 
 
-def product(one: float, other: float, digits: int) -> Printed:
-    """Two numbers, multiplied."""
-    a, b = factor(one, digits), factor(other, digits)
+def product(left: float, right: float, digits: int) -> Printed:
+    """The product of two numbers."""
+    a, b = factor(left, digits), factor(right, digits)
     return Printed(rf"{a.tex} \cdot {b.tex}", f"{a.text}·{b.text}", a.value * b.value)
 
 
 def rest(value: float, count: int, digits: int) -> Printed:
-    """The sum of `count` summands that are not printed one by one."""
-    one = factor(value, digits)
-    tex = rf"\underbrace{{{one.tex}}}_{{{count}\text{{ more}}}}"
-    return Printed(tex, f"… ({count} more: {number(value, digits).text})", one.value)
+    """The sum of the remaining `count` summands, as one number."""
+    total_rest = factor(value, digits)
+    tex = rf"\underbrace{{{total_rest.tex}}}_{{{count}\text{{ more}}}}"
+    return Printed(tex, f"… ({count} more: {number(value, digits).text})", total_rest.value)
 
 
 def total(summands: Sequence[Printed], per_line: int = 2) -> Printed:
-    """Summands with plus signs between them; as LaTeX broken into lines of an aligned block."""
+    """The sum of the summands; as LaTeX, broken into lines of an aligned block."""
     chunks = [summands[i : i + per_line] for i in range(0, len(summands), per_line)]
-    tex = r" \\ &\quad + ".join(" + ".join(one.tex for one in chunk) for chunk in chunks)
-    text, value = " + ".join(one.text for one in summands), sum((one.value for one in summands), Decimal(0))
-    return Printed(tex, text, value, tuple(summands))
+    tex = r" \\ &\quad + ".join(" + ".join(summand.tex for summand in chunk) for chunk in chunks)
+    text = " + ".join(summand.text for summand in summands)
+    return Printed(tex, text, sum((summand.value for summand in summands), Decimal(0)), tuple(summands))
 
 
-def quotient(above: Printed, below: Printed) -> Printed:
-    """One by the other; what stands below in plain text must be one number, or stand in brackets."""
-    tex, text = rf"\frac{{{above.tex}}}{{{below.tex}}}", f"{above.text} / {below.text}"
-    return Printed(tex, text, above.value / below.value, (above, below))
+def quotient(numerator: Printed, denominator: Printed) -> Printed:
+    """A quotient; the plain text of the denominator must be a single number, or in brackets."""
+    tex, text = rf"\frac{{{numerator.tex}}}{{{denominator.tex}}}", f"{numerator.text} / {denominator.text}"
+    return Printed(tex, text, numerator.value / denominator.value, (numerator, denominator))
 
 
 def exponent(value: float, places: int = DIGITS) -> Printed:
-    """A number in an exponent, with so many decimals: its error, not its share, becomes the error of the power."""
+    """A number in an exponent, with `places` decimals: the absolute error of an exponent is the relative error of the power."""
     if value == 0 or not abs(value) < _LARGE:
         return number(value, places)
     text = f"{value:.{max(DIGITS, places)}f}"
@@ -105,30 +109,30 @@ def exponent(value: float, places: int = DIGITS) -> Printed:
     return Printed(fixed, fixed.rstrip("0").rstrip(".").replace("-", "−"), Decimal(fixed))
 
 
-def power(one: float, less: float, places: int) -> Printed:
-    """The power of e whose exponent is one number less another."""
-    a, b = exponent(one, places), exponent(less, places)
-    tex, text = (f"({b.tex})", f"({b.text})") if less < 0 else (b.tex, b.text)
+def power(minuend: float, subtrahend: float, places: int) -> Printed:
+    """The exponential of a difference, e^(minuend − subtrahend)."""
+    a, b = exponent(minuend, places), exponent(subtrahend, places)
+    tex, text = (f"({b.tex})", f"({b.text})") if subtrahend < 0 else (b.tex, b.text)
     return Printed(rf"e^{{{a.tex} - {tex}}}", f"e^({a.text} − {text})", (a.value - b.value).exp())
 
 
-def powered(one: float, less: float, places: int) -> Printed:
-    """The same as one number in the exponent: the difference of what `power` prints."""
-    difference = exponent(one, places).value - exponent(less, places).value
-    inside = exponent(float(difference), places)
-    return Printed(f"e^{{{inside.tex}}}", f"e^({inside.text})", difference.exp())
+def powered(minuend: float, subtrahend: float, places: int) -> Printed:
+    """The same exponential with a single number as its exponent: the difference of the numbers that `power` prints."""
+    difference = exponent(minuend, places).value - exponent(subtrahend, places).value
+    printed = exponent(float(difference), places)
+    return Printed(f"e^{{{printed.tex}}}", f"e^({printed.text})", difference.exp())
 
 
 def agrees(result: Decimal, value: float) -> bool:
-    """Whether a result, rounded to the digits that are shown of `value`, is what is shown."""
-    # Half a unit of the last digit can be rounded up and down: a hair to either side is fair.
-    near = (float(result), float(result) * (1 - 1e-12), float(result) * (1 + 1e-12))
-    return shown(value) in map(shown, near)
+    """Whether a result rounds to the printed digits of `value`."""
+    # A tie in the last digit may round up or down, so tiny differences on both sides are accepted.
+    candidates = (float(result), float(result) * (1 - 1e-12), float(result) * (1 + 1e-12))
+    return shown(value) in map(shown, candidates)
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """What is printed, with how many digits, and whether its result agrees with what is shown."""
+    """A printed expression, its number of digits, and whether its result agrees with the printed number."""
 
     printed: Printed
     digits: int
@@ -136,39 +140,39 @@ class Fitted:
 
 
 def fitting(make: Callable[[int], Printed], value: float, least: int = DIGITS) -> Fitted:
-    """What `make` prints with the fewest digits, from `least` up, that let `value` come out as it is shown.
+    """The expression of `make` with the fewest digits, at least `least`, whose result rounds to the printed `value`.
 
-    Where none do, since single precision has lost some, it is what misses by no more than one in the last digit, or
-    what has the most digits.
+    If no number of digits suffices, because of single precision, it is the first expression whose result differs by at
+    most one in the last digit, or else the one with the most digits.
     """
-    with localcontext(Context(prec=30, traps=[])):  # what is not finite stays so, and nothing is raised
-        tried = []
+    with localcontext(Context(prec=30, traps=[])):  # infinity and NaN raise no error
+        attempts = []
         for digits in range(least, _MOST_DIGITS + 1):
-            tried.append(Fitted(printed := make(digits), digits, agrees(printed.value, value)))
-            if tried[-1].agrees:
-                return tried[-1]
-        aim = number(value).value
-        unit = Decimal(1).scaleb(aim.adjusted() - DIGITS + 1 if aim.is_finite() and aim else -12)
-        return next((one for one in tried if abs(one.printed.value - aim) <= unit), tried[-1])
+            attempts.append(Fitted(printed := make(digits), digits, agrees(printed.value, value)))
+            if attempts[-1].agrees:
+                return attempts[-1]
+        target = number(value).value
+        unit = Decimal(1).scaleb(target.adjusted() - DIGITS + 1 if target.is_finite() and target else -12)
+        return next((fitted for fitted in attempts if abs(fitted.printed.value - target) <= unit), attempts[-1])
 
 
 Line: TypeAlias = Callable[[int], Printed]
-"""Arithmetic, given how many digits its numbers have."""
+"""A function from a number of digits to a printed expression."""
 
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """How one number came about, before it is known with how many digits it must be printed.
+    """The arithmetic of one number, before the number of digits is chosen.
 
     Attributes:
         formula: the right-hand side as LaTeX, without numbers.
-        lines: the same with numbers, line by line.
-        shorts: the same in one plain line; the first is taken that is short enough, or the last.
-        words: what happened, in a sentence, with {row} for the row.
-        values: of the last line's parts, in full precision.
-        operation: what joins these: their "sum", or the "quotient" of the first by the second.
-        below: of the summands under the first line's fraction, in full precision.
-        reason: why it is 0, instead of the plain line: "hidden by the mask"; without lines nothing was worked out.
+        lines: the right-hand side with numbers, line by line.
+        shorts: variants in one line of plain text; the first one that is short enough is used, or the last.
+        words: a sentence that explains it, with {row} for the row.
+        values: the parts of the last line, in full precision.
+        operation: the operation on `values`: their "sum", or the "quotient" of the first two.
+        below: the summands of the first line's denominator, in full precision.
+        reason: why the number is 0, such as "hidden by the mask"; replaces the plain line if there are no `lines`.
     """
 
     formula: str = ""
@@ -182,29 +186,36 @@ class Arithmetic:
 
     @classmethod
     def zero(cls, words: str, reason: str) -> Arithmetic:
-        """A 0 that nothing was worked out for."""
+        """A 0 without arithmetic."""
         return cls(words=words, reason=reason)
 
 
 class Parts:
-    """The summands of a sum: the largest in `few`, where there are many, and how large the `others` are together."""
+    """The summands of a sum for printing.
+
+    Attributes:
+        few: the indices of the printed summands, which are the largest.
+        left: the number of other summands.
+        others: the sum of the other summands.
+        values: the printed summands, and `others` if there are any.
+    """
 
     def __init__(self, values: Sequence[float], most: int = SHOWN_TERMS) -> None:
         self.few = largest(values, most)
-        shown_ones = set(self.few)
+        printed = set(self.few)
         self.left = len(values) - len(self.few)
-        self.others = math.fsum(value for i, value in enumerate(values) if i not in shown_ones)
+        self.others = math.fsum(value for i, value in enumerate(values) if i not in printed)
         self.values = [*(values[i] for i in self.few), *[self.others] * bool(self.left)]
 
     def printed(self, piece: Callable[[int], Printed], digits: int) -> list[Printed]:
-        """Each of the few as `piece` prints it, and the rest in one."""
+        """Each of the few summands as `piece` prints it, and the sum of the others."""
         return [*map(piece, self.few), *([rest(self.others, self.left, digits)] if self.left else [])]
 
 
 def largest(values: Sequence[float], most: int = SHOWN_TERMS) -> list[int]:
-    """Which of the summands to print: all if they are few, otherwise the `most` largest in their order.
+    """The indices of the summands to print: all if there are few, otherwise the `most` largest in their order.
 
-    What is left is never a single one: as a sum it would only hide it.
+    More than one summand is left out, since a sum of one summand would only hide it.
     """
     if len(values) <= most + 1:
         return list(range(len(values)))

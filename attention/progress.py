@@ -1,4 +1,4 @@
-"""How far what somebody waits for has come: who waits says whom to tell, who works tells."""
+"""Progress reports of long computations: callers set a callback for their thread, workers call it."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 Tell = Callable[[str, float], None]
-"""Hears what is done, in words, and the share that is done, from 0 to 1."""
+"""A callback: receives a description of the work, and the fraction that is done, from 0 to 1."""
 
-_TELL: ContextVar[Tell | None] = ContextVar("tell", default=None)
+_CALLBACK: ContextVar[Tell | None] = ContextVar("progress_callback", default=None)
 
 
 @contextmanager
-def told(tell: Tell) -> Iterator[None]:
-    """While it lasts, `tell` hears of whatever takes long in this thread, or is waited for in it."""
-    token = _TELL.set(tell)
+def told(callback: Tell) -> Iterator[None]:
+    """A context in which `callback` receives the progress of this thread, and of work that this thread waits for."""
+    token = _CALLBACK.set(callback)
     try:
         yield
     finally:
-        _TELL.reset(token)
+        _CALLBACK.reset(token)
 
 
 def telling() -> Tell | None:
-    """Whom to tell in this thread; None where nobody wants to hear."""
-    return _TELL.get()
+    """The progress callback of this thread, or None."""
+    return _CALLBACK.get()

@@ -1,4 +1,4 @@
-"""Text to tokens, and tokens to labels that a person can read."""
+"""Splits texts into tokens, and makes readable labels of tokens."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from threading import Lock
 import regex
 from cachetools import LRUCache, cached
 
-# A word keeps its inner apostrophes and hyphens (don't, self-contradictory), a number its inner
-# points (3.14, 2024-01-15). Han and kana are written without spaces: one token a character. The
-# rest is punctuation: \X is what a reader sees as one character, such as a family emoji. A flag is two letters of its own
-# kind; it stands before \X, which would count all such letters before it to know which two belong together.
+# A word includes inner apostrophes and hyphens (don't, self-contradictory), a number its inner
+# points (3.14, 2024-01-15). Han and kana are written without spaces: one token per character. The
+# rest is punctuation: \X matches a grapheme cluster, such as a family emoji. A flag is two regional indicators; its
+# pattern comes before \X, which would count all indicators before a flag to find the pairs.
 _TOKEN = regex.compile(
     r"""(?V1)
       [\p{Han}\p{Hiragana}\p{Katakana}]\p{M}*
@@ -28,7 +28,7 @@ _TOKEN = regex.compile(
 
 
 def _weight(tokens: tuple[str, ...]) -> int:
-    """The bytes of a list of tokens in Python's memory."""
+    """The size of a tuple of tokens in memory, in bytes."""
     return 1000 + sum(map(sys.getsizeof, tokens)) + 8 * len(tokens)
 
 
@@ -38,34 +38,38 @@ def _key(text: str, lowercase: bool = True) -> tuple[bytes, bool]:
 
 @cached(LRUCache(16 * 2**20, getsizeof=_weight), key=_key, lock=Lock())
 def tokenize(text: str, lowercase: bool = True) -> tuple[str, ...]:
-    """The words and punctuation marks of a text, in the order in which they stand in it.
+    """The words and punctuation marks of a text, in order.
 
-    Repeated words stay repeated: the second "the" is a token of its own.
+    Repeated words are repeated tokens: the second "the" is a token of its own.
     """
     return tuple(_TOKEN.findall(text.lower() if lowercase else text))
 
 
 class Generated(str):
-    """A token that a model has said itself: the same text, which a picture marks."""
+    """A token that a model generated; pictures mark it."""
 
 
 def label(token: str, longest: int = 0, escape: bool = True) -> str:
-    """A token as a picture shows it: nothing in it is invisible, nothing is read as HTML.
+    """The label of a token in pictures, without invisible characters, and escaped for HTML.
 
-    A space is ·, a newline ⏎, a tab ⇥, an empty token ∅, any other character that would not be
-    seen its code point, a mark with no letter of its own sits on ◌; ▸ stands before what a model has said itself. With `longest`,
-    a token of more characters ends in an ellipsis.
+    A space is ·, a newline ⏎, a tab ⇥, an empty token ∅; another invisible character is shown as its code point, and a
+    combining mark without a letter on ◌. ▸ precedes a generated token.
+
+    Args:
+        token: the token.
+        longest: the maximal number of characters; a longer label ends with an ellipsis. 0: no limit.
+        escape: whether to escape the label for HTML.
     """
-    shown = "".join(map(_visible, token)) or "∅"
-    if unicodedata.category(shown[0]) == "Mn":
-        shown = "◌" + shown  # a mark with no letter to sit on
-    elif token.strip() and not any(map(_has_ink, token)):
-        shown = " ".join(f"U+{ord(character):04X}" for character in token)
+    text = "".join(map(_visible, token)) or "∅"
+    if unicodedata.category(text[0]) == "Mn":
+        text = "◌" + text  # a combining mark without a letter
+    elif token.strip() and not any(map(_is_visible, token)):
+        text = " ".join(f"U+{ord(character):04X}" for character in token)
     if isinstance(token, Generated):
-        shown = "▸" + shown
-    if longest and len(shown) > longest:
-        shown = shown[: longest - 1] + "…"
-    return html.escape(shown, quote=False) if escape else shown
+        text = "▸" + text
+    if longest and len(text) > longest:
+        text = text[: longest - 1] + "…"
+    return html.escape(text, quote=False) if escape else text
 
 
 def labels(tokens: tuple[str, ...]) -> tuple[str, ...]:
@@ -74,12 +78,13 @@ def labels(tokens: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _visible(character: str) -> str:
-    named = {" ": "·", "\n": "⏎", "\t": "⇥"}.get(character)
-    if named:
-        return named
-    unseen = unicodedata.category(character) in ("Cc", "Cs", "Co", "Cn", "Zs", "Zl", "Zp")
-    return f"U+{ord(character):04X}" if unseen else character
+    """A character, or a visible replacement."""
+    symbol = {" ": "·", "\n": "⏎", "\t": "⇥"}.get(character)
+    if symbol:
+        return symbol
+    is_invisible = unicodedata.category(character) in ("Cc", "Cs", "Co", "Cn", "Zs", "Zl", "Zp")
+    return f"U+{ord(character):04X}" if is_invisible else character
 
 
-def _has_ink(character: str) -> bool:
+def _is_visible(character: str) -> bool:
     return unicodedata.category(character)[0] not in "CZ"

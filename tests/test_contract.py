@@ -342,8 +342,8 @@ def test_a_place_where_a_new_step_is_missing_is_named(monkeypatch: pytest.Monkey
 
 
 def test_a_field_that_no_file_may_have_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(written._MAY_BE, "cap")
-    assert any(one.startswith("file: a formula says") for one in contract.of_step(CAPPED_SCORES))
+    monkeypatch.delitem(written._CHECKS, "cap")
+    assert any(one.startswith("file: a formula has the fields") for one in contract.of_step(CAPPED_SCORES))
 
 
 def test_a_new_step_that_is_not_computed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -286,12 +286,12 @@ def test_dropout_mask_multiplies_weights_is_explained_written_and_carried() -> N
     layer = trace.layers[0]
     assert torch.equal(layer["dropped_weights"], layer["weights"] * torch.tensor(drop, dtype=torch.float64))
     assert torch.equal(layer["head_output"], layer["dropped_weights"] @ layer["value"])
-    assert layer.formula_of(find_step("dropped_weights")) == "A, times dropout_mask, cell by cell"
+    assert layer.formula_of(find_step("dropped_weights")) == "A · dropout_mask, cell by cell"
     words = [explain(trace, "dropped_weights", 0, 0, 4, column).words for column in (0, 1, 2, 5)]
     assert [said.split(":")[0] for said in words] == [
-        "The given matrix drops this cell",
-        "The weight, times what the given matrix has for query 4 and key 1.",
-        "The given matrix has a 1 here",
+        "The provided mask sets this weight to 0",
+        "The weight, times the cell of the provided mask for query 4 and key 1.",
+        "The provided mask has a 1 here",
         "The mask hides key 5 from query 4",
     ]
     times = explain(trace, "dropped_weights", 0, 0, 4, 1)

@@ -60,7 +60,7 @@ def test_an_operand_that_needs_no_brackets_gets_none(text: str) -> None:
 
 def test_a_function_that_returns_early_or_within_is_not_inlined() -> None:
     for function in (early, nested):
-        with pytest.raises(ValueError, match=f"returns once, at its end; got {function.__name__}: define it"):
+        with pytest.raises(ValueError, match=f"returns once, at its end; got {function.__name__}: use `defined`"):
             inlined(function, "made")
 
 

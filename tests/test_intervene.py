@@ -192,12 +192,14 @@ def test_what_is_taken_is_the_other_states_and_shared_keys_are_named(tiny: TinyM
 def test_what_is_taken_needs_as_many_tokens_and_a_text_is_offered(tiny: TinyModels) -> None:
     one = Intervention(layer=0, head=0, take="value")
     for text in (OTHER + " twice", "the moon asked", "the moon asked."):
-        with pytest.raises(ConfigError, match=r"needs as many tokens there; .* give the other state such as") as error:
+        with pytest.raises(
+            ConfigError, match=r"needs the same number of tokens .* give the other state such as"
+        ) as error:
             model(tiny, "Llama", one, other=replace(model(tiny, "Llama"), text=text)).trace()
         offered = re.search("“(.*)”", str(error.value))
         assert offered
         assert model(tiny, "Llama", one, other=replace(model(tiny, "Llama"), text=offered[1])).trace().changes
-    with pytest.raises(ConfigError, match="needs one: give its text"):
+    with pytest.raises(ConfigError, match="got none: give its text"):
         model(tiny, "Llama", one).trace()
     with pytest.raises(ConfigError, match="takes from a third"):
         model(tiny, "Llama", one, other=replace(model(tiny, "Llama"), other=model(tiny, "Llama"))).trace()

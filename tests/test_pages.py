@@ -219,7 +219,7 @@ BAD_LINKS = {
     "q": ("-1", "from 0 to 8"),
     "k": ("1000", "from 0 to 8"),
     "scaled": ("perhaps", "true or false"),
-    "layer": ("2", "layer is 0, the only one"),
+    "layer": ("2", "layer is 0, the only value"),
     "window": ("1e9", "a whole number"),
 }
 
@@ -536,8 +536,8 @@ def test_dropped_weights_of_all_heads_of_a_long_text_are_drawn_too() -> None:
 @pytest.mark.parametrize(
     ("knobs", "said_of_it", "step"),
     [
-        ({"positions": "rope"}, "turned by an angle", "rotated_query"),
-        ({"positions": "alibi"}, "the more is taken off", "biased_scores"),
+        ({"positions": "rope"}, "rotated by an angle", "rotated_query"),
+        ({"positions": "alibi"}, "subtracted from the score", "biased_scores"),
         ({"score": "additive"}, "A small network", "scores"),
         ({"normalizer": "sparsemax"}, "exactly 0", "weights"),
         ({"cap": "2.5", "kv_heads": "2"}, "", "capped_scores"),

@@ -62,7 +62,7 @@ def test_a_value_may_be_or_not(within: Range, taken: tuple[object, ...], refused
         (Switch(), "true or false"),
         (HEADS, "a whole number from 1 to 8"),
         (Whole(1), "a whole number of at least 1"),
-        (Whole(0, 0), "0, the only one there is"),
+        (Whole(0, 0), "0, the only value"),
         (CAP, "a number from 0.5 to 50"),
         (Real(0, means=("argmax", "uniform")), "a number from 0 (argmax) to infinity (uniform)"),
         (Text(2000), "up to 2,000 characters"),

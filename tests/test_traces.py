@@ -200,7 +200,7 @@ def test_what_is_refused_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_of_many_temperatures_the_scores_and_the_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "LARGE", 0)
+    monkeypatch.setattr(kept, "LARGE_BYTES", 0)
     rows = tuple((float(i), 1.0) for i in range(40))
     for temperature in range(1, 101):
         config = AttentionConfig(temperature=temperature)

@@ -308,8 +308,8 @@ def test_later_attention_of_a_trained_model_is_frozen():
 def test_another_state_that_does_not_fit_is_said_in_a_sentence():
     source = Trained("reverse", steps=1, interventions=read("0.0.takeV"))
     for other, said in (
-        (None, "needs one: give its text"),
-        (Trained("copy", steps=1), "as many tokens there; it has 16, this one 12"),
+        (None, "got none: give its text"),
+        (Trained("copy", steps=1), "the other has 16, this one 12"),
         (Trained("lookup", steps=1), r"has other layers \(cross 0\)"),
         (replace(source, other=source), "takes from a third"),
     ):

@@ -137,7 +137,7 @@ def test_a_trained_model_is_patched_from_the_state_it_is_compared_with():
     assert not lab.error
     assert lab.checkbox(key="frozen_switch").label.startswith("Later layers attend as before")
     short = opened("app.py", **learned, interventions="0.0.takeV", other="a b c")
-    assert "needs as many tokens there; it has 6, this one 26" in said(short)
+    assert "needs the same number of tokens in both states; the other has 6, this one 26" in said(short)
 
 
 def test_curves_and_seeds_say_what_was_reached():

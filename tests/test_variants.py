@@ -322,7 +322,7 @@ def test_a_layer_without_a_formula_is_as_recorded() -> None:
     ("knobs", "said"),
     [
         ({"n_kv_heads": 3}, "4 heads of queries cannot share 3 heads of keys in equal groups: choose 1, 2 or 4."),
-        ({"positions": "rope", "d_k": 3}, 'positions "rope" turn pairs of columns, so d_k is even; got 3'),
+        ({"positions": "rope", "d_k": 3}, 'positions "rope" rotates pairs of columns, so d_k is even; got 3'),
         (
             {"share": "entmax15"},
             "share is one of softmax, softmax1, sigmoid, sparsemax; got 'entmax15': choose one of them.",

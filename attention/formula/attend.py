@@ -1,4 +1,4 @@
-"""One layer of attention from Q, K and V: `attend`, and the functions that its steps are made with."""
+"""One layer of attention from Q, K and V: `attend`, and the functions that compute its steps."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ def attend(
     """One layer of attention, from Q, K and V.
 
     Args:
-        query: of as many heads as there are, or a multiple of those of the keys.
-        key: as wide as the queries.
-        value: as many as there are keys.
+        query: its number of heads is a multiple of the keys' number.
+        key: with the d_k of the queries.
+        value: one row per key, in as many heads as the keys.
         mask: boolean, True = may attend; None hides nothing.
-        scaled: divide the scores by √d_k.
+        scaled: whether the scores are divided by √d_k.
         temperature: 0 to infinity; 0 is argmax with ties split evenly, infinity is uniform over the
             visible keys.
-        w_o: without it there is no `output`.
-        formula: everything after Q and K, instead of `scaled` and `temperature`.
+        w_o: None: the layer has no step `output`.
+        formula: the formula of the steps after Q and K; replaces `scaled` and `temperature`.
 
     Raises:
-        ShapeError: the axes do not fit together, or the mask is not boolean.
+        ShapeError: the shapes do not match, or the mask is not boolean.
     """
     if mask is not None and mask.dtype != torch.bool:
         raise ShapeError(f"a mask is boolean, True = may attend; got {mask.dtype}: compare it with 0 first.")
     divisor = math.sqrt(query.shape[-1]) if scaled else 1.0
-    recorded = {QUERY: query, KEY: key, VALUE: value, "w_o": w_o, "mask": mask}
-    there = {name: tensor for name, tensor in recorded.items() if tensor is not None}
-    return Layer(recorded=there, formula=formula or Formula(divisor=divisor, temperature=temperature))
+    tensors = {QUERY: query, KEY: key, VALUE: value, "w_o": w_o, "mask": mask}
+    recorded = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+    return Layer(recorded=recorded, formula=formula or Formula(divisor=divisor, temperature=temperature))

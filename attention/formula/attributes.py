@@ -1,6 +1,6 @@
-"""Steps and parameters as attributes of a layer: `layer.weights` is known to editors and to type checkers.
+"""Steps and parameters as attributes of a layer, so that editors and type checkers know `layer.weights`.
 
-`tests/test_contract.py` holds that these are the steps and parameters that are declared, no more and no fewer.
+`tests/test_contract.py` checks that these are exactly the declared steps and parameters.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class TensorOf:
-    """The whole tensor of the step or parameter of this name; None where a layer does not have it."""
+    """A descriptor: the tensor of the step or parameter of this name, for all heads; None if the layer does not have it."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""What is added to the scores of each pair of positions: one entry for each way."""
+"""Biases of the scores: one entry for each variant."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ if TYPE_CHECKING:
     from attention.formula.axes import Distances, PerHead, Scores
     from attention.formula.tensors import Tensors
 
-BUCKETS, FARTHEST = 32, 128  # as in T5: how many distances are told apart, and from where on they are one
+BUCKETS, FARTHEST = 32, 128  # as in T5: the number of distance groups, and the distance from which all are in one group
 
 
 @dataclass(frozen=True)
 class Bias:
-    """One way to add to the scores.
+    """One variant of the bias that is added to the scores.
 
     Attributes:
-        bias: its numbers for some heads and queries of a layer.
-        words: what it is.
-        python: lines that make `bias` of `query_pos` and `key_pos`, for so many heads; none where the source has them.
+        bias: computes the bias for some heads and queries of a layer.
+        words: a description.
+        python: lines of Python that compute `bias` from `query_pos` and `key_pos`, for a number of heads; empty for a
+            provided bias.
     """
 
     bias: Callable[[Tensors, slice, slice], Scores]
@@ -35,15 +36,15 @@ class Bias:
 
     @property
     def by_distance(self) -> bool:
-        """Whether it is made of positions, and not given."""
+        """Whether it is computed from positions, and not provided."""
         return bool(self.python(1))
 
 
 def slopes(n_heads: int) -> PerHead:
-    """How much each head takes off a score for each position of distance: 2^(−8/n), 2^(−16/n), … 2^(−8).
+    """The ALiBi slope of each head, [head]: 2^(−8/n), 2^(−16/n), … 2^(−8) for n heads.
 
-    Where n is no power of two: those of the next smaller one, then every second of the next larger one.
-    Source: Press et al. 2022, "Train Short, Test Long", section 3 and the code that belongs to it.
+    If n is not a power of two, the slopes are those of the next smaller power, then every second one of the next larger power.
+    Source: Press et al. 2022, "Train Short, Test Long", section 3 and its published code.
     """
     import torch
 
@@ -54,8 +55,9 @@ def slopes(n_heads: int) -> PerHead:
 
 
 def bucket(distance: Distances) -> Distances:
-    """The group of each distance key_pos − query_pos: near ones each by itself, far ones together, keys after the query in the upper half.
+    """The T5 bucket of each distance key_pos − query_pos: one bucket per small distance, logarithmic buckets for large ones.
 
+    Keys after the query are in the upper half of the buckets.
     Source: Raffel et al. 2020, "T5", section 2.1; bidirectional, as in its encoder.
     """
     import torch
@@ -63,21 +65,21 @@ def bucket(distance: Distances) -> Distances:
     half = BUCKETS // 2
     near = half // 2
     apart = distance.abs()
-    # In single precision, as T5 itself: at the edge of a group it decides.
+    # In single precision as in T5: the precision decides at the edges of buckets.
     ratio = torch.log(apart.clamp_min(1).float() / near) / math.log(FARTHEST / near)
     far = near + (ratio * (half - near)).long()
     return (distance > 0).long() * half + torch.where(apart < near, apart, far.clamp_max(half - 1))
 
 
 def distances(layer: Tensors, rows: slice) -> Distances:
-    """key_pos − query_pos of some queries."""
+    """key_pos − query_pos for some queries."""
     import torch
 
     return torch.arange(layer.sizes["key_pos"]) - torch.arange(layer.sizes["query_pos"])[rows, None]
 
 
 def sloped(slopes: PerHead, distance: Distances, dtype: torch.dtype) -> Scores:
-    """What ALiBi takes off a score: the slope of its head, times how far the key is from the query."""
+    """The ALiBi bias: minus the slope of the head, times the distance between query and key."""
     return (-slopes[:, None, None] * distance.abs()).to(dtype)
 
 
@@ -91,7 +93,7 @@ def _relative(layer: Tensors, heads: slice, rows: slice) -> Scores:
     return table[bucket(distances(layer, rows))][..., heads].permute(2, 0, 1)
 
 
-def _given(layer: Tensors, heads: slice, rows: slice) -> Scores:
+def _provided(layer: Tensors, heads: slice, rows: slice) -> Scores:
     return layer["bias"][heads, rows]
 
 
@@ -111,8 +113,8 @@ def _relative_python(_: int) -> list[str]:
 
 
 BIASES: dict[str, Bias] = {
-    "alibi": Bias(_alibi, "so much of this head's slope for each position between them", _alibi_python),
-    "relative": Bias(_relative, "what this head's table has for this distance", _relative_python),
-    "given": Bias(_given, "as it was given"),
+    "alibi": Bias(_alibi, "minus this head's slope for each position between them", _alibi_python),
+    "relative": Bias(_relative, "the entry of this head's table for this distance", _relative_python),
+    "given": Bias(_provided, "as provided"),
 }
-"""Every way to add to the scores, by its name in a `Formula`."""
+"""Every bias, by its name in a `Formula`."""

@@ -1,6 +1,6 @@
-"""What was done by hand to heads inside their model, as a value: cells that are set, what was taken from elsewhere, what was silenced.
+"""Edits of a head inside a model: cells that are set, steps that are patched from another run, ablation.
 
-What that does to the numbers, `attention.formula.patching` says, kind by kind.
+`attention.formula.patching` computes their effect, kind by kind.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ UNCHANGED = "the unchanged model"
 
 
 class SetCell(NamedTuple):
-    """One cell that is set by hand.
+    """One cell that the user sets.
 
     Attributes:
-        step: "scores": as they enter the softmax; "weights": after it.
-        query: its row, `key` its column.
-        value: what it becomes.
-        rescaled: of a weight, whether the rest of its row is rescaled so that the row sums to what it did.
+        step: "scores" (the input of the softmax) or "weights" (its output).
+        query: the row; `key` is the column.
+        value: the new value.
+        rescaled: for weights, whether the other weights of the row are rescaled so that the row keeps its sum.
     """
 
     step: str
@@ -33,12 +33,13 @@ class SetCell(NamedTuple):
 
 @dataclass(frozen=True)
 class ByHand:
-    """What was done to a head beside turning its formula; by default nothing.
+    """Edits of a head that are not knobs of its formula; by default none.
 
     Attributes:
-        cells: of scores, as they enter the softmax, or of weights, that are set.
-        taken: the steps that come from elsewhere, each with where from, such as ("value", "the other state").
-        silence: "zero" or "mean", by `strength`; empty: it is not silenced.
+        cells: cells of scores (the input of the softmax) or weights that are set.
+        taken: patched steps, each with the run that they come from, such as ("value", "the other state").
+        silence: "zero" or "mean" ablation; empty: the head is not ablated.
+        strength: of the ablation, from 0 (no effect) to 1.
     """
 
     cells: tuple[SetCell, ...] = ()
@@ -48,12 +49,12 @@ class ByHand:
 
     @property
     def keeps(self) -> bool:
-        """Whether what goes on of the head's output is another than it made."""
+        """Whether the head's output is replaced before W_O."""
         return bool(self.silence) or self.takes(HEAD_OUTPUT)
 
     @property
     def formula(self) -> str:
-        """How what goes on is made of the head's output, plain text."""
+        """The formula of the patched output, as plain text."""
         z = f"Z of {dict(self.taken)[HEAD_OUTPUT]}" if self.takes(HEAD_OUTPUT) else "Z"
         if not self.silence:
             return z
@@ -61,13 +62,13 @@ class ByHand:
         if self.silence == "zero":
             return rest or "0, the head is silenced"
         return " + ".join(
-            one for one in (rest, f"{'' if self.strength == 1 else f'{self.strength:.4g} · '}mean of {z}") if one
+            term for term in (rest, f"{'' if self.strength == 1 else f'{self.strength:.4g} · '}mean of {z}") if term
         )
 
     def takes(self, step: str) -> bool:
-        """Whether a step comes from elsewhere."""
+        """Whether a step is patched from another run."""
         return step in dict(self.taken)
 
-    def taking(self, step: str, whose: str) -> ByHand:
-        """With a step from elsewhere."""
-        return replace(self, taken=tuple({**dict(self.taken), step: whose}.items()))
+    def taking(self, step: str, run: str) -> ByHand:
+        """These edits, with a step patched from another run."""
+        return replace(self, taken=tuple({**dict(self.taken), step: run}.items()))

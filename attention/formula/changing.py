@@ -1,4 +1,4 @@
-"""The formula of a layer of which heads are changed: every head that is gets its own."""
+"""The formula of a layer with interventions: every changed head gets a formula of its own."""
 
 from __future__ import annotations
 
@@ -11,43 +11,46 @@ from attention.formula.intervention import Intervention
 from attention.formula.names import WEIGHTS
 
 
-def reach(one: Intervention, n_heads: int, n_kv_heads: int) -> set[int]:
-    """The heads that a change reaches: all that share the key head of which keys or values are taken."""
-    if one.head is None:
+def reach(intervention: Intervention, n_heads: int, n_kv_heads: int) -> set[int]:
+    """The heads that an intervention affects; patched keys or values affect all heads that share them."""
+    if intervention.head is None:
         return set(range(n_heads))
-    group = n_heads // n_kv_heads if any(kind.reaches_group(one) for kind in one.kinds) else 1
-    first = one.head // group * group
+    shared = any(kind.reaches_group(intervention) for kind in intervention.kinds)
+    group = n_heads // n_kv_heads if shared else 1
+    first = intervention.head // group * group
     return set(range(first, first + group))
 
 
 def changed(
-    formula: Formula, n_heads: int, n_kv_heads: int, those: Iterable[Intervention], frozen: bool = False
+    formula: Formula, n_heads: int, n_kv_heads: int, interventions: Iterable[Intervention], frozen: bool = False
 ) -> Formula:
-    """A layer's formula with what is changed of its heads; `frozen`: the weights of all others are the unchanged model's."""
+    """A layer's formula with interventions; `frozen`: the other heads keep the weights of the unchanged model."""
     base, heads = formula, dict[int, Formula]()
     if frozen:
         base = replace(base, by_hand=base.by_hand.taking(WEIGHTS, UNCHANGED))
-    for one in those:
-        if one.head is None:
-            base, heads = turned(base, one), {head: turned(own, one) for head, own in heads.items()}
+    for intervention in interventions:
+        if intervention.head is None:
+            base = _with_intervention(base, intervention)
+            heads = {head: _with_intervention(edited, intervention) for head, edited in heads.items()}
         else:
-            heads |= {head: turned(heads.get(head, base), one) for head in reach(one, n_heads, n_kv_heads)}
-    if any(own.divisor for own in (base, *heads.values())):  # one step for all heads, where some divide by nothing
-        base, heads = divided(base), {head: divided(own) for head, own in heads.items()}
-    return replace(base, heads=tuple(sorted((head, own) for head, own in heads.items() if own != base)))
+            affected = reach(intervention, n_heads, n_kv_heads)
+            heads |= {head: _with_intervention(heads.get(head, base), intervention) for head in affected}
+    if any(edited.divisor for edited in (base, *heads.values())):  # all heads then have the step of scaled scores
+        base, heads = with_divisor(base), {head: with_divisor(edited) for head, edited in heads.items()}
+    return replace(base, heads=tuple(sorted((head, edited) for head, edited in heads.items() if edited != base)))
 
 
-def turned(formula: Formula, one: Intervention) -> Formula:
-    """A head's formula with one change."""
-    for kind in one.kinds:
-        if kind.unfreezes(one):  # whoever changes a head's weights does not want them frozen
-            hand = formula.by_hand
-            taken = tuple(pair for pair in hand.taken if pair != (WEIGHTS, UNCHANGED))
-            formula = replace(formula, by_hand=replace(hand, taken=taken))
-        formula = kind.turn(formula, one)
+def _with_intervention(formula: Formula, intervention: Intervention) -> Formula:
+    """A head's formula with one intervention."""
+    for kind in intervention.kinds:
+        if kind.unfreezes(intervention):  # a change of a head's weights overrides their freezing
+            edits = formula.by_hand
+            patches = tuple(pair for pair in edits.taken if pair != (WEIGHTS, UNCHANGED))
+            formula = replace(formula, by_hand=replace(edits, taken=patches))
+        formula = kind.turn(formula, intervention)
     return formula
 
 
-def divided(formula: Formula) -> Formula:
-    """The same formula with a divisor, 1 where it has none."""
+def with_divisor(formula: Formula) -> Formula:
+    """The formula with a divisor; 1 if it had none."""
     return replace(formula, divisor=formula.divisor or 1.0)

@@ -21,26 +21,26 @@ from attention.formula.shares import SHARES, Share
 MASKS = ("none", *OFFERED, "padding", "custom")
 POSITIONS = tuple(positions.POSITIONS)
 INITS = ("scaled normal", "uniform", "normal", "linear", "identity")
-TEMPERATURE = Real(0.05, 100)  # that pages offer: colder or hotter looks like the ends
-WIDEST = 4096  # columns of Q, K or V in all heads together, where d_model has fewer
+TEMPERATURE = Real(0.05, 100)  # offered by pages: lower or higher values look like 0 and infinity
+WIDEST = 4096  # columns of Q, K or V in all heads together, if d_model is smaller
 
-_DRAWN = ("typed text",)  # the source that draws its weights at random
-_MADE = ("typed text", "matrices")  # those whose numbers are worked out here
+_RANDOM_WEIGHTS = ("typed text",)
+_COMPUTED = ("typed text", "matrices")  # sources whose steps the package computes
 BRING_THEIR_OWN = ("notebook", "model", "file", "trained")
-"""The sources that bring their own formula: of these a hand turns what `attention.formula.what_if.WhatIf` has."""
-_ANY = (*_MADE, *BRING_THEIR_OWN)
-_MORE = "More knobs"
-# The others need what a model has learned.
-_DRAWABLE = {name: share for name, share in SHARES.items() if not share.parameter}
+"""Sources with a formula of their own; users override it with `attention.formula.what_if.WhatIf`."""
+_ALL_SOURCES = (*_COMPUTED, *BRING_THEIR_OWN)
+_MORE_KNOBS = "More knobs"
+# The others need a learned parameter.
+_NORMALIZERS_WITHOUT_PARAMETER = {name: normalizer for name, normalizer in SHARES.items() if not normalizer.parameter}
 
 
-def _ways(ways: Mapping[str, Positions] | Mapping[str, Score] | Mapping[str, Share]) -> Choice:
-    """One of several ways, each in its own words."""
-    return Choice(tuple(ways), words=tuple(way.words for way in ways.values()))
+def _choice_of(variants: Mapping[str, Positions] | Mapping[str, Score] | Mapping[str, Share]) -> Choice:
+    """A choice between variants, with their descriptions."""
+    return Choice(tuple(variants), words=tuple(variant.words for variant in variants.values()))
 
 
 class HeadSizes(NamedTuple):
-    """How many heads there are, and the width of a query/key row and of a value row in each."""
+    """The number of heads, and the width of a query/key row and of a value row in each head."""
 
     n_heads: int
     d_k: int
@@ -49,98 +49,98 @@ class HeadSizes(NamedTuple):
 
 @dataclass(frozen=True)
 class AttentionConfig:
-    """The knobs of one attention layer. Each is declared here, and nowhere else: `Knob` says what follows from it.
+    """The knobs of one attention layer. This class is their only declaration; see `Knob` for what is derived from it.
 
     Attributes:
         d_model: width of a token's row.
-        n_heads: number of heads; ignored by ``init="identity"``, which has one.
+        n_heads: number of heads; ignored by ``init="identity"``, which has one head.
         d_k: width of a query or key row in each head; None means d_model / n_heads.
-        d_v: width of a value row in each head; None means d_model / n_heads, or d_k where
-            the heads do not divide d_model.
+        d_v: width of a value row in each head; None means d_model / n_heads, or d_k if
+            d_model is not divisible by n_heads.
         mask: which keys a query may attend to, one of `MASKS`.
-        window: for the two window masks: how many positions away a key may be.
-        prefix: for the prefix mask: how many first keys every query sees.
-        cells: for the custom mask: which cells are hidden, as `attention.formula.masks.encode` writes it.
-        dropout: the share of the weights that is dropped; seeded. The rest is divided by 1 − dropout.
+        window: for the two window masks: the largest distance of a visible key, in positions.
+        prefix: for the prefix mask: the number of leading keys that every query sees.
+        cells: for the custom mask: the hidden cells, in the format of `attention.formula.masks.encode`.
+        dropout: the fraction of weights that is dropped; seeded. Surviving weights are scaled by 1 / (1 − dropout).
         temperature: 0 is argmax, infinity is uniform over the visible keys.
         scaled: whether scores are divided by √d_k (per head, never √d_model).
-        positions: what is added to the embeddings, one of `POSITIONS`.
-        init: how the projections are drawn, one of `INITS`. "identity" has no projections:
+        positions: the positional encoding, one of `POSITIONS`.
+        init: the initialization of the projections, one of `INITS`. "identity" has no projections:
             one head, Q = K = V = X, no W_O.
-        seed: of every random matrix.
-        n_kv_heads: how many heads keys and values have; query heads share them in equal groups. None: as many as queries.
-        score: how a query is compared with a key, one of `attention.formula.scores.SCORES`.
-        cap: what no score goes beyond, by cap · tanh(score / cap); None caps nothing.
-        share: how weights come from scores, one of `attention.formula.shares.SHARES`.
+        seed: seed of every random matrix.
+        n_kv_heads: number of heads of keys and values; query heads share them in equal groups. None: n_heads.
+        score: the function that compares a query with a key, one of `attention.formula.scores.SCORES`.
+        cap: limit of the scores, by cap · tanh(score / cap); None: no cap.
+        normalizer: the function from scores to weights, one of `attention.formula.shares.SHARES`.
 
     Raises:
-        ConfigError: a value is out of range, the heads do not divide d_model and no d_k is set, heads · d_k or
-            heads · d_v is more than `WIDEST` and d_model, the heads of keys do not divide the heads, or "rope" has an odd d_k.
+        ConfigError: a value is out of range, d_model is not divisible by n_heads and d_k is None, heads · d_k or
+            heads · d_v exceeds both `WIDEST` and d_model, n_heads is not divisible by n_kv_heads, or "rope" has an odd d_k.
 
     Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.2 and equation 1.
     """
 
     # fmt: off
     d_model: int = knob(
-        64, Whole(1, limit="d_model"), "d_model", "How many numbers stand for one token.",
-        _DRAWN, held=True, place=60, usual=(16, 32, 64, 128))
+        64, Whole(1, limit="d_model"), "d_model", "The width of a token's vector: how many numbers represent it.",
+        _RANDOM_WEIGHTS, held=True, place=60, usual=(16, 32, 64, 128))
     n_heads: int = knob(
-        4, Whole(1, limit="heads"), "Heads", "Only numbers that divide d_model are offered.", _DRAWN, key="heads", place=5)
+        4, Whole(1, limit="heads"), "Heads", "The number of heads. Only divisors of d_model are offered.", _RANDOM_WEIGHTS, key="heads", place=5)
     d_k: int | None = knob(
-        None, Whole(1, limit="d_model", optional=True), "d_k", "Width of a query or key in each head. Empty: d_model / heads.",
-        _DRAWN, fold=_MORE, place=30, empty="d_model / heads")
+        None, Whole(1, limit="d_model", optional=True), "d_k", "The width of a query or key in each head. Empty: d_model / heads.",
+        _RANDOM_WEIGHTS, fold=_MORE_KNOBS, place=30, empty="d_model / heads")
     d_v: int | None = knob(
-        None, Whole(1, limit="d_model", optional=True), "d_v", "Width of a value in each head. Empty: d_model / heads.",
-        _DRAWN, fold=_MORE, place=40, empty="d_model / heads")
+        None, Whole(1, limit="d_model", optional=True), "d_v", "The width of a value in each head. Empty: d_model / heads.",
+        _RANDOM_WEIGHTS, fold=_MORE_KNOBS, place=40, empty="d_model / heads")
     mask: str = knob(
         "none", Choice(MASKS), "Mask",
-        "Which keys a query may look at. Causal: only itself and what stands before it. Window: only its neighbours. "
-        "Prefix: causal, but everybody sees the first ones. Custom: click the cells on the Masks page.",
-        _ANY, after=True, held=True, place=20)
+        "Which keys a query may attend to. Causal: its own position and earlier ones. Window: its neighbours. "
+        "Prefix: causal, and every query sees the first keys. Custom: click the cells on the Masks page.",
+        _ALL_SOURCES, after=True, held=True, place=20)
     window: int = knob(
-        2, Whole(0, limit="tokens"), "±", "How many positions away a key may be.",
-        _ANY, after=True, held=True, place=21, when=("mask", ("window", "causal window")))
+        2, Whole(0, limit="tokens"), "±", "How many positions away a visible key may be.",
+        _ALL_SOURCES, after=True, held=True, place=21, when=("mask", ("window", "causal window")))
     temperature: float = knob(
         1.0, Real(0, means=("argmax", "uniform")), "Temperature",
-        "Scores are divided by it before the softmax. Low: the best key takes all. High: every key gets the same.",
-        _ANY, after=True, held=True, place=10, offered=TEMPERATURE, advice="1 changes nothing")
+        "Divides the scores before the softmax. Low: the best key gets all the weight. High: all keys get the same weight.",
+        _ALL_SOURCES, after=True, held=True, place=10, offered=TEMPERATURE, advice="1 changes nothing")
     scaled: bool = knob(
-        True, Switch(), "÷ √d_k", "Without it the scores grow with d_k, and the softmax picks one key and forgets the rest.",
-        _ANY, after=True, held=True, place=30)
+        True, Switch(), "÷ √d_k", "Divides the scores by √d_k. Without it they grow with d_k, and the softmax puts nearly all the weight on one key.",
+        _ALL_SOURCES, after=True, held=True, place=30)
     positions: str = knob(
-        "none", _ways(positions.POSITIONS), "Positions", "How the order of the words gets into attention.",
-        _DRAWN, fold=_MORE, place=20)
+        "none", _choice_of(positions.POSITIONS), "Positions", "The positional encoding: how attention learns the order of the tokens.",
+        _RANDOM_WEIGHTS, fold=_MORE_KNOBS, place=20)
     init: str = knob(
         "scaled normal", Choice(INITS), "Random weights",
-        "How W_Q, W_K, W_V and W_O are drawn. Identity: no projections at all, Q = K = V = X, one head.",
-        _DRAWN, fold=_MORE, place=10)
+        "How W_Q, W_K, W_V and W_O are initialized. Identity: no projections, Q = K = V = X, one head.",
+        _RANDOM_WEIGHTS, fold=_MORE_KNOBS, place=10)
     seed: int = knob(
-        0, Whole(0, 2**32 - 1), "Seed", "Another seed draws other random weights; the same seed always the same ones.",
-        (*_DRAWN, "trained"), held=True, place=70)
+        0, Whole(0, 2**32 - 1), "Seed", "Seed of the random weights: the same seed always gives the same weights.",
+        (*_RANDOM_WEIGHTS, "trained"), held=True, place=70)
     prefix: int = knob(
-        1, Whole(0, limit="tokens"), "first", "How many first keys every query sees.",
-        _ANY, after=True, held=True, place=22, when=("mask", ("prefix",)))
-    cells: str = knob("", Text(), sources=_ANY, after=True, held=True, offered=Text(4000))
+        1, Whole(0, limit="tokens"), "first", "How many leading keys every query sees.",
+        _ALL_SOURCES, after=True, held=True, place=22, when=("mask", ("prefix",)))
+    cells: str = knob("", Text(), sources=_ALL_SOURCES, after=True, held=True, offered=Text(4000))
     dropout: float = knob(
-        0.0, Real(0, 0.9), "Dropout", "The share of the weights that is dropped after the softmax, as in training.",
-        _DRAWN, after=True, fold=_MORE, advice="0 drops nothing")
+        0.0, Real(0, 0.9), "Dropout", "The fraction of weights that is set to 0 after the softmax, as in training.",
+        _RANDOM_WEIGHTS, after=True, fold=_MORE_KNOBS, advice="0 drops nothing")
     n_kv_heads: int | None = knob(
         None, Whole(1, limit="heads", optional=True), "Heads of keys",
-        "Several heads of queries may share one of keys and values (GQA; one for all is MQA), as in Llama 3. It divides the heads. Empty: each has its own.",
-        _DRAWN, key="kv_heads", fold=_MORE, place=15, empty="heads")
+        "Several query heads may share a head of keys and values (GQA, as in Llama 3; with one such head MQA). A divisor of the heads. Empty: no sharing.",
+        _RANDOM_WEIGHTS, key="kv_heads", fold=_MORE_KNOBS, place=15, empty="heads")
     score: str = knob(
-        "dot", _ways(SCORES), "Score", "How a query is compared with a key.", _DRAWN, fold=_MORE, place=50)
+        "dot", _choice_of(SCORES), "Score", "The function that compares a query with a key.", _RANDOM_WEIGHTS, fold=_MORE_KNOBS, place=50)
     cap: float | None = knob(
-        None, Real(0.05, 1000, optional=True), "Cap", "No score goes beyond it: cap · tanh(score / cap), 50 in Gemma 2. Empty: nothing is capped.",
-        _MADE, after=True, fold=_MORE, place=60, empty="no cap", advice="None caps nothing")
+        None, Real(0.05, 1000, optional=True), "Cap", "Limits the scores: cap · tanh(score / cap), with cap 50 in Gemma 2. Empty: no cap.",
+        _COMPUTED, after=True, fold=_MORE_KNOBS, place=60, empty="no cap", advice="None caps nothing")
     share: str = knob(
-        "softmax", _ways(_DRAWABLE), "Weights by", "How weights come from scores.", _MADE, after=True,
-        key="normalizer", fold=_MORE, place=70)
+        "softmax", _choice_of(_NORMALIZERS_WITHOUT_PARAMETER), "Weights by", "The function from scores to weights (normalizer).",
+        _COMPUTED, after=True, key="normalizer", fold=_MORE_KNOBS, place=70)
     # fmt: on
 
     def __post_init__(self) -> None:
-        for one in KNOBS:
-            one.check(getattr(self, one.name))
+        for field in KNOBS:
+            field.check(getattr(self, field.name))
         if self.init == "identity":
             for name in ("d_k", "d_v"):
                 if getattr(self, name) not in (None, self.d_model):
@@ -158,10 +158,10 @@ class AttentionConfig:
         self._check_variants()
 
     def _check_width(self, name: str, size: int) -> None:
-        most = max(WIDEST, self.d_model)
-        if self.n_heads * size > most:
+        largest = max(WIDEST, self.d_model)
+        if self.n_heads * size > largest:
             raise ConfigError(
-                f"heads · {name} is at most {most:,}; got {self.n_heads:,} · {size:,} = {self.n_heads * size:,}: "
+                f"heads · {name} is at most {largest:,}; got {self.n_heads:,} · {size:,} = {self.n_heads * size:,}: "
                 f"choose fewer heads, or a smaller {name}."
             )
 
@@ -173,48 +173,48 @@ class AttentionConfig:
             )
         if positions.POSITIONS[self.positions].rotary and d_k % 2:
             raise ConfigError(
-                f'positions "rope" turn pairs of columns, so d_k is even; got {d_k}: choose another d_k, or other positions.'
+                f'positions "rope" rotates pairs of columns, so d_k is even; got {d_k}: choose another d_k, or other positions.'
             )
 
     @property
     def kv_heads(self) -> int:
-        """How many heads keys and values have."""
+        """The number of heads of keys and values."""
         return 1 if self.init == "identity" else self.n_kv_heads or self.n_heads
 
     @property
     def hiding(self) -> Mask:
-        """The mask as a value, without padding, which depends on the text."""
+        """The mask without padding, which depends on the text."""
         return Mask(self.mask, self.window, self.prefix, self.cells)
 
     @property
     def dropping(self) -> Dropping:
-        """Which weights are dropped, as a value."""
+        """The dropout of the weights."""
         return Dropping(**{field: getattr(self, knob) for field, knob in Dropping.knobs.items()})
 
     @property
     def base(self) -> AttentionConfig:
-        """The config with the knobs after the scores where they were. "padding" stays, since it makes shorter lines longer."""
+        """The config with defaults for the knobs after the scores. "padding" stays, since it lengthens shorter texts."""
         mask = "padding" if self.mask == "padding" else "none"
-        return replace(self, **{one.name: one.default for one in KNOBS if one.after} | {"mask": mask})
+        return replace(self, **{field.name: field.default for field in KNOBS if field.after} | {"mask": mask})
 
     @property
     def sizes(self) -> HeadSizes:
-        """The heads, d_k and d_v in use, with the defaults filled in."""
+        """The number of heads, d_k and d_v, with None replaced by the default widths."""
         if self.init == "identity":
             return HeadSizes(1, self.d_model, self.d_model)
-        share = self.d_model // self.n_heads
-        d_k = self.d_k if self.d_k is not None else share
+        default_width = self.d_model // self.n_heads
+        d_k = self.d_k if self.d_k is not None else default_width
         divides = self.d_model % self.n_heads == 0
-        d_v = self.d_v if self.d_v is not None else (share if divides else d_k)
+        d_v = self.d_v if self.d_v is not None else (default_width if divides else d_k)
         return HeadSizes(self.n_heads, d_k, d_v)
 
 
 KNOBS = knobs_of(AttentionConfig)
-"""The fields of `AttentionConfig` as knobs, in their order."""
+"""The knobs of `AttentionConfig`, in the order of its fields."""
 
 
 def divisors(number: int) -> tuple[int, ...]:
-    """All whole numbers that divide `number`, ascending: the numbers of heads that fit a d_model."""
+    """All divisors of `number` in ascending order, such as the possible numbers of heads for a d_model."""
     small = [i for i in range(1, math.isqrt(number) + 1) if number % i == 0]
     return tuple(sorted({*small, *(number // i for i in small)}))
 

@@ -1,4 +1,4 @@
-"""Dropout: which weights are dropped, what becomes of the others, how that is explained and written as Python."""
+"""Dropout of attention weights: its numbers, their explanation, and its Python."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:  # torch takes more than a second to import; a page must open 
 
 @dataclass(frozen=True)
 class Dropping:
-    """A share of the weights that is dropped at random; false where none is.
+    """Random dropout of weights; falsy when the rate is 0.
 
     Attributes:
-        share: from 0 to less than 1; the weights that are left are divided by 1 − share.
-        seed: of what is drawn.
+        share: the dropout rate, from 0 to less than 1; surviving weights are scaled by 1 / (1 − share).
+        seed: the seed of the random numbers.
         formula: plain text.
-        given: whether the source brings it along, and no knob turns it.
-        knobs: which knob of a layer each field is, by its name.
+        given: whether the source provides the dropout mask, so that no knob changes it.
+        knobs: the knob of a layer for each field, by the field's name.
 
     Source: Srivastava et al. 2014, "Dropout"; on the weights as in `nn.MultiheadAttention`.
     """
 
     share: float = 0.0
     seed: int = 0
-    formula: ClassVar[str] = "A, a share of it dropped, the rest divided by 1 − dropout"
+    formula: ClassVar[str] = "A with a fraction of weights set to 0, the others divided by 1 − dropout"
     given: ClassVar[bool] = False
     knobs: ClassVar[dict[str, str]] = {"share": "dropout", "seed": "seed"}
 
@@ -43,135 +43,140 @@ class Dropping:
 
     @property
     def settings(self) -> dict[str, float]:
-        """Its number, by the name that exported files have for it."""
+        """The dropout rate by its name in exported files."""
         return {"dropout": self.share}
 
     def weights(self, layer: Tensors, before: Weights, heads: slice, rows: slice) -> Weights:
-        """What is left of the weights of some heads and some queries of a layer."""
+        """The weights of some heads and queries of a layer after dropout, [head query_pos key_pos]."""
         import torch
 
-        drawn = torch.stack([self._drawn(layer, head).luck[rows] for head in range(layer.n_heads)[heads]])
-        return drop_weights(before, self.share, drawn)
+        random = torch.stack([self._drawn(layer, head).random[rows] for head in range(layer.n_heads)[heads]])
+        return drop_weights(before, self.share, random)
 
     def python(self, weights: str) -> list[str]:
-        """Lines of plain torch that make `dropped_weights` from a variable of that name; they need a `generator`."""
+        """Lines of plain torch that compute `dropped_weights` from the variable `weights`; they need a `generator`."""
         return [
-            f'dropout, luck = {self.share!r}, torch.rand({weights}.shape, generator=generator("dropout"))',
+            f'dropout, random = {self.share!r}, torch.rand({weights}.shape, generator=generator("dropout"))',
             *inlined(drop_weights, DROPPED_WEIGHTS, weights=weights, share="dropout"),
         ]
 
     def arithmetic(self, symbol: str, weight: float, query: int, key: int, hidden: bool, by: float) -> Arithmetic:
-        """How a weight, `symbol` as LaTeX, became what is left of it; `hidden` says whether the mask hides the key.
+        """The arithmetic of one weight after dropout.
 
-        `by` is what it is multiplied by: 0 where it is dropped.
+        Args:
+            symbol: the weight as LaTeX.
+            weight: its value before dropout.
+            query: the row; `key` is the column.
+            hidden: whether the mask hides the key.
+            by: the factor of the weight; 0: the weight is dropped.
         """
         if weight == 0 and hidden:
-            words = f"The mask hides key {key} from query {query}: its weight is 0 before the dropout, and after it."
+            words = f"The mask hides key {key} from query {query}: its weight is 0 before and after dropout."
             return Arithmetic.zero(words, "hidden by the mask")
         if weight == 0:
-            words = f"The weight of key {key} is 0, and stays 0 whether dropout fell on it or not."
+            words = f"The weight of key {key} is 0, with or without dropout."
             return Arithmetic.zero(words, "the weight is 0")
         if by == 0:
-            words = f"Dropout fell on this cell: query {query} does without key {key} this time."
+            words = f"Dropout sets this weight to 0: query {query} ignores key {key} in this pass."
             return Arithmetic.zero(words, "dropped")
-        said = number(self.share, 9)
+        rate = number(self.share, 9)
 
         def line(digits: int) -> Printed:
             return quotient(number(weight, digits), number(1 - self.share, digits))
 
         def short(digits: int) -> Printed:
-            above = number(weight, digits)
-            return Printed("", f"{above.text} / (1 − {said.text})", above.value / (1 - said.value))
+            numerator = number(weight, digits)
+            return Printed("", f"{numerator.text} / (1 − {rate.text})", numerator.value / (1 - rate.value))
 
-        words = (
-            "Dropout left this cell: it is divided by the share that is kept, so that the row keeps its sum on average."
-        )
-        formula, values = rf"\frac{{{symbol}}}{{1 - {said.tex}}}", [weight, 1 - self.share]
+        words = "This weight survives dropout: it is divided by 1 − dropout, so that the row keeps its sum on average."
+        formula, values = rf"\frac{{{symbol}}}{{1 - {rate.tex}}}", [weight, 1 - self.share]
         return Arithmetic(formula, [line], [short], words, values, "quotient")
 
     def _drawn(self, layer: Tensors, head: int) -> Drawn:
-        """What is drawn for a head: head by head, so that each has its own part."""
+        """The random numbers of a head; each head continues the generator of the one before it."""
         from attention.formula import seeds
 
-        def make() -> Drawn:
-            own = seeds.generator(self.seed, "dropout")
+        def draw() -> Drawn:
+            generator = seeds.generator(self.seed, "dropout")
             if head:
-                own.set_state(self._drawn(layer, head - 1).state)
-            return Drawn.of(own, layer.sizes["query_pos"], layer.sizes["key_pos"])
+                generator.set_state(self._drawn(layer, head - 1).state)
+            return Drawn.of(generator, layer.sizes["query_pos"], layer.sizes["key_pos"])
 
-        return kept.matrix(layer.number, ("luck", head), self.seed, make)
+        return kept.matrix(layer.number, ("dropout", head), self.seed, draw)
 
 
 @dataclass(frozen=True)
 class GivenDropping(Dropping):
-    """A matrix that the weights are multiplied by as it was given: 0 drops one; 1, or 1 / (1 − dropout), keeps it.
+    """A provided dropout mask that multiplies the weights: 0 drops a weight; 1 or 1 / (1 − dropout) keeps it.
 
     Attributes:
-        names: what others call it, in small letters without lines between.
+        names: names of this matrix in other code, in lower case without underscores.
     """
 
     names: ClassVar[str] = "drop dropmask dropoutmask"
-    formula: ClassVar[str] = "A, times dropout_mask, cell by cell"
+    formula: ClassVar[str] = "A · dropout_mask, cell by cell"
     given: ClassVar[bool] = True
 
     def __bool__(self) -> bool:
         return True
 
     def weights(self, layer: Tensors, before: Tensor, heads: slice, rows: slice) -> Tensor:
-        """The weights of some heads and some queries, times what the layer's `dropout_mask` has there: [head query_pos key_pos]."""
+        """The weights of some heads and queries, times the layer's `dropout_mask`: [head query_pos key_pos]."""
         return before * layer["dropout_mask"][heads, rows]
 
     def python(self, weights: str) -> list[str]:
-        """A line of plain torch that makes `dropped_weights` from a variable of that name, and `dropout_mask`."""
+        """A line of plain torch that computes `dropped_weights` from the variables `weights` and `dropout_mask`."""
         return [f"{DROPPED_WEIGHTS} = {weights} * dropout_mask"]
 
     def arithmetic(self, symbol: str, weight: float, query: int, key: int, hidden: bool, by: float) -> Arithmetic:
-        """How a weight, `symbol` as LaTeX, became what is left of it, times `by`."""
+        """The arithmetic of one weight times its factor `by`; arguments as in `Dropping.arithmetic`."""
         if weight == 0 or by == 1:
-            return super().arithmetic(symbol, weight, query, key, hidden, by) if weight == 0 else _kept(weight)
+            return super().arithmetic(symbol, weight, query, key, hidden, by) if weight == 0 else _unchanged(weight)
         if by == 0:
             return Arithmetic.zero(
-                f"The given matrix drops this cell: query {query} does without key {key}.", "dropped"
+                f"The provided mask sets this weight to 0: query {query} ignores key {key}.", "dropped"
             )
 
         def line(digits: int) -> Printed:
             return product(weight, by, digits)
 
-        words = f"The weight, times what the given matrix has for query {query} and key {key}."
+        words = f"The weight, times the cell of the provided mask for query {query} and key {key}."
         return Arithmetic(rf"{symbol} \cdot \text{{dropout\_mask}}", [line], [line], words, [weight * by])
 
 
-def _kept(weight: float) -> Arithmetic:
+def _unchanged(weight: float) -> Arithmetic:
+    """The arithmetic of a weight whose factor is 1."""
+
     def line(digits: int) -> Printed:
         return number(weight, digits)
 
-    return Arithmetic("", [line], [line], "The given matrix has a 1 here: the weight stays as it is.", [weight])
+    return Arithmetic("", [line], [line], "The provided mask has a 1 here: the weight does not change.", [weight])
 
 
-def drop_weights(weights: Weights, share: float, luck: Weights) -> Weights:
-    """The weights with a share of them set to 0, where `luck` is below it, and the rest divided by 1 − share.
+def drop_weights(weights: Weights, share: float, random: Weights) -> Weights:
+    """The weights after dropout: 0 where `random` is below `share`, the others divided by 1 − share.
 
-    Rows sum to 1 only on average. A larger share drops what a smaller one has dropped, and more.
+    Rows sum to 1 only on average. With the same random numbers, a larger share drops a superset of cells.
     """
     import torch
 
-    return torch.where(luck >= share, weights / (1 - share), torch.zeros_like(weights))
+    return torch.where(random >= share, weights / (1 - share), torch.zeros_like(weights))
 
 
 class Drawn(NamedTuple):
-    """Random numbers that decide which weights are dropped, [query_pos key_pos], and the state of the generator after them."""
+    """The random numbers of dropout in one head, [query_pos key_pos], and the state of the generator after them."""
 
-    luck: Tensor
+    random: Tensor
     state: Tensor
 
     @classmethod
     def of(cls, generator: torch.Generator, n_queries: int, n_keys: int) -> Drawn:
-        """The next that a generator draws."""
+        """The next random numbers of a generator."""
         import torch
 
         return cls(torch.rand(n_queries, n_keys, generator=generator), generator.get_state())
 
     @property
     def nbytes(self) -> int:
-        """The memory of both, in bytes."""
-        return self.luck.nbytes + self.state.nbytes
+        """Bytes of both tensors."""
+        return self.random.nbytes + self.state.nbytes

@@ -1,4 +1,4 @@
-"""What is said of a step in all heads, without keeping its numbers."""
+"""Statistics of a step over all heads, computed without keeping its numbers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 class Facts(NamedTuple):
-    """What is said of a step in all heads: its ends, and of a probability what its rows sum to.
+    """Statistics of a step over all heads: its range and, for a probability, the sums of its rows.
 
     Attributes:
-        low: the smallest finite number, `high` the largest; both None where there is none.
-        least: the smallest sum of a row that is not 0, `most` the largest; both None where there is none.
-        empty: how many rows sum to 0.
+        low: the smallest finite number; `high` the largest; both None if no number is finite.
+        least: the smallest nonzero sum of a row; `most` the largest; both None if no row has one.
+        empty: the number of rows that sum to 0.
     """
 
     low: float | None = None
@@ -28,48 +28,53 @@ class Facts(NamedTuple):
 
     @property
     def ends(self) -> tuple[float, float] | None:
-        """The smallest and the largest finite number; None where there is none."""
+        """The smallest and the largest finite number; None if there is none."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
     def and_(self, other: Facts) -> Facts:
-        """The facts of both together."""
-        pairs = ([one for one in pair if one is not None] for pair in zip(self[:4], other[:4], strict=True))
-        lows, highs, least, most = pairs
-        ends = min(lows, default=None), max(highs, default=None)
-        return Facts(*ends, min(least, default=None), max(most, default=None), self.empty + other.empty)
+        """The statistics of two blocks combined."""
+        pairs = ([value for value in pair if value is not None] for pair in zip(self[:4], other[:4], strict=True))
+        lows, highs, smallest_sums, largest_sums = pairs
+        return Facts(
+            min(lows, default=None),
+            max(highs, default=None),
+            min(smallest_sums, default=None),
+            max(largest_sums, default=None),
+            self.empty + other.empty,
+        )
 
     @classmethod
     def of(cls, step: Step, tensor: Tensor) -> Facts:
-        """Those of a tensor."""
+        """The statistics of a tensor of a step."""
         low, high = ends(tensor) or (None, None)
         if step.kind != "probability":
             return cls(low, high)
         sums = tensor.sum(dim=-1).flatten()
-        there = sums[sums != 0]
-        least, most = (float(end) for end in there.aminmax()) if len(there) else (None, None)
-        return cls(low, high, least, most, len(sums) - len(there))
+        nonzero = sums[sums != 0]
+        smallest, largest = (float(value) for value in nonzero.aminmax()) if len(nonzero) else (None, None)
+        return cls(low, high, smallest, largest, len(sums) - len(nonzero))
 
 
 class Survey(NamedTuple):
-    """What looking once at all heads gives: the facts of every map by its name, and Z [head query_pos d_v]."""
+    """One streaming pass over all heads: the statistics of every map by its name, and Z [head query_pos d_v]."""
 
     facts: dict[str, Facts]
     head_output: Tensor
 
     @property
     def nbytes(self) -> int:
-        """The memory of its tensor, in bytes."""
+        """Bytes of the tensor."""
         return self.head_output.nbytes
 
 
 def ends(tensor: Tensor) -> tuple[float, float] | None:
-    """The smallest and the largest finite number of a tensor; None where it has none."""
+    """The smallest and the largest finite number of a tensor; None if it has none."""
     if not tensor.numel():
         return None
-    low, high = (float(end) for end in tensor.aminmax())
+    low, high = (float(value) for value in tensor.aminmax())
     if math.isfinite(low) and math.isfinite(high):
-        return low, high  # the common case: nothing hidden, and no copy of a large tensor
-    # Filling in takes a fortieth of the time that picking the finite ones out would.
+        return low, high  # the common case: all numbers are finite, and no copy is needed
+    # nan_to_num takes a fortieth of the time of selecting the finite numbers.
     above, below = math.inf, -math.inf
     low = float(tensor.nan_to_num(nan=above, posinf=above, neginf=above).amin())
     high = float(tensor.nan_to_num(nan=below, posinf=below, neginf=below).amax())

@@ -1,4 +1,4 @@
-"""Whether a model has what is changed in it, what that needs of other runs, and how it is said."""
+"""Validation of interventions against a model, the activations they need from other runs, and their descriptions."""
 
 from __future__ import annotations
 
@@ -16,116 +16,124 @@ if TYPE_CHECKING:
     from attention.formula.intervening import Run
     from attention.formula.layer import Layer
 
-_LONGEST_OFFER = 300  # characters, in a sentence
+_LONGEST_SUGGESTION = 300  # characters, in an error
 T = TypeVar("T")
 
 
-def prepared(those: tuple[Intervention, ...], order: Sequence[int], unchanged: Run | None, other: Run) -> Pass:
-    """The pass that makes these changes, with what it needs of other runs.
+def prepared(interventions: tuple[Intervention, ...], order: Sequence[int], unchanged: Run | None, other: Run) -> Pass:
+    """The pass with these interventions and the activations that it needs from other runs.
 
     Args:
-        those: what is changed.
-        order: the layers by their index, in the order in which they run.
-        unchanged: the unchanged model, where later attention is frozen.
-        other: the other state.
+        interventions: the interventions.
+        order: the layer indices, in the order in which the layers run.
+        unchanged: runs the unchanged model; None: later attention is not frozen.
+        other: runs the other state.
 
     Raises:
-        ConfigError: the other state does not have what is taken.
+        ConfigError: the other state does not have the activations to patch from.
     """
-    found = Pass(those)
-    if unchanged is not None and (after := later(order, those)):
-        found.unchanged = unchanged(dict.fromkeys(after, True))
-    if wanted := takes(order, those):
-        found.other = other(wanted)
-    return found
+    forward = Pass(interventions)
+    if unchanged is not None and (frozen := later(order, interventions)):
+        forward.unchanged = unchanged(dict.fromkeys(frozen, True))
+    if requested := takes(order, interventions):
+        forward.other = other(requested)
+    return forward
 
 
-def later(order: Sequence[int], those: Iterable[Intervention]) -> Sequence[int]:
-    """The layers that run after the first that is changed, by their index."""
-    first = min((0 if one.layer is None else order.index(one.layer) for one in those), default=len(order))
-    return order[first + 1 :]
+def later(order: Sequence[int], interventions: Iterable[Intervention]) -> Sequence[int]:
+    """The indices of the layers that run after the first changed layer."""
+    starts = (0 if change.layer is None else order.index(change.layer) for change in interventions)
+    return order[min(starts, default=len(order)) + 1 :]
 
 
-def touched(order: Sequence[int], those: Sequence[Intervention], frozen: bool) -> int:
-    """In how many layers something is changed, or frozen."""
-    found = {at for one in those for at in (order if one.layer is None else (one.layer,))}
-    return len(found.union(later(order, those) if frozen else ()))
+def touched(order: Sequence[int], interventions: Sequence[Intervention], frozen: bool) -> int:
+    """The number of layers that are changed or frozen."""
+    layers = {index for change in interventions for index in (order if change.layer is None else (change.layer,))}
+    return len(layers.union(later(order, interventions) if frozen else ()))
 
 
-def takes(order: Sequence[int], those: Iterable[Intervention]) -> dict[int, bool]:
-    """The layers that take something from the other state, and whether its weights."""
-    found: dict[int, bool] = {}
-    for one in (one for one in those if one.take):
-        for at in order if one.layer is None else [one.layer]:
-            found[at] = found.get(at, False) or one.take == WEIGHTS
-    return found
+def takes(order: Sequence[int], interventions: Iterable[Intervention]) -> dict[int, bool]:
+    """The indices of the layers that are patched from the other state; True: they need its weights."""
+    layers: dict[int, bool] = {}
+    for patch in (intervention for intervention in interventions if intervention.take):
+        for index in order if patch.layer is None else [patch.layer]:
+            layers[index] = layers.get(index, False) or patch.take == WEIGHTS
+    return layers
 
 
-def words(those: Iterable[Intervention], layers: Sequence[Layer], frozen: bool) -> tuple[str, ...]:
-    """What is changed, in words: a sentence for each."""
-    said = [one.words + _sharing(one, layers) for one in those]
-    if said and frozen:
-        said.append(f"Later layers attend as in {UNCHANGED} (frozen attention): A as there, V of now.")
-    return tuple(said)
+def words(interventions: Iterable[Intervention], layers: Sequence[Layer], frozen: bool) -> tuple[str, ...]:
+    """A sentence for each intervention, and one for frozen attention."""
+    sentences = [intervention.words + _shared_heads(intervention, layers) for intervention in interventions]
+    if sentences and frozen:
+        sentences.append(f"Later layers attend as in {UNCHANGED} (frozen attention): its A, the V of this run.")
+    return tuple(sentences)
 
 
-def _sharing(one: Intervention, layers: Sequence[Layer]) -> str:
-    """Which heads share the keys or values that are taken, where a layer has fewer heads of these."""
-    layer = layers[one.layer or 0]
+def _shared_heads(intervention: Intervention, layers: Sequence[Layer]) -> str:
+    """A sentence about the heads that share the patched keys or values; empty if they share none."""
+    layer = layers[intervention.layer or 0]
     group = layer.n_heads // layer.sizes.get("kv_head", layer.n_heads)
-    if one.head is None or not any(kind.reaches_group(one) for kind in one.kinds) or group == 1:
+    shared = any(kind.reaches_group(intervention) for kind in intervention.kinds)
+    if intervention.head is None or not shared or group == 1:
         return ""
-    first = one.head // group * group
+    first = intervention.head // group * group
     heads = [str(head) for head in range(first, first + group)]
     return f" Heads {', '.join(heads[:-1])} and {heads[-1]} share key head {first // group}, and change together."
 
 
-def check(those: Iterable[Intervention], layers: Sequence[Extent]) -> None:
-    """Looks whether these layers have what is changed, before they run.
+def check(interventions: Iterable[Intervention], layers: Sequence[Extent]) -> None:
+    """Raises an error if the layers do not have the changed heads or cells; called before a run.
 
     Raises:
         ConfigError: there is no such layer, head or cell.
     """
-    for one in those:
-        counts("layers", one.layer, len(layers))
-        for layer in layers if one.layer is None else [layers[one.layer]]:
-            counts(f"heads of {layer.name}", one.head, layer.n_heads)
-            for kind in one.kinds:
-                kind.check(one, layer)
+    for intervention in interventions:
+        counts("layers", intervention.layer, len(layers))
+        for layer in layers if intervention.layer is None else [layers[intervention.layer]]:
+            counts(f"heads of {layer.name}", intervention.head, layer.n_heads)
+            for kind in intervention.kinds:
+                kind.check(intervention, layer)
 
 
-def other_of(kind: str, other: T | None, came: str) -> T:
-    """The other state of a source of that kind; `came` says why it cannot be one, empty where it can.
+def other_of(source: str, other: T | None, problem: str) -> T:
+    """`other`, checked as the state to patch from.
+
+    Args:
+        source: the class name of the source, for the error.
+        other: the other state.
+        problem: the reason why `other` cannot be patched from; empty if it can.
 
     Raises:
-        ConfigError: there is none, or it cannot be one.
+        ConfigError: there is no other state, or it cannot be patched from.
     """
     if other is None:
         raise ConfigError(
-            f"What is taken from the other state needs one: give its text (other= in a link, other={kind}(…) in Python), or compare two states."
+            f"Patching needs another state to patch from; got none: "
+            f"give its text (other= in a link, other={source}(…) in Python), or compare two states."
         )
-    if came:
+    if problem:
         raise ConfigError(
-            f"The other state is of the same model, and takes from no third; this one {came}: choose another."
+            f"The other state is of the same model and is not itself patched; this one {problem}: choose another."
         )
     return other
 
 
-def as_many(lengths: Sequence[int], there: Sequence[int], offer: Callable[[], str] = str) -> None:
-    """Looks whether the other state has as many tokens.
+def as_many(lengths: Sequence[int], other_lengths: Sequence[int], suggest: Callable[[], str] = str) -> None:
+    """Raises an error if the texts of the other state have another number of tokens.
 
     Args:
-        lengths: of this state's texts.
-        there: of the other's.
-        offer: a text that would fit; empty where none is known.
+        lengths: numbers of tokens of this state's texts.
+        other_lengths: numbers of tokens of the other state's texts.
+        suggest: returns a text with the right number of tokens; empty if none is known.
 
     Raises:
-        ConfigError: it has not; its sentence offers a text that has.
+        ConfigError: the lengths differ; the message suggests a text.
     """
-    if list(there) == list(lengths):
+    if list(other_lengths) == list(lengths):
         return
-    said = f"such as “{text}”" if 0 < len(text := offer()) <= _LONGEST_OFFER else "a text of as many tokens"
+    text = suggest()
+    suggestion = f"such as “{text}”" if 0 < len(text) <= _LONGEST_SUGGESTION else "a text with as many tokens"
     raise ConfigError(
-        f"What is taken from the other state needs as many tokens there; it has {' and '.join(map(str, there))}, "
-        f"this one {' and '.join(map(str, lengths))}: give the other state {said}."
+        f"Patching needs the same number of tokens in both states; the other has {' and '.join(map(str, other_lengths))}, "
+        f"this one {' and '.join(map(str, lengths))}: give the other state {suggestion}."
     )

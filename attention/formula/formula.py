@@ -1,4 +1,4 @@
-"""Everything after Q and K as a value: what a knob turns, and what makes the steps from the scores on."""
+"""The formula of the steps after Q and K, as a value."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Formula:
-    """How weights come from queries and keys. A field that is None, 0 or empty takes its step out of the formula.
+    """The steps from queries, keys and values to the output. A field that is None, 0 or empty removes its step.
 
     Attributes:
-        score: how a query is compared with a key, one of `attention.formula.scores.SCORES`.
-        rotary: the base of the angles by which queries and keys are turned (RoPE).
-        divisor: of the scores; None where a source divides by nothing and has no such step.
-        temperature: 0 to infinity, times the divisor; 0 is argmax, infinity is uniform over the visible keys.
-        cap: what no score goes beyond: cap · tanh(score / cap).
-        bias: what is added to the scores, one of `attention.formula.biases.BIASES`.
-        share: how weights come from scores, one of `attention.formula.shares.SHARES`; empty where the scores themselves mix
-            the values.
-        mask: which keys a query may attend to; None where the source has its mask recorded, or none.
-        dropping: which weights are dropped.
-        own_divisor: what a source divides by instead of √d_k, wherever the scores are scaled.
-        by_hand: what was done to heads inside their model.
-        heads: those that have another formula, each with it; whatever says one head's asks `of`.
+        score: the function that compares a query with a key, one of `attention.formula.scores.SCORES`.
+        rotary: the base of the angles by which queries and keys are rotated (RoPE).
+        divisor: the divisor of the scores; None: the source does not divide them and has no such step.
+        temperature: 0 to infinity, multiplies the divisor; 0 is argmax, infinity is uniform over the visible keys.
+        cap: limit of the scores: cap · tanh(score / cap).
+        bias: the bias added to the scores, one of `attention.formula.biases.BIASES`.
+        share: the normalizer from scores to weights, one of `attention.formula.shares.SHARES`; empty: the scores
+            themselves multiply the values.
+        mask: which keys a query may attend to; None: the source recorded its mask, or has none.
+        dropping: dropout of the weights.
+        own_divisor: the source's divisor of scaled scores, if it is not √d_k.
+        head_edits: edits of heads inside their model.
+        heads: (head, formula) of the heads with a formula of their own; `of` returns the formula of any head.
     """
 
     score: str = "dot"
@@ -53,25 +53,25 @@ class Formula:
 
     @property
     def changed(self) -> bool:
-        """Whether some head has another formula than the others, or something was done to it by hand."""
+        """Whether some head is edited, or has a formula of its own."""
         return bool(self.heads) or self.by_hand != ByHand()
 
     @property
     def keeps(self) -> bool:
-        """Whether of some head's output another goes on than it made."""
-        return any(one.by_hand.keeps for one in (self, *dict(self.heads).values()))
+        """Whether any head's output is replaced before W_O."""
+        return any(formula.by_hand.keeps for formula in (self, *dict(self.heads).values()))
 
     @property
     def settings(self) -> dict[str, float]:
-        """Its numbers by the names that exported files have for them."""
+        """The numbers of the formula, by their names in exported files."""
         return {"divisor": self.divisor or 1.0, "temperature": self.temperature, **self.dropping.settings}
 
     def turned(self, config: AttentionConfig | WhatIf, d_k: int) -> Formula:
-        """The formula with the knobs after the scores as `config` has them; padding stays padding."""
+        """The formula with the values of `config` for the knobs after the scores; padding stays hidden."""
         from attention.formula.scores import SCORES
 
         if isinstance(config, WhatIf):
-            heads = tuple((head, one.turned(config, d_k)) for head, one in self.heads)
+            heads = tuple((head, formula.turned(config, d_k)) for head, formula in self.heads)
             return replace(self, **self.what_if(config), heads=heads)
         real = None if self.mask is None else self.mask.real
         divisor = self.own_divisor or SCORES[self.score].divisor(d_k)
@@ -86,13 +86,13 @@ class Formula:
         )
 
     def what_if(self, config: WhatIf) -> dict[str, Any]:
-        """The fields that become others with the knobs of `config`; padding stays padding."""
+        """The fields that the overrides of `config` change, with their new values; padding stays hidden."""
         changed: dict[str, Any] = {}
         if config.mask != OWN:
             changed["mask"] = replace(config.hiding, real=None if self.mask is None else self.mask.real)
         if self.divisor is not None:
             changed["temperature"] = float(self.temperature * config.temperature)
             changed["divisor"] = self.divisor if config.scaled else 1.0
-        elif config.temperature != 1:  # what divides by nothing (T5, OPT) divides by the temperature alone
+        elif config.temperature != 1:  # a source without divisor (T5, OPT) divides by the temperature only
             changed |= {"temperature": float(config.temperature), "divisor": 1.0}
         return changed

@@ -2,8 +2,9 @@
 
     softmax(mask(Q Kᵀ / (√d_k · temperature))) V W_O
 
-How scores come from Q and K is in `scores`, how weights come from scores in `shares`. Nothing is overwritten: a step that
-is overwritten cannot be shown. A copied program has the bodies of these functions (`attention.formula.inline`). Source: Vaswani et al. 2017, "Attention Is All You Need", equation 1 and section 3.2.2.
+`scores` has the functions from Q and K to scores, `shares` the normalizers from scores to weights. No function works in
+place, since every step must stay available. Copied programs contain the bodies of these functions (`attention.formula.inline`).
+Source: Vaswani et al. 2017, "Attention Is All You Need", equation 1 and section 3.2.2.
 """
 
 from __future__ import annotations
@@ -31,22 +32,22 @@ if TYPE_CHECKING:
 
 
 def project(x: Rows, w: Projection, b: HeadRow | None = None) -> HeadRows:
-    """Every head's rows, X W + b."""
-    # One product for all heads: a product per head would read x once for each of them, twice as slow.
-    beside = times(x, w.transpose(0, 1).flatten(1), None if b is None else b.flatten())
-    return beside.reshape(len(beside), len(w), -1).transpose(0, 1).contiguous()
+    """The rows of every head, X W + b: [head pos d_k]."""
+    # One product for all heads: a product per head reads x once per head and takes twice as long.
+    concatenated = times(x, w.transpose(0, 1).flatten(1), None if b is None else b.flatten())
+    return concatenated.reshape(len(concatenated), len(w), -1).transpose(0, 1).contiguous()
 
 
 def divide_scores(scores: Scores, divisor: float) -> Scores:
-    """The scores, each over the divisor."""
+    """The scores divided by the divisor."""
     return scores / divisor
 
 
 def scale_scores(scores: Scores, divisor: float, temperature: float) -> Scores:
     """Scores divided by divisor · temperature.
 
-    At temperature 0 there is no such quotient: the scores stay divided by the divisor alone, and the weights
-    take the limit.
+    At temperature 0 the quotient does not exist: the scores are divided by the divisor only, and the weights are
+    computed as the limit.
     """
     return divide_scores(scores, divisor if temperature == 0 else divisor * temperature)
 
@@ -72,26 +73,26 @@ def add_bias(scores: Scores, bias: Scores) -> Scores:
 
 
 def hide_scores(scores: Scores, mask: Visible) -> Scores:
-    """The scores, and −∞ where the mask (True = may attend) hides a key."""
+    """The scores, with −∞ for keys that the mask (True = may attend) hides."""
     return scores.masked_fill(~mask, -math.inf)
 
 
 def mask_scores(scores: Scores, mask: Visible | None) -> Scores:
-    """The same; without a mask nothing is hidden."""
+    """The scores with −∞ for hidden keys; mask None hides no key."""
     return scores if mask is None else hide_scores(scores, mask)
 
 
 def mix_values(weights: Weights, value: Value) -> HeadOutput:
-    """Each head's output, A V, with values for every head. A query that sees no key gets 0."""
+    """The output of each head, A V, with values for every query head. A query that sees no key gets 0."""
     return weights @ value
 
 
 def join_heads(head_output: HeadOutput, w_o: OutputProjection) -> Output:
-    """The heads side by side, times W_O."""
+    """The concatenated heads, times W_O."""
     return head_output.transpose(0, 1).flatten(1) @ w_o.flatten(0, 1)
 
 
 def project_output(head_output: HeadOutput, w_o: OutputProjection, b_o: OutputBias | None = None) -> Output:
-    """The same, plus b_O."""
+    """The concatenated heads, times W_O, plus b_O."""
     output = join_heads(head_output, w_o)
     return output if b_o is None else output + b_o

@@ -1,6 +1,6 @@
-"""Functions of ours as lines of a program that stands alone: what a copied program computes is what is computed here.
+"""Source code of the package's functions as lines of a standalone program, so that copied programs compute the same.
 
-The text of a function is cut into tokens, not parsed: two threads of Python 3.11 may ask at once (gh-106905).
+Functions are tokenized, not parsed: in Python 3.11, `ast.parse` is not safe in two threads at once (gh-106905).
 """
 
 from __future__ import annotations
@@ -15,38 +15,40 @@ from functools import cache
 from tokenize import TokenInfo
 from typing import Any
 
-_ATOM = re.compile(r"[\w.]+(\([^()]*(\([^()]*\)[^()]*)*\)|\[[^\[\]]*\])*")  # needs no brackets as an operand
+_ATOM = re.compile(
+    r"[\w.]+(\([^()]*(\([^()]*\)[^()]*)*\)|\[[^\[\]]*\])*"
+)  # an expression that needs no brackets as an operand
 _SPACE = (tokenize.NL, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT)
 
 
 def inlined(function: Callable[..., Any], target: str, **arguments: str) -> list[str]:
-    """The body of a function as lines: `arguments` in the place of names, and `target =` in the place of its `return`.
+    """The body of a function as lines, with `arguments` for parameters, and `target =` for its `return`.
 
-    The docstring and imports are left out; comments stay. Whatever is not an argument keeps its name.
+    Docstring and imports are removed; comments stay. Other names stay as they are.
 
     Raises:
-        ValueError: the function returns anywhere but at its end.
+        ValueError: the function has blocks, or more than one return.
     """
     lines, tokens = _body(function)
-    returns = [one for one in tokens if one.string == "return" and one.type == tokenize.NAME]
-    if len(returns) != 1 or returns[0].start[1] or any(one.type == tokenize.INDENT for one in tokens):
+    returns = [token for token in tokens if token.string == "return" and token.type == tokenize.NAME]
+    if len(returns) != 1 or returns[0].start[1] or any(token.type == tokenize.INDENT for token in tokens):
         raise ValueError(
-            f"a function is inlined that returns once, at its end; got {function.__qualname__}: define it."
+            f"a function to inline returns once, at its end; got {function.__qualname__}: use `defined` instead."
         )
     return _replaced(lines, tokens, {**arguments, "return": f"{target} ="})
 
 
 def expression(function: Callable[..., Any], **arguments: str) -> str:
-    """What a function of one line returns, with `arguments` in the place of names."""
-    (line,) = (one for one in inlined(function, "_", **arguments) if not one.startswith("#"))
+    """The expression that a function of one line returns, with `arguments` for parameters."""
+    (line,) = (line for line in inlined(function, "_", **arguments) if not line.startswith("#"))
     return line.removeprefix("_ = ")
 
 
 def defined(function: Callable[..., Any], **names: str) -> list[str]:
-    """A function as lines that define it, without docstring, annotations and imports; other `names` in the place of some."""
+    """The definition of a function as lines, without docstring, annotations and imports; `names` replaces names of its body."""
     parameters = [
-        one.name if one.default is one.empty else f"{one.name}={one.default!r}"
-        for one in inspect.signature(function).parameters.values()
+        parameter.name if parameter.default is parameter.empty else f"{parameter.name}={parameter.default!r}"
+        for parameter in inspect.signature(function).parameters.values()
     ]
     lines, tokens = _body(function)
     body = _replaced(lines, tokens, names)
@@ -55,23 +57,23 @@ def defined(function: Callable[..., Any], **names: str) -> list[str]:
 
 @cache
 def _body(function: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[TokenInfo, ...]]:
-    """The lines of a function's body, from the margin, and their tokens."""
+    """The dedented lines of a function's body, and their tokens."""
     source = textwrap.dedent(inspect.getsource(function))
     tokens = _tokens(source)
-    begin = next(i for i, one in enumerate(tokens) if one.string == "def")
+    def_index = next(i for i, token in enumerate(tokens) if token.string == "def")
     depth = 0
-    for i in range(begin, len(tokens)):
-        depth += (tokens[i].string in ("(", "[")) - (tokens[i].string in (")", "]"))
-        if tokens[i].string == ":" and not depth:
+    for colon in range(def_index, len(tokens)):
+        depth += (tokens[colon].string in ("(", "[")) - (tokens[colon].string in (")", "]"))
+        if tokens[colon].string == ":" and not depth:
             break
-    first = tokens[i + 1].start[0] + 1
+    first = tokens[colon + 1].start[0] + 1
     statements: list[tuple[int, int, str]] = []  # first line, last line, first word
-    at, word = first, ""
-    for one in tokens[i + 2 :]:
-        if not word and one.type not in _SPACE:
-            word, at = one.string, one.start[0]
-        if one.type == tokenize.NEWLINE:
-            statements.append((at, one.end[0], word))
+    start, word = first, ""
+    for token in tokens[colon + 2 :]:
+        if not word and token.type not in _SPACE:
+            word, start = token.string, token.start[0]
+        if token.type == tokenize.NEWLINE:
+            statements.append((start, token.end[0], word))
             word = ""
     skipped = {
         line
@@ -80,8 +82,8 @@ def _body(function: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[TokenInf
         for line in range(start, end + 1)
     }
     rows = source.splitlines()
-    kept = [rows[i - 1] for i in range(first, len(rows) + 1) if i not in skipped and rows[i - 1].strip()]
-    body = textwrap.dedent("\n".join(kept))
+    remaining = [rows[i - 1] for i in range(first, len(rows) + 1) if i not in skipped and rows[i - 1].strip()]
+    body = textwrap.dedent("\n".join(remaining))
     return tuple(body.splitlines()), tuple(_tokens(body + "\n"))
 
 
@@ -90,18 +92,18 @@ def _tokens(text: str) -> list[TokenInfo]:
 
 
 def _replaced(lines: tuple[str, ...], tokens: tuple[TokenInfo, ...], names: Mapping[str, str]) -> list[str]:
-    """The lines with other texts in the place of names; not of attributes, nor of the names of keyword arguments."""
-    found, depth = list(lines), 0
+    """The lines with names replaced by texts, except attributes and names of keyword arguments."""
+    result, depth = list(lines), 0
     edits = list[tuple[TokenInfo, str]]()
-    for before, one, after in zip((None, *tokens), tokens, (*tokens[1:], None), strict=False):
-        depth += (one.string in ("(", "[", "{")) - (one.string in (")", "]", "}"))
-        attribute = before is not None and before.string == "."
-        keyword = depth > 0 and after is not None and after.string == "="
-        if one.type == tokenize.NAME and one.string in names and not attribute and not keyword:
-            text = names[one.string]
-            alone = one.string == "return" or _ATOM.fullmatch(text)
-            edits.append((one, text if alone else f"({text})"))
-    for one, text in reversed(edits):
-        row, (start, end) = one.start[0] - 1, (one.start[1], one.end[1])
-        found[row] = found[row][:start] + text + found[row][end:]
-    return found
+    for before, token, after in zip((None, *tokens), tokens, (*tokens[1:], None), strict=False):
+        depth += (token.string in ("(", "[", "{")) - (token.string in (")", "]", "}"))
+        is_attribute = before is not None and before.string == "."
+        is_keyword = depth > 0 and after is not None and after.string == "="
+        if token.type == tokenize.NAME and token.string in names and not is_attribute and not is_keyword:
+            text = names[token.string]
+            needs_no_brackets = token.string == "return" or _ATOM.fullmatch(text)
+            edits.append((token, text if needs_no_brackets else f"({text})"))
+    for token, text in reversed(edits):
+        row, (start, end) = token.start[0] - 1, (token.start[1], token.end[1])
+        result[row] = result[row][:start] + text + result[row][end:]
+    return result

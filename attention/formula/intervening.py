@@ -1,7 +1,7 @@
-"""Heads that are changed inside a forward pass: what they make instead goes on through W_O, and all that follows is made anew.
+"""A forward pass with interventions: patched head outputs enter W_O, and the model recomputes everything after them.
 
-Nothing that is not changed is touched: other heads stay the model's own, bit for bit. Taken queries, keys and values go through
-its own attention once more; weights are changed by our formula, and mixed with the values as the model mixes them.
+The other heads stay bit for bit as the model computes them. Patched queries, keys and values go through the model's own
+attention again. Our formula computes changed weights, and they are multiplied with the values as the model does it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 
 from attention.errors import ConfigError
 from attention.formula.by_hand import OTHER, UNCHANGED, ByHand
-from attention.formula.changing import changed, divided, reach
+from attention.formula.changing import changed, reach, with_divisor
 from attention.formula.formula import Formula
 from attention.formula.intervention import Intervention
 from attention.formula.names import HEAD_OUTPUT, KEY, PATCHED_OUTPUT, QUERY, VALUE, WEIGHTS
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
     from attention.formula.layer import Layer
 
-_ENTER = (QUERY, KEY, VALUE)
+_ATTENTION_INPUTS = (QUERY, KEY, VALUE)
 
 
 @dataclass(frozen=True, eq=False)
 class Attended:
-    """What one layer of a model attended to, without the batch axis.
+    """Inputs and outputs of the attention of one layer of a model, without the batch axis.
 
     Attributes:
-        query: as it enters the product, [head query_pos d_k]; `key` [kv_head key_pos d_k], `value` [kv_head key_pos d_v].
-        weights: as the model made them, [head query_pos key_pos]; None where it gives none.
+        query: the factor of the product, [head query_pos d_k]; `key` [kv_head key_pos d_k], `value` [kv_head key_pos d_v].
+        weights: the model's weights, [head query_pos key_pos]; None if it returns none.
         head_output: [head query_pos d_v].
-        again: the model's own attention once more, of another query, key and value: its weights and head output.
+        rerun: calls the model's own attention with another query, key and value; returns its weights and head output.
     """
 
     query: Tensor
@@ -53,12 +53,12 @@ Call = TypeVar("Call", bound=Attended)
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """What one layer of another run gives to this one.
+    """Activations of one layer of another run, to patch into this run.
 
     Attributes:
-        call: as it was there, with the head output that went on.
-        weights: as that run's trace shows them, [head query_pos key_pos]; None where nobody wants them.
-        head_output: as it shows what went on, [head query_pos d_v].
+        call: the other run's attention call; its head output is the patched one.
+        weights: the weights in that run's trace, [head query_pos key_pos]; None if they were not requested.
+        head_output: the patched head output in that run's trace, [head query_pos d_v].
     """
 
     call: Attended
@@ -67,19 +67,19 @@ class Given:
 
 
 Run = Callable[[Mapping[int, bool]], Mapping[int, Given]]
-"""Another run: what it gives of the layers that are wanted of it, by their index; True where their weights are wanted too."""
+"""Another run: maps requested layers (by index; True: with weights) to their activations."""
 
 
 @dataclass
 class Pass:
-    """One forward pass with changes, layer by layer.
+    """One forward pass with interventions, layer by layer.
 
     Attributes:
-        those: what is changed.
-        unchanged: of the unchanged model, by the index of the layer, where later attention is frozen at its weights.
-        other: of the other state, by the index of the layer.
-        wanted: the layers of which another run wants something, and whether their weights too.
-        gives: what they give.
+        interventions: the interventions.
+        unchanged: activations of the unchanged model by layer index, for layers whose weights are frozen.
+        other: activations of the other state by layer index.
+        requested: the layers whose activations another run needs, by index; True: with weights.
+        captured: the activations of these layers.
     """
 
     those: tuple[Intervention, ...] = ()
@@ -90,131 +90,143 @@ class Pass:
 
     @property
     def with_weights(self) -> bool:
-        """Whether it may need the weights that the model makes, of whatever layer."""
+        """Whether the pass may need the model's weights in any layer."""
         return bool(self.those or self.unchanged or self.wanted)
 
-    def touches(self, at: int) -> bool:
-        """Whether something of the layer with index `at` is changed, or frozen."""
-        return at in self.unchanged or any(one.layer in (None, at) for one in self.those)
+    def touches(self, index: int) -> bool:
+        """Whether the pass changes or freezes the layer with this index."""
+        return index in self.unchanged or any(intervention.layer in (None, index) for intervention in self.those)
 
-    def layer(self, at: int, call: Call, make: Callable[[Call], Layer]) -> tuple[Layer, Tensor | None]:
-        """The layer with index `at`, and what goes on through W_O instead of its head output; None where nothing is changed.
+    def layer(self, index: int, call: Call, make_layer: Callable[[Call], Layer]) -> tuple[Layer, Tensor | None]:
+        """The layer with this index, and the patched head output that enters W_O; None if the layer is unchanged.
 
         Args:
-            at: its index in the trace.
-            call: what it attended to.
-            make: makes a layer of that.
+            index: the layer's index in the trace.
+            call: the model's attention call.
+            make_layer: makes a layer of a call.
         """
-        those = [one for whole in self.those if whole.layer in (None, at) for one in whole.parts]
-        kept = None
-        call = self._entered(at, call, those)
-        layer = make(call)
-        if those or at in self.unchanged:
-            layer, call, kept = self._changed(at, call, layer, those)
-        if at in self.wanted:
-            z = call.head_output if kept is None else kept
-            shown = layer[PATCHED_OUTPUT if layer.has(PATCHED_OUTPUT) else HEAD_OUTPUT]
-            weights = layer.part(WEIGHTS)[0] if self.wanted[at] else None
-            self.gives[at] = Given(replace(call, head_output=z), weights, shown)
-        return layer, kept
+        interventions = [
+            part for intervention in self.those if intervention.layer in (None, index) for part in intervention.parts
+        ]
+        patched = None
+        call = self._patch_inputs(index, call, interventions)
+        layer = make_layer(call)
+        if interventions or index in self.unchanged:
+            layer, call, patched = self._apply(index, call, layer, interventions)
+        if index in self.wanted:
+            z = call.head_output if patched is None else patched
+            traced_output = layer[PATCHED_OUTPUT if layer.has(PATCHED_OUTPUT) else HEAD_OUTPUT]
+            weights = layer.part(WEIGHTS)[0] if self.wanted[index] else None
+            self.gives[index] = Given(replace(call, head_output=z), weights, traced_output)
+        return layer, patched
 
-    def _entered(self, at: int, call: Call, those: Sequence[Intervention]) -> Call:
-        """The call with the queries, keys and values that are taken from the other state."""
-        taking = [one for one in those if one.take in _ENTER]
-        if not taking:
+    def _patch_inputs(self, index: int, call: Call, interventions: Sequence[Intervention]) -> Call:
+        """The call with queries, keys and values patched from the other state."""
+        patches = [intervention for intervention in interventions if intervention.take in _ATTENTION_INPUTS]
+        if not patches:
             return call
-        there = {name: _copied(getattr(call, name)) for name in _ENTER}
-        reached: set[int] = set()
-        for one in taking:
-            whole, heads = there[one.take], reach(one, len(call.query), len(call.key))
-            group = len(call.query) // len(whole)
-            which = sorted({head // group for head in heads})
-            whole[which] = getattr(self.other[at].call, one.take)[which]
-            reached |= heads
-        weights, z = call.again(*there.values())
-        some = sorted(reached)
-        mixed = None if call.weights is None or weights is None else _with(call.weights, weights, some)
-        z = _with(call.head_output, z, some)
-        query, key, value = there.values()
-        return replace(call, query=query, key=key, value=value, weights=mixed, head_output=z)
+        inputs = {name: _copy_with_strides(getattr(call, name)) for name in _ATTENTION_INPUTS}
+        affected: set[int] = set()
+        for patch in patches:
+            tensor, heads = inputs[patch.take], reach(patch, len(call.query), len(call.key))
+            group = len(call.query) // len(tensor)
+            rows = sorted({head // group for head in heads})
+            tensor[rows] = getattr(self.other[index].call, patch.take)[rows]
+            affected |= heads
+        new_weights, new_output = call.again(*inputs.values())
+        replaced = sorted(affected)
+        weights = None
+        if call.weights is not None and new_weights is not None:
+            weights = _replace_heads(call.weights, new_weights, replaced)
+        z = _replace_heads(call.head_output, new_output, replaced)
+        query, key, value = inputs.values()
+        return replace(call, query=query, key=key, value=value, weights=weights, head_output=z)
 
-    def _changed(self, at: int, call: Call, layer: Layer, those: Sequence[Intervention]) -> tuple[Layer, Call, Tensor]:
-        formula = own = layer.formula
-        if own is None:
-            inside = [one for one in those if not all(kind.on_output(one) for kind in one.kinds)]
-            if inside or at in self.unchanged:
+    def _apply(
+        self, index: int, call: Call, layer: Layer, interventions: Sequence[Intervention]
+    ) -> tuple[Layer, Call, Tensor]:
+        """The layer and the call with the interventions, and the patched output of all heads [head query_pos d_v]."""
+        base = layer.formula
+        if base is None:
+            needs_formula = any(not kind.on_output(part) for part in interventions for kind in part.kinds)
+            if needs_formula or index in self.unchanged:
                 raise ConfigError(
-                    f"Of {layer.name} only the output of heads can be changed, since its formula is not known here: silence them."
+                    f"{layer.name} allows only changes of head outputs, since its formula is not known here; "
+                    "got another change: ablate its heads instead."
                 )
-            formula = own = Formula(divisor=None)
-        assert own is not None
-        formula = changed(own, len(call.query), len(call.key), those, at in self.unchanged)
-        layer = replace(layer.recording(**self._taken(at, call, those)), formula=formula if layer.formula else None)
-        others = [head for head in range(len(call.query)) if _plain(formula.of(head)) != _plain(own)]
-        if others:
+            base = Formula(divisor=None)
+        formula = changed(base, len(call.query), len(call.key), interventions, index in self.unchanged)
+        tensors = self._patched_tensors(index, call, interventions)
+        layer = replace(layer.recording(**tensors), formula=formula if layer.formula else None)
+        changed_heads = [
+            head
+            for head in range(len(call.query))
+            if _formula_of_weights(formula.of(head)) != _formula_of_weights(base)
+        ]
+        if changed_heads:
             weights = layer.part(WEIGHTS)[0] if call.weights is None else call.weights.clone()
-            for head in others:
-                weights[head] = self._weights(at, head, layer)
+            for head in changed_heads:
+                weights[head] = self._head_weights(index, head, layer)
             value = call.value.repeat_interleave(len(call.query) // len(call.value), dim=0)
             z = call.head_output.clone()
-            z[others] = torch.matmul(weights[None], value[None])[0][
-                others
-            ]  # all heads at once, as eager attention does
+            mixed = torch.matmul(weights[None], value[None])[0]  # all heads at once, as eager attention does
+            z[changed_heads] = mixed[changed_heads]
             call = replace(call, weights=weights, head_output=z)
-        theirs = self.other[at].call.head_output if any(one.take == HEAD_OUTPUT for one in those) else None
-        whole = torch.stack(
+        takes_output = any(intervention.take == HEAD_OUTPUT for intervention in interventions)
+        other_output = self.other[index].call.head_output if takes_output else None
+        patched = torch.stack(
             [
-                patched_output(formula.of(head).by_hand, z, None if theirs is None else theirs[head])
+                patched_output(formula.of(head).by_hand, z, None if other_output is None else other_output[head])
                 for head, z in enumerate(call.head_output)
             ]
         )
         if layer.formula is None and formula.keeps:
-            layer = layer.recording(patched_output=whole)
-        return layer, call, whole
+            layer = layer.recording(patched_output=patched)
+        return layer, call, patched
 
-    def _taken(self, at: int, call: Call, those: Sequence[Intervention]) -> dict[str, Tensor]:
-        """What the layer's trace shows of other runs: weights and outputs of all heads, of which some are taken."""
-        found: dict[str, Tensor] = {}
-        if at in self.unchanged:
-            found["patched_weights"] = _known(self.unchanged[at].weights)
-        for one in those:
-            if one.take == WEIGHTS:
-                weights = _known(self.other[at].weights)
-                there = found.get("patched_weights", weights)
-                found["patched_weights"] = _with(there, weights, sorted(reach(one, len(call.query), len(call.key))))
-            if one.take == HEAD_OUTPUT:
-                found["patched_head_output"] = self.other[at].head_output
-        return found
+    def _patched_tensors(self, index: int, call: Call, interventions: Sequence[Intervention]) -> dict[str, Tensor]:
+        """Recorded tensors from other runs: weights and outputs of all heads, of which the formula uses some."""
+        tensors: dict[str, Tensor] = {}
+        if index in self.unchanged:
+            tensors["patched_weights"] = _not_none(self.unchanged[index].weights)
+        for intervention in interventions:
+            if intervention.take == WEIGHTS:
+                weights = _not_none(self.other[index].weights)
+                heads = sorted(reach(intervention, len(call.query), len(call.key)))
+                tensors["patched_weights"] = _replace_heads(tensors.get("patched_weights", weights), weights, heads)
+            if intervention.take == HEAD_OUTPUT:
+                tensors["patched_head_output"] = self.other[index].head_output
+        return tensors
 
-    def _weights(self, at: int, head: int, layer: Layer) -> Tensor:
-        """A changed head's weights: as our formula makes them, or to the bit as the other run had them."""
-        hand = _known(layer.formula).of(head).by_hand
-        run = {OTHER: self.other, UNCHANGED: self.unchanged}.get(dict(hand.taken).get(WEIGHTS, ""), {})
-        theirs = run[at].call.weights if at in run and not hand.cells else None
-        return layer.part(WEIGHTS, heads=slice(head, head + 1))[0][0] if theirs is None else theirs[head]
-
-
-def _plain(formula: Formula) -> Formula:
-    """What of a head's formula decides on its weights."""
-    hand = formula.by_hand
-    shares = ByHand(hand.cells, tuple(pair for pair in hand.taken if pair[0] == WEIGHTS))
-    return replace(divided(formula), by_hand=shares, heads=())
+    def _head_weights(self, index: int, head: int, layer: Layer) -> Tensor:
+        """A changed head's weights: those of our formula, or bit for bit those of the other run."""
+        edits = _not_none(layer.formula).of(head).by_hand
+        run = {OTHER: self.other, UNCHANGED: self.unchanged}.get(dict(edits.taken).get(WEIGHTS, ""), {})
+        weights = run[index].call.weights if index in run and not edits.cells else None
+        return layer.part(WEIGHTS, heads=slice(head, head + 1))[0][0] if weights is None else weights[head]
 
 
-def _known(one: T | None) -> T:
-    assert one is not None  # who asks has looked
-    return one
+def _formula_of_weights(formula: Formula) -> Formula:
+    """The part of a head's formula that determines its weights."""
+    edits = formula.by_hand
+    weight_edits = ByHand(edits.cells, tuple(pair for pair in edits.taken if pair[0] == WEIGHTS))
+    return replace(with_divisor(formula), by_hand=weight_edits, heads=())
 
 
-def _copied(tensor: Tensor) -> Tensor:
-    """A copy that lies in memory as the tensor does: another order of strides is another order of sums."""
+def _not_none(value: T | None) -> T:
+    assert value is not None
+    return value
+
+
+def _copy_with_strides(tensor: Tensor) -> Tensor:
+    """A copy with the same strides: other strides would change the order of summation, and so the last bits."""
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).copy_(tensor)
 
 
-def _with(whole: Tensor, others: Tensor, heads: list[int]) -> Tensor:
-    """A tensor with some heads of another."""
-    if whole is others:
-        return whole
-    found = whole.clone()
-    found[heads] = others[heads]
-    return found
+def _replace_heads(tensor: Tensor, source: Tensor, heads: list[int]) -> Tensor:
+    """`tensor` with some heads of `source`."""
+    if tensor is source:
+        return tensor
+    result = tensor.clone()
+    result[heads] = source[heads]
+    return result

@@ -1,6 +1,6 @@
-"""What is changed of heads inside their model: a value, its short form in links, its plain words.
+"""Interventions on heads inside a model: their values, their codes in links, and their descriptions.
 
-What can be changed, `attention.formula.patching` says, kind by kind.
+`attention.formula.patching` declares the kinds of interventions.
 """
 
 from __future__ import annotations
@@ -17,140 +17,140 @@ __all__ = [
     "KINDS", "MASKS", "MOST", "SILENCES", "TAKES", "Changes", "Intervention", "Kind", "SetCell", "mark", "read", "write",
 ]  # fmt: skip
 
-MOST = 100  # changes at once
+MOST = 100  # interventions at once
 
 
 @dataclass(frozen=True)
 class Intervention(Change):
-    """One or several changes of one head, one layer or all; what comes after them in the model is made anew.
+    """One or more changes of one head, one layer, or all layers; the model recomputes everything after them.
 
-    A head's output is taken at Z, before W_O; W_O's bias stays. Where heads share keys and values, these are taken for all that
-    share them. Its fields are those of `Change`.
+    A head's output is Z, before W_O and its bias. If heads share keys and values, patching these affects all heads that
+    share them. The fields are those of `Change`.
 
     Raises:
-        ConfigError: a value is none of these, or nothing is changed.
+        ConfigError: a value is not allowed, or nothing is changed.
     """
 
     def __post_init__(self) -> None:
-        checks = [_PLACE, *(kind.checks for kind in KINDS)]
-        for name, (fits, expected) in (each for one in checks for each in one.items()):
-            if not fits(getattr(self, name)):
+        checks = [_INDEX_CHECKS, *(kind.checks for kind in KINDS)]
+        for name, (is_valid, expected) in (item for group in checks for item in group.items()):
+            if not is_valid(getattr(self, name)):
                 raise ConfigError(
-                    f"{name} of an intervention is {expected}; got {str(getattr(self, name))[:40]!r}: choose such a one."
+                    f"{name} of an intervention is {expected}; got {str(getattr(self, name))[:40]!r}: choose such a value."
                 )
-        object.__setattr__(self, "cells", tuple(SetCell(*one) for one in self.cells))
+        object.__setattr__(self, "cells", tuple(SetCell(*cell) for cell in self.cells))
         if not self.kinds:
             raise ConfigError(
-                f"An intervention changes something ({', '.join(kind.fields[0] for kind in KINDS)}); got nothing: say what."
+                f"An intervention changes something ({', '.join(kind.fields[0] for kind in KINDS)}); got nothing: set one of these."
             )
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """The kinds of its changes."""
+        """The kinds of changes that it makes."""
         return tuple(kind for kind in KINDS if getattr(self, kind.fields[0]) not in ("", None, (), True))
 
     @property
     def parts(self) -> tuple[Intervention, ...]:
-        """Its changes one by one."""
-        found: list[dict[str, Any]] = []
+        """One intervention for each of its changes."""
+        changes: list[dict[str, Any]] = []
         for kind in self.kinds:
-            there = {name: getattr(self, name) for name in kind.fields}
-            found += [{"cells": (cell,)} for cell in self.cells] if kind.fields == ("cells",) else [there]
-        return tuple(Intervention(self.layer, self.head, **one) for one in found)
+            values = {name: getattr(self, name) for name in kind.fields}
+            changes += [{"cells": (cell,)} for cell in self.cells] if kind.fields == ("cells",) else [values]
+        return tuple(Intervention(self.layer, self.head, **change) for change in changes)
 
     @property
     def words(self) -> str:
-        """What it changes, in plain words, with the field's term in brackets."""
-        where = "Every layer" if self.layer is None else f"Layer {self.layer}"
+        """A sentence that describes the changes, with the field's terms in brackets."""
+        layers = "Every layer" if self.layer is None else f"Layer {self.layer}"
         heads = "all heads" if self.head is None else f"head {self.head}"
-        return f"{where}, {heads}: {'; '.join(one.kinds[0].words(one) for one in self.parts)}."
+        return f"{layers}, {heads}: {'; '.join(part.kinds[0].words(part) for part in self.parts)}."
 
     @property
     def brief(self) -> str:
-        """What it does, in two or three words: silenced, temperature 0.2."""
-        return "; ".join(one.kinds[0].words(one).partition(" (")[0] for one in self.parts)
+        """A description in two or three words, such as “temperature 0.2”."""
+        return "; ".join(part.kinds[0].words(part).partition(" (")[0] for part in self.parts)
 
     @property
     def named(self) -> str:
-        """What it does, and where: L17 H3 silenced."""
+        """The layer, the head and the short description, such as “L17 H3 temperature 0.2”."""
         heads = "" if self.head is None else f" H{self.head}"
         return f"{'All layers' if self.layer is None else f'L{self.layer}'}{heads} {self.brief}"
 
     @property
     def silences(self) -> tuple[int, int] | None:
-        """The one head that it silences whole, as (layer, head)."""
+        """The single head that it fully ablates, as (layer, head); None otherwise."""
         if not self.silence or self.strength != 1 or self.layer is None or self.head is None:
             return None
         return self.layer, self.head
 
     @property
     def short(self) -> str:
-        """It as it stands in a link, such as 17.3.zero; several changes with ";" between."""
-        where = ".".join("*" if one is None else str(one) for one in (self.layer, self.head))
-        return ";".join(f"{where}.{one.kinds[0].write(one)}" for one in self.parts)
+        """Its code in links, such as 17.3.zero; ";" separates several changes."""
+        place = ".".join("*" if index is None else str(index) for index in (self.layer, self.head))
+        return ";".join(f"{place}.{part.kinds[0].write(part)}" for part in self.parts)
 
 
 _INDEX = Whole(0, 10**6)  # of a layer or a head
-_PLACE: Checks = dict.fromkeys(
+_INDEX_CHECKS: Checks = dict.fromkeys(
     ("layer", "head"), (replace(_INDEX, optional=True).takes, "a whole number from 0 on, or None for all")
 )
 
 
-def write(those: tuple[Intervention, ...]) -> str:
-    """The changes as they stand in a link: 17.3.zero;5.*.t0.2."""
-    return ";".join(one.short for one in those)
+def write(interventions: tuple[Intervention, ...]) -> str:
+    """The code of several interventions in a link, such as 17.3.zero;5.*.t0.2."""
+    return ";".join(intervention.short for intervention in interventions)
 
 
 def read(text: str) -> tuple[Intervention, ...]:
-    """The changes that a link says, each by itself.
+    """The interventions of a link's code, one per change.
 
     Raises:
-        ConfigError: it says something else, or more than `MOST`.
+        ConfigError: the code is invalid, or has more than `MOST` interventions.
     """
-    found = tuple(_read(one.strip()) for one in text.split(";") if one.strip())
-    if len(found) > MOST:
-        raise ConfigError(f"At most {MOST} changes act at once; got {len(found):,}: take some away.")
-    return found
+    interventions = tuple(_read_code(code.strip()) for code in text.split(";") if code.strip())
+    if len(interventions) > MOST:
+        raise ConfigError(f"At most {MOST} changes act at once; got {len(interventions):,}: remove some.")
+    return interventions
 
 
-def _read(text: str) -> Intervention:
-    if where := re.match(r"(\*|\d{1,6})\.(\*|\d{1,6})\.", text):
-        layer, head = (None if one == "*" else int(one) for one in where.groups())
+def _read_code(text: str) -> Intervention:
+    if place := re.match(r"(\*|\d{1,6})\.(\*|\d{1,6})\.", text):
+        layer, head = (None if index == "*" else int(index) for index in place.groups())
         for kind in KINDS:
-            if match := re.fullmatch(kind.pattern, text[where.end() :], re.ASCII):
+            if match := re.fullmatch(kind.pattern, text[place.end() :], re.ASCII):
                 try:
                     return Intervention(layer, head, **kind.read(match))
                 except ValueError:
                     break
     raise ConfigError(
-        f"A change is layer.head.what, such as 17.3.zero or 5.*.t0.2; got {text[:40]!r}: say it like that."
+        f"A change is layer.head.what, such as 17.3.zero or 5.*.t0.2; got {text[:40]!r}: write it in this form."
     )
 
 
-def mark(those: tuple[Intervention, ...], layer: int, head: int) -> str:
-    """What of these changes a view of one head shows, in a sentence; empty where it is as in the unchanged model."""
-    of_layer = [one for one in those if one.layer in (None, layer)]
-    if here := [one.brief for one in of_layer if one.head in (None, head)]:
-        return f"Changed: L{layer} H{head} {', '.join(dict.fromkeys(here))}."
-    if of_layer:
-        return f"Changed in this layer: {', '.join(dict.fromkeys(f'H{one.head} {one.brief}' for one in of_layer))}."
-    before = sorted({one.layer for one in those if one.layer is not None and one.layer < layer})
-    return (
-        f"Made anew: L{', L'.join(map(str, before))} before it {'is' if len(before) == 1 else 'are'} changed."
-        if before
-        else ""
-    )
+def mark(interventions: tuple[Intervention, ...], layer: int, head: int) -> str:
+    """A sentence about the interventions that affect the view of one head; empty if the head is as in the unchanged model."""
+    in_layer = [intervention for intervention in interventions if intervention.layer in (None, layer)]
+    if in_head := [intervention.brief for intervention in in_layer if intervention.head in (None, head)]:
+        return f"Changed: L{layer} H{head} {', '.join(dict.fromkeys(in_head))}."
+    if in_layer:
+        heads = dict.fromkeys(f"H{intervention.head} {intervention.brief}" for intervention in in_layer)
+        return f"Changed in this layer: {', '.join(heads)}."
+    indices = {intervention.layer for intervention in interventions}
+    earlier = sorted(index for index in indices if index is not None and index < layer)
+    if not earlier:
+        return ""
+    return f"Recomputed: L{', L'.join(map(str, earlier))} before it {'is' if len(earlier) == 1 else 'are'} changed."
 
 
 @dataclass(frozen=True)
 class Changes(Coded):
-    """A text that `read` reads."""
+    """A text that `read` accepts: the code of interventions in a link."""
 
     expected = f"changes such as 17.3.zero;5.*.t0.2, at most {MOST}"
     instead = "nothing is changed"
 
     def takes(self, value: object) -> bool:
-        """Whether it can be read."""
+        """Whether `value` is a valid code."""
         if not super().takes(value):
             return False
         try:

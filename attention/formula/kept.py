@@ -1,4 +1,4 @@
-"""The one place where what was worked out is kept: bounded by its bytes, and made once for all who ask at the same time."""
+"""The process-wide cache of computed values: bounded in bytes; concurrent requests for one value compute it once."""
 
 from __future__ import annotations
 
@@ -11,90 +11,97 @@ from cachetools import LRUCache, cached
 
 T = TypeVar("T")
 
-ENTRY = 20_000  # bytes of the smallest thing: a tensor as an object of Python, its place here
-LARGE = (
-    2**18
-)  # bytes (256 × 256 numbers); of a larger matrix the last is kept, others with the same numbers before it are soon made again
+ENTRY_BYTES = 20_000  # of the smallest entry: a tensor as a Python object, and its place in the cache
+LARGE_BYTES = 2**18  # 256 × 256 numbers; of larger matrices, the cache holds one per place (see `matrix`)
 
 
-def weight(found: Any) -> int:
-    """What one thing counts for, in bytes."""
-    return ENTRY + int(getattr(found, "nbytes", 0))
+def weight(value: Any) -> int:
+    """The bytes that a value counts in the cache."""
+    return ENTRY_BYTES + int(getattr(value, "nbytes", 0))
 
 
-class _Kept:
-    """What is kept, by its key; what was asked for longest ago makes room."""
+class _Cache:
+    """A thread-safe LRU cache that is bounded in bytes."""
 
-    def __init__(self, most: int) -> None:
-        self.changed = Condition()  # something was kept, or could not be made
-        self.hold(most)
+    def __init__(self, max_bytes: int) -> None:
+        self.changed = Condition()  # notified when a value was stored, or could not be computed
+        self.hold(max_bytes)
 
-    def hold(self, most: int) -> None:
-        """Keeps nothing any more, and from now on so many bytes at most."""
-        self.cache: LRUCache[Hashable, Any] = LRUCache(most, getsizeof=weight)
-        self._once = cached(self.cache, key=lambda key, _: key, condition=self.changed)(lambda _, make: make())
+    def hold(self, max_bytes: int) -> None:
+        """Empties the cache and sets its size."""
+        self.cache: LRUCache[Hashable, Any] = LRUCache(max_bytes, getsizeof=weight)
+        self._get_or_compute = cached(self.cache, key=lambda key, _: key, condition=self.changed)(
+            lambda _, compute: compute()
+        )
 
-    def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What `make` gives, made once as long as it is kept."""
-        return cast(T, self._once(key, make))
+    def once(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """The cached value of `key`, computed if it is missing."""
+        return cast(T, self._get_or_compute(key, compute))
 
     def get(self, key: Hashable) -> Any:
-        """What is kept under a key, or None."""
+        """The cached value of `key`, or None."""
         with self.changed:
             return self.cache.get(key)
 
-    def forget(self, those: Callable[[Hashable], bool]) -> None:
-        """Takes out what has a key of `those`."""
+    def forget(self, matches: Callable[[Hashable], bool]) -> None:
+        """Removes the entries whose keys match."""
         with self.changed:
-            for key in [one for one in self.cache if those(one)]:
+            for key in [key for key in self.cache if matches(key)]:
                 self.cache.pop(key, None)
 
-    def let_go(self, those: Callable[[Any], bool]) -> None:
-        """Takes out those of what is kept that hold on to something which shall go."""
+    def let_go(self, matches: Callable[[Any], bool]) -> None:
+        """Removes the entries whose values match, such as values that reference an object to free."""
         with self.changed:
-            for key in [key for key, one in self.cache.items() if those(one)]:
+            for key in [key for key, value in self.cache.items() if matches(value)]:
                 self.cache.pop(key, None)
 
-    def make_room(self, needs: int) -> None:
-        """Takes out what was asked for longest ago, before what needs so many bytes is made and not after."""
+    def make_room(self, nbytes: int) -> None:
+        """Removes the least recently used entries until `nbytes` are free; called before a value of that size is made."""
         with self.changed:
-            while self.cache and self.cache.currsize + needs > self.cache.maxsize:
+            while self.cache and self.cache.currsize + nbytes > self.cache.maxsize:
                 self.cache.popitem()
 
     def shrink(self, nbytes: int) -> None:
-        """Takes out what was asked for longest ago, until so many bytes are out or nothing is left."""
+        """Removes the least recently used entries until `nbytes` are freed, or the cache is empty."""
         with self.changed:
             target = self.cache.currsize - nbytes
             while self.cache and self.cache.currsize > target:
                 self.cache.popitem()
 
 
-KEPT = _Kept(2**28)
-_gone: deque[int] = deque()  # numbers of what nobody holds any more; a finalizer must not touch what may be in use
+KEPT = _Cache(2**28)
+_released_uids: deque[int] = deque()  # of collected tensors; a finalizer must not touch the cache, which may be locked
 
 
-def matrix(number: int, place: Hashable, knobs: Hashable, make: Callable[[], T]) -> T:
-    """A matrix made of the recorded tensors with that `number`; of a large one at one `place` only the last `knobs` are kept."""
-    _forget_gone()
-    key = (number, place, knobs)
+def matrix(uid: int, place: Hashable, knobs: Hashable, compute: Callable[[], T]) -> T:
+    """The cached value of (uid, place, knobs), computed if it is missing.
 
-    def made() -> T:
-        found = make()
-        if weight(found) > LARGE:
+    Args:
+        uid: the id of the recorded tensors from which the value is computed.
+        place: what the value is, such as a step and a head.
+        knobs: the knobs on which the value depends. Of large values, only the last one of each place is cached.
+        compute: returns the value.
+    """
+    _discard_released()
+    key = (uid, place, knobs)
+
+    def compute_and_evict() -> T:
+        value = compute()
+        if weight(value) > LARGE_BYTES:
             KEPT.forget(lambda other: isinstance(other, tuple) and other[:2] == key[:2])
-        return found
+        return value
 
-    return KEPT.once(key, made)
-
-
-def gone(number: int) -> None:
-    """Nobody holds the recorded tensors with that number any more."""
-    _gone.append(number)
+    return KEPT.once(key, compute_and_evict)
 
 
-def _forget_gone() -> None:
-    numbers = set()
-    while _gone:
-        numbers.add(_gone.popleft())
-    if numbers:
-        KEPT.forget(lambda key: isinstance(key, tuple) and key[0] in numbers)
+def gone(uid: int) -> None:
+    """Marks the recorded tensors with this id as garbage collected; their entries are removed on the next call."""
+    _released_uids.append(uid)
+
+
+def _discard_released() -> None:
+    uids = set()
+    while _released_uids:
+        uids.add(_released_uids.popleft())
+    if uids:
+        KEPT.forget(lambda key: isinstance(key, tuple) and key[0] in uids)

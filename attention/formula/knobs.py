@@ -1,6 +1,6 @@
-"""A knob is a value: its key in links, its default, what it may be, and what a person reads beside it.
+"""Declarations of knobs: key in links, default, range, label and help.
 
-Nothing is drawn here. `AttentionConfig` checks with it, a link is read with it, a page makes a widget or a control of it.
+`AttentionConfig` validates its fields with them, the reader of links parses with them, and pages draw widgets or controls from them.
 """
 
 from __future__ import annotations
@@ -12,30 +12,31 @@ from typing import Any
 from attention.errors import ConfigError
 from attention.formula.ranges import Choice, Range
 
-LONGEST_SHOWN = 40  # characters of what a link asks for, in the sentence that refuses it
+LONGEST_SHOWN = 40  # characters of a link's value that an error quotes
 
 
 @dataclass(frozen=True)
 class Knob:
-    """One thing a person can turn, declared once.
+    """The declaration of one parameter that users can change.
 
     Attributes:
         key: its name in links, state files and messages; public, it never changes.
-        default: what it is where nobody says it; it never changes either.
-        range: what it may be.
-        label: what stands beside its widget or control. A held knob without one is turned in the figure itself.
-        help: what it does, in a sentence.
-        sources: the sources that have it, by their names in links; empty: it is there whatever the source is.
-        after: whether it comes after the scores, which then need not be worked out again.
-        held: whether it stands in the row above the maps, which follows the hand; otherwise it is a widget of the sidebar.
-        offered: what of its range a page offers, where that is less.
-        place: where it stands among the others, small numbers first.
-        fold: the part of the sidebar that it is folded away in; empty: none.
-        when: another knob, and the values of it with which this one makes sense; empty: always.
-        usual: the values that are picked from a list, where any other can be typed.
-        empty: what an empty field stands for.
-        advice: what its refusal ends with.
-        name: of the field of `AttentionConfig` that it is; empty: it is none.
+        default: its default value, which never changes either.
+        range: the accepted values.
+        label: the label of its widget or control. An inline knob without a label is changed in the figure itself.
+        help: a sentence that explains it.
+        sources: the sources that have it, by their names in links; empty: all sources.
+        after: whether it only affects steps after the scores, so that the scores need not be recomputed.
+        held: whether it is inline: in the row above the maps, where maps update while the user drags. Otherwise it is a
+            widget of the sidebar.
+        offered: the range that pages offer, if it is narrower.
+        place: its position among the knobs, in ascending order.
+        fold: the expander of the sidebar that contains it; empty: none.
+        when: another knob and the values of that knob for which this one applies; empty: it always applies.
+        usual: suggested values in a list, if the user may type any other value.
+        empty: the placeholder of an empty field.
+        advice: the last words of the error about a refused value.
+        name: the field of `AttentionConfig` that it declares; empty: none.
     """
 
     key: str
@@ -56,34 +57,34 @@ class Knob:
     name: str = ""
 
     def on_pages(self, limits: Mapping[str, int]) -> Range:
-        """What it may be on a page whose operator has set `limits`."""
+        """The accepted values on a page, with the operator's `limits`."""
         return (self.offered or self.range).within(limits)
 
     def check(self, value: object) -> None:
-        """Raises ConfigError where it may not be `value`."""
+        """Raises ConfigError if the knob does not accept `value`."""
         if not self.range.takes(value):
-            one = "one of them" if isinstance(self.range, Choice) else "one"
+            choice = "one of them" if isinstance(self.range, Choice) else "one"
             advice = f", {self.advice}" if self.advice else ""
-            raise ConfigError(f"{self.name} is {self.range.expected}; got {value!r}: choose {one}{advice}.")
+            raise ConfigError(f"{self.name} is {self.range.expected}; got {value!r}: choose {choice}{advice}.")
 
     def read(self, text: str, within: Range, default: Any) -> tuple[Any, str]:
-        """What a link says that it is; where that may not be, what it is instead, and a sentence that says so."""
+        """The value of a link's text, and ""; for a refused text, the value used instead, and a sentence about it."""
         try:
             return within.read(text), ""
         except ValueError:
             used, words = within.refused(text, default)
-        shown = text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "…"
-        return used, f"The link asks for {self.key} = “{shown}”, but {self.key} is {words}."
+        quoted = text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "…"
+        return used, f"The link asks for {self.key} = “{quoted}”, but {self.key} is {words}."
 
 
 def knob(*declared: Any, **more: Any) -> Any:
-    """A field of a config that is a knob: what `Knob` takes after the key, which is the field's name unless one is given."""
+    """A dataclass field that declares a knob: the arguments of `Knob` after the key, which defaults to the field's name."""
     key = more.pop("key", "")
-    made = Knob(key, *declared, **more)
-    return field(default=made.default, metadata={"knob": made})
+    declaration = Knob(key, *declared, **more)
+    return field(default=declaration.default, metadata={"knob": declaration})
 
 
 def knobs_of(config: type) -> tuple[Knob, ...]:
-    """The knobs that are fields of a config, in their order."""
-    found = ((one.name, one.metadata["knob"]) for one in fields(config))
-    return tuple(replace(made, key=made.key or name, name=name) for name, made in found)
+    """The knobs that the fields of a config declare, in their order."""
+    declarations = ((field.name, field.metadata["knob"]) for field in fields(config))
+    return tuple(replace(knob, key=knob.key or name, name=name) for name, knob in declarations)

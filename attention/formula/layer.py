@@ -1,6 +1,6 @@
-"""One attention layer: what its source recorded, and the formula that makes the rest when it is looked at.
+"""One attention layer: the tensors that its source recorded, and the formula that computes the other steps lazily.
 
-It is one long class because every question about a step has the same three answers: recorded, made, or not there.
+It is one long class because every question about a step has the same three answers: recorded, computed, or absent.
 """
 
 from __future__ import annotations
@@ -35,39 +35,40 @@ if TYPE_CHECKING:  # torch takes more than a second to import; a page must open 
 
     from attention.formula.config import AttentionConfig
 
-_BY_FORMULA = ("mask", "bias")  # what a formula makes of no other step
-_AFTER = tuple(step.name for step in STEPS if step.axes == MAP_AXES and step.name != SCORES)
-_numbers = count()
+_FORMULA_TENSORS = ("mask", "bias")  # the formula computes these from no other step
+_STEPS_AFTER_SCORES = tuple(step.name for step in STEPS if step.axes == MAP_AXES and step.name != SCORES)
+_uids = count()
 T = TypeVar("T")
 
 
 class Recorded(dict[str, "Tensor"]):
-    """The tensors that a source kept, with a number that nothing else ever has: what is made of them is kept under it."""
+    """The tensors that a source recorded, with a unique id: the cache stores under it what is computed from them."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         super().__init__(tensors)
-        self.number = next(_numbers)
+        self.number = next(_uids)
         weakref.finalize(self, kept.gone, self.number)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Layer(Attributes):
-    """One attention layer: the tensors its source recorded, and the formula that makes the steps after them.
+    """One attention layer: the tensors that its source recorded, and the formula that computes the later steps.
 
-    ``layer.weights`` is the whole tensor of a step or parameter, None where the layer does not have it; ``layer["weights"]``
-    the same, in words where it is missing; ``layer.matrix("weights", head)`` one head's, made when it is looked at and kept
-    in `attention.formula.kept`. Iterating gives (step, tensor) for the steps there are, in the order of the formula.
+    ``layer.weights`` is the tensor of a step or parameter for all heads, or None if the layer does not have it.
+    ``layer["weights"]`` is the same, but raises MissingError. ``layer.matrix("weights", head)`` is the matrix of one head,
+    computed on first access and cached. Iterating yields (step, tensor) for the available steps, in the order of the formula.
 
     Attributes:
-        name: what it is called where there are several kinds, such as "decoder 2".
-        tokens: those that attend, by query_pos; `key_tokens` those attended to, by key_pos.
+        name: the layer's name in a model with several kinds of layers, such as "decoder 2".
+        tokens: the tokens that attend, by query_pos; `key_tokens` the tokens attended to, by key_pos.
         recorded: tensors by the name of their step or parameter.
-        formula: what makes the steps that are not recorded; None: there are no others.
-        whole: whether the query × key matrices are made for all heads at once, and kept so; of a long text one by one.
-        own: the formula as the source has it, where a hand has turned it; None: it is as the source has it.
-        lent: which of `recorded` belong to a loaded model, and are not counted here.
-        told: what is said of a recorded step that nothing here makes, by its name; `Step.unknown` where it says nothing.
-        head_of: the layer of all heads, where this is it with the formula of one: the numbers are that layer's.
+        formula: computes the steps that are not recorded; None: there are no other steps.
+        materialize_all_heads: whether the query × key matrices are computed and cached for all heads at once;
+            for a long text they are computed head by head.
+        base_formula: the formula of the source, if a knob or an override changed it; None: `formula` is the source's.
+        shared_with_model: names of recorded tensors that belong to a loaded model; `nbytes` does not count them.
+        provenance: explanations of recorded steps that no formula computes, by step; the default is `Step.unknown`.
+        parent: the layer of all heads, if this layer is that layer with the formula of one head: it has the numbers.
 
     Raises:
         ShapeError: a tensor has the wrong number of axes, or one axis has two sizes.
@@ -86,25 +87,26 @@ class Layer(Attributes):
 
     def __post_init__(self) -> None:
         if not isinstance(self.recorded, Recorded):
-            there = {name: self.recorded[name] for name in DECLARED if self.recorded.get(name) is not None}
-            object.__setattr__(self, "recorded", Recorded(there))
+            present = {name: self.recorded[name] for name in DECLARED if self.recorded.get(name) is not None}
+            object.__setattr__(self, "recorded", Recorded(present))
         if not self.key_tokens:
             object.__setattr__(self, "key_tokens", self.tokens)
-        _ = self.sizes  # says what does not fit, before torch does
+        _ = self.sizes  # raises ShapeError before torch raises something less readable
 
-    if not TYPE_CHECKING:  # to a type checker a misspelling is an error
+    if not TYPE_CHECKING:  # a type checker then reports a misspelled attribute
 
         def __getattr__(self, name: str) -> None:
-            near = get_close_matches(name, [one for one in dir(type(self)) if not one.startswith("_")], 1)
-            hint = f": did you mean {near[0]!r}?" if near else "."
+            public = [attribute for attribute in dir(type(self)) if not attribute.startswith("_")]
+            matches = get_close_matches(name, public, 1)
+            hint = f": did you mean {matches[0]!r}?" if matches else "."
             raise AttributeError(f"a layer has steps and parameters such as weights and w_q; it has no {name!r}{hint}")
 
     def __repr__(self) -> str:
-        made = ", ".join(step.name for step in self.steps if step.name not in self.recorded)
+        computed = ", ".join(step.name for step in self.steps if step.name not in self.recorded)
         sizes = ", ".join(f"{axis} {size}" for axis, size in self.sizes.items())
         recorded = ", ".join(self.recorded)
         parts = [repr(self.name) if self.name else "", sizes]
-        parts += [f"{what}: {names}" for what, names in (("recorded", recorded), ("by formula", made)) if names]
+        parts += [f"{origin}: {names}" for origin, names in (("recorded", recorded), ("by formula", computed)) if names]
         return f"{type(self).__name__}({'; '.join(part for part in parts if part)})"
 
     def __iter__(self) -> Iterator[tuple[Step, Tensor]]:
@@ -112,7 +114,7 @@ class Layer(Attributes):
             yield step, self._tensor(step.name)
 
     def __getitem__(self, name: str) -> Tensor:
-        """The tensor of the step or parameter called `name`, of all heads.
+        """The tensor of the step or parameter `name`, for all heads.
 
         Raises:
             MissingError: there is no such step, or this source could not record it.
@@ -120,81 +122,81 @@ class Layer(Attributes):
         self._check(name)
         return self._tensor(name)
 
-    # -- what there is ------------------------------------------------------------------------
+    # -- available steps ----------------------------------------------------------------------
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """The steps that this layer has, in the order of the formula; nothing is worked out."""
+        """The steps that this layer has, in the order of the formula; computes nothing."""
         return tuple(step for step in STEPS if self.has(step.name))
 
     def has(self, name: str) -> bool:
-        """Whether the layer has a step or parameter; nothing is worked out."""
-        formula, there = self.formula, self.holds
-        if name in there:
+        """Whether the layer has a step or parameter; computes nothing."""
+        formula = self.formula
+        if name in self.holds:
             return True
         if formula is None:
             return False
-        if name in _BY_FORMULA:
+        if name in _FORMULA_TENSORS:
             return bool(formula.bias) if name == "bias" else formula.mask is not None
         step = DECLARED[name]
         return isinstance(step, Step) and step.enabled(formula) and step.available(self)
 
     def without(self, *names: str) -> Layer:
-        """The layer without some of what is recorded; itself where it has none of that."""
+        """The layer without some recorded tensors; itself if it has none of them."""
         if not self.recorded.keys() & set(names):
             return self
-        return replace(self, recorded={name: one for name, one in self.recorded.items() if name not in names})
+        return replace(self, recorded={name: tensor for name, tensor in self.recorded.items() if name not in names})
 
     def recording(self, **tensors: Tensor | None) -> Layer:
-        """The layer with more tensors recorded; None for one that it shall not have."""
-        there = {**self.recorded, **tensors}
-        return replace(self, recorded={name: tensor for name, tensor in there.items() if tensor is not None})
+        """The layer with more recorded tensors; None removes a tensor."""
+        recorded = {**self.recorded, **tensors}
+        return replace(self, recorded={name: tensor for name, tensor in recorded.items() if tensor is not None})
 
     def remade(self, formula: Formula) -> Layer:
-        """The layer with another formula, of the same that is recorded."""
+        """The layer with the same recorded tensors and another formula."""
         return replace(self, formula=formula)
 
     def turned(self, config: AttentionConfig | WhatIf) -> Layer:
-        """The layer with the knobs after the scores as `config` has them; itself where there is no formula to turn."""
-        own = self.own or self.formula
-        if own is None:
+        """The layer with the values of `config` for the knobs after the scores; itself if it has no formula."""
+        source_formula = self.own or self.formula
+        if source_formula is None:
             return self
         if isinstance(config, WhatIf):
             config = config.only(self.turnable)
-        formula = own.turned(config, self.sizes.get("d_k", 1))
-        turned = own if isinstance(config, WhatIf) and formula != own else None
-        return self if (formula, turned) == (self.formula, self.own) else replace(self, formula=formula, own=turned)
+        formula = source_formula.turned(config, self.sizes.get("d_k", 1))
+        base = source_formula if isinstance(config, WhatIf) and formula != source_formula else None
+        return self if (formula, base) == (self.formula, self.own) else replace(self, formula=formula, own=base)
 
     @property
     def turnable(self) -> tuple[str, ...]:
-        """The knobs of a `WhatIf`, by name, that change something here; none where maps were recorded, or nothing made them."""
+        """Names of the fields of an `Override` that change a number of this layer; none without computed maps."""
         layer = self.inner
         formula = layer.own or layer.formula
-        if formula is None or not layer.has(SCORES) or any(name in layer.recorded for name in _AFTER):
+        if formula is None or not layer.has(SCORES) or any(name in layer.recorded for name in _STEPS_AFTER_SCORES):
             return ()
-        # Scores that were given, and that nothing is divided by, stay as they are.
+        # Provided scores without a divisor are never divided.
         divides = formula.divisor or (formula.share and layer.has(QUERY))
-        divided = ("temperature", *(["scaled"] if formula.divisor not in (None, 1) else [])) if divides else ()
-        hides = ("mask", "window", "prefix", "cells") if formula.share else ()
-        return tuple(one.name for one in fields(WhatIf) if one.name in (*divided, *hides))
+        scale_knobs = ("temperature", *(["scaled"] if formula.divisor not in (None, 1) else [])) if divides else ()
+        mask_knobs = ("mask", "window", "prefix", "cells") if formula.share else ()
+        return tuple(knob.name for knob in fields(WhatIf) if knob.name in (*scale_knobs, *mask_knobs))
 
     def of(self, head: int) -> Layer:
-        """The layer as one head has it: itself, but where that head has another formula than the others."""
+        """The layer with the formula of one head; itself unless that head has a formula of its own."""
         if self.formula is None or head not in dict(self.formula.heads):
             return self
         return replace(self, formula=self.formula.of(head), own=self.own or self.formula, head_of=self)
 
     @cached_property
     def holds(self) -> Mapping[str, Tensor]:
-        """What is recorded and still so: where a hand has turned the formula, outputs are made anew, and another mask is another."""
+        """Recorded tensors that are still valid under the current formula: a changed formula invalidates outputs, and maybe the mask."""
         if self.own is None or self.formula is None:
             return self.recorded
-        aside = (HEAD_OUTPUT, PATCHED_OUTPUT, OUTPUT, *(["mask"] if self.formula.mask != self.own.mask else []))
-        return {name: tensor for name, tensor in self.recorded.items() if name not in aside}
+        stale = (HEAD_OUTPUT, PATCHED_OUTPUT, OUTPUT, *(["mask"] if self.formula.mask != self.own.mask else []))
+        return {name: tensor for name, tensor in self.recorded.items() if name not in stale}
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """How long each axis is, by its name; only the axes of what this layer has.
+        """The length of each axis of this layer, by its name.
 
         Raises:
             ShapeError: as for the layer.
@@ -205,7 +207,7 @@ class Layer(Attributes):
         return sizes
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a step or parameter; nothing is worked out.
+        """The shape of a step or parameter; computes nothing.
 
         Raises:
             MissingError: as for ``layer[name]``.
@@ -217,36 +219,35 @@ class Layer(Attributes):
 
     @property
     def inner(self) -> Layer:
-        """The layer that was recorded: itself, unless it is another's weights put together."""
+        """The recorded layer: this layer, unless it is a view of another layer (subwords merged into words)."""
         return self
 
     @property
     def n_heads(self) -> int:
-        """The number of heads, 1 where no step has any."""
+        """The number of heads; 1 if no step has a head axis."""
         return self.sizes.get("head", self.sizes.get("kv_head", 1))
 
     @property
     def nbytes(self) -> int:
-        """The memory of what is recorded, in bytes; what two tensors share counts once, what is lent not at all."""
-        own = (tensor.untyped_storage() for name, tensor in self.recorded.items() if name not in self.lent)
-        storages = {one.data_ptr(): one.nbytes() for one in own}
-        return sum(storages.values())
+        """Bytes of the recorded tensors; a storage that two tensors share counts once, and the model's tensors do not count."""
+        storages = (tensor.untyped_storage() for name, tensor in self.recorded.items() if name not in self.lent)
+        return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
     def labels_of(self, axis: str) -> tuple[str, ...] | None:
-        """The tokens along an axis, or None for an axis that is only numbered (d_model, head, …)."""
+        """The tokens along an axis, or None for an axis without tokens (d_model, head, …)."""
         return {"query_pos": self.tokens, "key_pos": self.key_tokens}.get(axis) or None
 
     # -- the numbers --------------------------------------------------------------------------
 
     def matrix(self, name: str, head: int = 0) -> Tensor:
-        """One head's matrix of a step or parameter, [row_axis column_axis]; what has no heads ignores `head`.
+        """One head's matrix of a step or parameter, [row_axis column_axis]; a step without heads ignores `head`.
 
-        Keys and values that several query heads share are found by the number of any of these.
+        `head` counts query heads: for keys and values that several query heads share, each of these gives the same matrix.
 
         Raises:
             MissingError: there is no such step or head.
         """
-        if self.head_of is not None and name not in _BY_FORMULA:
+        if self.head_of is not None and name not in _FORMULA_TENSORS:
             return self.head_of.matrix(name, head)
         self._check(name)
         axes = DECLARED[name].axes
@@ -255,10 +256,10 @@ class Layer(Attributes):
         check_index("heads", head, self.n_heads)
         if name in self.holds or self.whole or axes != MAP_AXES:
             return self._tensor(name)[head // (self.n_heads // self.sizes[axes[0]])]
-        return self._made(name, head)
+        return self._compute(name, head)
 
     def part(self, *names: str, heads: slice = slice(None), rows: slice = slice(None)) -> tuple[Tensor, ...]:
-        """Some heads and queries of query × key matrices, each [head query_pos key_pos]: for who looks at all and keeps none.
+        """Blocks of query × key matrices, each [head query_pos key_pos], computed without the cache (streaming access).
 
         Raises:
             MissingError: there is no such step.
@@ -270,7 +271,7 @@ class Layer(Attributes):
         return making.part(self, names, heads, rows)
 
     def facts(self, name: str) -> Facts:
-        """What is said of a step in all heads, whichever of them are looked at.
+        """Statistics of a step over all heads: its range, and the row sums of a probability.
 
         Raises:
             MissingError: as for ``layer[name]``.
@@ -278,11 +279,11 @@ class Layer(Attributes):
         self._check(name)
         step = find_step(name)
         if self.whole or name in self.holds or step.axes != MAP_AXES:
-            return self._once(("facts", name), step, lambda: Facts.of(step, self._tensor(name)))
-        return self._survey().facts[name]
+            return self._cached(("facts", name), step, lambda: Facts.of(step, self._tensor(name)))
+        return self._streamed_stats().facts[name]
 
     def ends(self, name: str) -> tuple[float, float] | None:
-        """The smallest and the largest finite number of a step in all heads; None where it has none.
+        """The smallest and the largest finite number of a step over all heads; None if it has none.
 
         Raises:
             MissingError: as for ``layer[name]``.
@@ -291,7 +292,7 @@ class Layer(Attributes):
 
     @cached_property
     def temperature(self) -> float:
-        """The formula's temperature; 0 where it is so small that a quotient overflows: in these numbers it is 0."""
+        """The formula's temperature; 0 if it is so small that dividing the scores by it overflows."""
         from attention.formula.making import overflows
 
         if self.formula is None:
@@ -300,80 +301,80 @@ class Layer(Attributes):
 
     @property
     def divisor(self) -> float:
-        """What the scores are divided by, before the temperature; 1 where they are not."""
+        """The divisor of the scores, without the temperature; 1 if the formula has none."""
         return (self.formula and self.formula.divisor) or 1.0
 
     @property
     def settings(self) -> dict[str, float]:
-        """The numbers of its formula by the names that exported files have for them; as if it did nothing where there is none."""
+        """The numbers of the formula by their names in exported files; neutral values if there is no formula."""
         return (self.formula or Formula()).settings | {"temperature": self.temperature}
 
     @property
     def hides(self) -> bool:
-        """Whether the mask hides anything."""
+        """Whether the mask hides any key."""
         return self.has("mask") and not bool(self["mask"].all())
 
     def _check(self, name: str) -> None:
         if not self.has(declared(name).name):
             raise MissingError(
-                f"this source has no {name}; it has {', '.join(s.name for s in self.steps)}: choose one of these."
+                f"this source has no {name}; it has {', '.join(step.name for step in self.steps)}: choose one of these."
             )
 
     def _tensor(self, name: str) -> Tensor:
-        """The whole tensor of what the layer has."""
-        if self.head_of is not None and name not in _BY_FORMULA:
+        """The tensor of an available step or parameter, for all heads."""
+        if self.head_of is not None and name not in _FORMULA_TENSORS:
             return self.head_of[name]
         if name in self.holds:
             return self.holds[name]
-        return self._made(name, None)
+        return self._compute(name, None)
 
-    def _made(self, name: str, head: int | None) -> Tensor:
-        """A step that is not recorded, made from those before it: of one head [row column], or of all."""
+    def _compute(self, name: str, head: int | None) -> Tensor:
+        """A step that is not recorded, computed from earlier steps: for one head [row column], or for all."""
         from attention.formula import making
 
-        assert self.formula is not None  # `has` has looked
-        if name == "mask":  # the same of all layers that hide the same
+        assert self.formula is not None  # `has` is true only with a formula
+        if name == "mask":  # shared by all layers with this mask
             sizes = self.sizes["query_pos"], self.sizes["key_pos"]
             return kept.KEPT.once(("mask", self.formula.mask, sizes), lambda: making.made(self, name, head))
-        if name in _BY_FORMULA:
+        if name in _FORMULA_TENSORS:
             knobs = getattr(self.formula, name)
             return kept.matrix(self.number, (name, head), knobs, lambda: making.made(self, name, head))
         step = find_step(name)
         if name == HEAD_OUTPUT and not self.whole:
-            return self._survey().head_output
-        return self._once((name, head), step, lambda: making.made(self, name, head))
+            return self._streamed_stats().head_output
+        return self._cached((name, head), step, lambda: making.made(self, name, head))
 
-    def _survey(self) -> Survey:
-        """The facts of all maps and the outputs of all heads, each head made some queries at a time and forgotten."""
+    def _streamed_stats(self) -> Survey:
+        """Statistics of all maps and the outputs of all heads, computed in blocks of queries that are not cached."""
         from attention.formula import making
 
-        return self._once("survey", find_step(HEAD_OUTPUT), lambda: making.survey(self))
+        return self._cached("survey", find_step(HEAD_OUTPUT), lambda: making.survey(self))
 
     @property
     def number(self) -> int:
-        """That of its recorded tensors, which nothing else ever has."""
-        assert isinstance(self.recorded, Recorded)  # __post_init__ has made it one
+        """Unique id of the recorded tensors (a cache key)."""
+        assert isinstance(self.recorded, Recorded)  # by __post_init__
         return self.recorded.number
 
-    def _once(self, place: Any, step: Step, make: Callable[[], T]) -> T:
+    def _cached(self, place: Any, step: Step, make: Callable[[], T]) -> T:
         return kept.matrix(self.number, place, self.formula and knobs_of(self.formula, step), make)
 
-    # -- what is said of a step ---------------------------------------------------------------
+    # -- factors and formula of a step ----------------------------------------------------------
 
     def factors(self, step: Step) -> list[tuple[Factor, str]]:
-        """The factors of a step that this layer has, each with the name of the step or parameter."""
-        there = ((one, next((name for name in one.names if self.has(name)), "")) for one in step.of)
-        return [(factor, name) for factor, name in there if name]
+        """The factors of a step in this layer, each with the name of its step or parameter."""
+        pairs = ((factor, next((name for name in factor.names if self.has(name)), "")) for factor in step.of)
+        return [(factor, name) for factor, name in pairs if name]
 
     def formula_of(self, step: Step) -> str:
-        """The step's formula as this layer has it: D V where weights are dropped, X₂ W_K across two texts, another score."""
-        unmade = self.formula is None and step.by_formula and step.name in self.recorded
-        if unmade or (step.name in self.told and not self.factors(step)):
+        """The step's formula in this layer: D V with dropout, X₂ W_K in cross-attention, or the formula of another score."""
+        not_computed = self.formula is None and step.by_formula and step.name in self.recorded
+        if not_computed or (step.name in self.told and not self.factors(step)):
             return "as recorded"
         formula = step.formula_in(self.formula) if self.formula else step.formula
-        for factor, there in self.factors(step):
-            for name in {*factor.names} - {there}:
+        for factor, present in self.factors(step):
+            for name in {*factor.names} - {present}:
                 symbol = rf"(?<!\w){re.escape(find_step(name).symbol)}(?![A-Za-z0-9_′₂])"
-                formula = re.sub(symbol, find_step(there).symbol, formula)
+                formula = re.sub(symbol, find_step(present).symbol, formula)
         formula = f"{formula} + b_{step.symbol}" if step.bias and self.has(step.bias) else formula
         return f"{formula}, and more, as recorded" if step.name in self.told else formula

@@ -1,4 +1,4 @@
-"""Steps that a layer has not recorded, made when they are looked at: of all heads or one, of all queries or some."""
+"""Computes the steps that a layer has not recorded: for one head or all, for some queries or all."""
 
 from __future__ import annotations
 
@@ -22,56 +22,56 @@ if TYPE_CHECKING:
 
 
 def made(layer: Steps, name: str, head: int | None) -> Tensor:
-    """A step, or what a formula makes of no other step, of one head [row column] or of all."""
+    """A step, the mask or the bias, for one head [row column] or, with None, for all heads."""
     formula = formula_of(layer)
     if name == "mask":
         assert formula.mask is not None
         return formula.mask.build(layer.sizes["query_pos"], layer.sizes["key_pos"])
     if name == "bias":
-        whole = BIASES[formula.bias].bias(layer, ALL if head is None else slice(head, head + 1), ALL)
-        return whole if head is None else whole[0]
+        bias = BIASES[formula.bias].bias(layer, ALL if head is None else slice(head, head + 1), ALL)
+        return bias if head is None else bias[0]
     return find_step(name).compute(layer, head)
 
 
 def survey(layer: Steps) -> Survey:
-    """The facts of all maps of all heads, and their outputs: every head some queries at a time, and nothing kept of them."""
+    """Statistics of all maps over all heads, and the head outputs; computed in blocks of queries that are not cached."""
     maps, value = maps_of(layer), layer[VALUE]
     facts: dict[str, Facts] = {}
     outputs = []
     for head in range(layer.n_heads):
         heads, rows = slice(head, head + 1), []
-        for at in range(0, layer.sizes["query_pos"], ROWS):
-            last = None
+        for start in range(0, layer.sizes["query_pos"], ROWS):
+            block = None
             for step in maps:
-                last = step.block(layer, last, heads, slice(at, at + ROWS))
-                found = Facts.of(step, last)
-                facts[step.name] = facts[step.name].and_(found) if step.name in facts else found
-            rows.append(mix_values(known(last), of_queries(layer, value, heads))[0])
+                block = step.block(layer, block, heads, slice(start, start + ROWS))
+                block_facts = Facts.of(step, block)
+                facts[step.name] = facts[step.name].and_(block_facts) if step.name in facts else block_facts
+            rows.append(mix_values(known(block), of_queries(layer, value, heads))[0])
         outputs.append(torch.cat(rows))
     return Survey(facts, torch.stack(outputs))
 
 
 def part(layer: Steps, names: tuple[str, ...], heads: slice, rows: slice) -> tuple[Scores, ...]:
-    """Maps of some heads and some queries, made from the start, and nothing kept of them."""
-    found = {name: layer.recorded[name][heads, rows] for name in names if name in layer.recorded}
-    last = None
+    """Blocks of maps for some heads and queries, each [head query_pos key_pos], computed without the cache."""
+    blocks = {name: layer.recorded[name][heads, rows] for name in names if name in layer.recorded}
+    block = None
     for step in maps_of(layer):
-        if len(found) == len(names):
+        if len(blocks) == len(names):
             break
-        last = step.block(layer, last, heads, rows)
+        block = step.block(layer, block, heads, rows)
         if step.name in names:
-            found[step.name] = last
-    return tuple(found[name] for name in names)
+            blocks[step.name] = block
+    return tuple(blocks[name] for name in names)
 
 
 def overflows(layer: Steps, formula: Formula) -> bool:
-    """Whether scores that are finite become infinite when they are divided."""
+    """Whether finite scores become infinite when the formula scales them."""
     divisor, temperature = formula.divisor or 1.0, formula.temperature
     if temperature == 0 or divisor * temperature >= 1:
-        return False  # a division by so much shrinks, and nobody needs to look
+        return False  # dividing by at least 1 cannot overflow
     if layer.whole or not layer.has(QUERY):
         scores = layer[SCORES]
-    else:  # no score is larger than the lengths of its query and its key, multiplied
+    else:  # Cauchy-Schwarz: no score is larger than the product of the norms of its query and key
         scores = (layer[QUERY].norm(dim=-1).amax() * layer[KEY].norm(dim=-1).amax()).flatten()
-    finite = bool(torch.isfinite(scores).all())
-    return finite and not bool(torch.isfinite(scale_scores(scores, divisor, temperature)).all())
+    is_finite = bool(torch.isfinite(scores).all())
+    return is_finite and not bool(torch.isfinite(scale_scores(scores, divisor, temperature)).all())

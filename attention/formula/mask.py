@@ -1,4 +1,4 @@
-"""A mask as a value: the one place that says which keys a query may attend to, in numbers and in words."""
+"""Which keys a query may attend to, as a value; it gives the mask as a tensor, as Python and for the page."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ class Mask:
     """Which keys a query may attend to, as a rule.
 
     Attributes:
-        kind: one of `attention.formula.config.MASKS`; "padding" hides nothing but what is not `real`. Or "first": only the first
-            key is visible.
-        window: for the two window masks: how many positions away a key may be.
-        prefix: for the prefix mask: how many first keys every query sees.
-        cells: for the custom mask: which cells are hidden, as `attention.formula.masks.encode` writes it.
-        real: for each key whether it is one, and not padding, which every mask hides; None where all are.
+        kind: one of `attention.formula.config.MASKS`; "padding" hides only padding. Or "first": only the first key is visible.
+        window: for the two window masks: the largest distance of a visible key, in positions.
+        prefix: for the prefix mask: the number of leading keys that every query sees.
+        cells: for the custom mask: the hidden cells, in the format of `attention.formula.masks.encode`.
+        real: for each key, False if it is padding, which every mask hides; None: there is no padding.
     """
 
     kind: str = "none"
@@ -33,10 +32,10 @@ class Mask:
     real: tuple[bool, ...] | None = None
 
     def build(self, n_queries: int, n_keys: int) -> Visible:
-        """The mask in numbers: True = may attend.
+        """The mask as a tensor: True = may attend.
 
         Raises:
-            ConfigError: `cells` is not what `encode` writes.
+            ConfigError: there is no such kind of mask, or `cells` is not in the format of `encode`.
         """
         import torch
 
@@ -55,7 +54,7 @@ class Mask:
         return visible if self.real is None else visible & masks.padding(n_queries, torch.tensor(self.real))
 
     def notes(self, n_queries: int, n_keys: int) -> tuple[str, ...]:
-        """What a page must say about the mask: that a custom one was made for another size."""
+        """Notes for pages: a sentence if a custom mask was made for another size."""
         from attention.formula import masks
 
         if self.kind != "custom" or not self.cells or masks.size(self.cells) == (n_queries, n_keys):
@@ -67,13 +66,13 @@ class Mask:
 
     @property
     def hides(self) -> bool:
-        """Whether it may hide anything."""
+        """Whether the rule may hide a key."""
         return self.kind not in ("none", "padding") or self.real is not None
 
     def in_page(self, n_queries: int, n_keys: int) -> dict[str, Any]:
-        """The rule as the page's own arithmetic reads it: {kind, window, prefix, real, bits}.
+        """The rule in the format of kernel.js: {kind, window, prefix, real, bits}.
 
-        `real` [key_pos] is 0 for padding; `bits` [query_pos key_pos] is there where no rule says the cells.
+        `real` [key_pos] is 0 for padding; `bits` [query_pos key_pos] has the cells of a custom mask.
         """
         import numpy as np
 
@@ -84,7 +83,7 @@ class Mask:
         return rule | ({} if self.kind in RULES else {"kind": "none"})
 
     def python(self, real: str = "real") -> str:
-        """The rule as Python, in terms of `query_pos`, `key_pos` and, where there is padding, `real`; empty where none says it."""
+        """The rule as a Python expression of `query_pos`, `key_pos` and, with padding, `real`; empty if there is no rule."""
         rule = expression(RULES[self.kind].visible, size=str(self._size)) if self.kind in RULES else ""
         if self.real is None or self.kind == "custom":
             return rule
@@ -92,6 +91,6 @@ class Mask:
 
     @property
     def _size(self) -> int:
-        """The size of its rule, 0 where that has none."""
+        """The size of the rule; 0 if it has none."""
         name = RULES[self.kind].size
         return int(getattr(self, name)) if name else 0

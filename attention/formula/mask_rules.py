@@ -1,4 +1,4 @@
-"""Which keys a query may attend to by a rule: one entry for each, a function of positions that a copied program has too."""
+"""Mask rules: which keys a query may attend to, as functions of positions that copied programs contain too."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule.
+    """One mask rule.
 
     Attributes:
-        visible: which cells are, of `query_pos` as a column, `key_pos` as a row and the size.
-        size: the field of a `attention.formula.mask.Mask` that is its size; empty where it has none.
-        offered: whether a knob offers it; otherwise a head inside a model may have it.
+        visible: the visible cells, from `query_pos` as a column, `key_pos` as a row, and the size.
+        size: the field of `attention.formula.mask.Mask` that holds the size; empty for a rule without size.
+        offered: whether the Mask knob offers the rule; otherwise it is only for interventions.
     """
 
     visible: Callable[[Tensor, Tensor, int], Visible]
@@ -34,7 +34,7 @@ def causal(query_pos: Tensor, key_pos: Tensor, size: int = 0) -> Visible:
 
 def window(query_pos: Tensor, key_pos: Tensor, size: int) -> Visible:
     """The keys at most `size` positions away, on both sides."""
-    # Not by their difference, which would be a number of 8 bytes for every cell.
+    # The difference of the positions would take 8 bytes per cell.
     return (key_pos >= query_pos - size) & (key_pos <= query_pos + size)
 
 
@@ -49,7 +49,7 @@ def prefix(query_pos: Tensor, key_pos: Tensor, size: int) -> Visible:
 
 
 def first(query_pos: Tensor, key_pos: Tensor, size: int = 0) -> Visible:
-    """The first key alone."""
+    """Only the first key."""
     return (key_pos < 1).expand(len(query_pos), -1)
 
 
@@ -60,6 +60,6 @@ RULES: dict[str, Rule] = {
     "prefix": Rule(prefix, "prefix"),
     "first": Rule(first, offered=False),
 }
-"""Every rule, by the kind of a mask."""
+"""Every rule, by the kind of mask."""
 
 OFFERED = tuple(kind for kind, rule in RULES.items() if rule.offered)

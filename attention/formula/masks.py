@@ -1,7 +1,7 @@
-"""Which keys a query may attend to: boolean [query_pos key_pos], True = may attend.
+"""Masks as tensors: boolean [query_pos key_pos], True = may attend.
 
 This is the convention of torch's `scaled_dot_product_attention`. `nn.MultiheadAttention` uses the
-opposite (True = hidden): convert at the border.
+opposite (True = hidden): convert such masks when they are read.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ MOST_POSITIONS = 4096  # rows or columns of a custom mask
 
 
 def causal(n_queries: int, n_keys: int) -> Visible:
-    """A query sees the keys up to its own position: key_pos ≤ query_pos.
+    """The causal mask: a query sees the keys up to its own position, key_pos ≤ query_pos.
 
-    With unequal lengths both sequences are aligned at their first token (top left), as
-    `scaled_dot_product_attention(is_causal=True)` does: query i sees keys 0 … i. Two texts here are
-    two sequences that both start at 0; the other alignment (bottom right) is for a cache of
-    earlier keys of the same sequence, which nothing here has.
+    Sequences of unequal lengths are aligned at their first token (top left), as in
+    `scaled_dot_product_attention(is_causal=True)`: query i sees keys 0 … i. Two texts are two
+    sequences that both start at 0. The other alignment (bottom right) is for a cache of earlier
+    keys of the same sequence, which this package does not have.
     """
     return mask_rules.causal(*positions(n_queries, n_keys))
 
 
 def window(n_queries: int, n_keys: int, size: int) -> Visible:
-    """A query sees the keys at most `size` positions away, on both sides: |query_pos − key_pos| ≤ size.
+    """The window mask: a query sees the keys at most `size` positions away on both sides, |query_pos − key_pos| ≤ size.
 
     With many more queries than keys, late rows see nothing.
     """
@@ -44,7 +44,7 @@ def window(n_queries: int, n_keys: int, size: int) -> Visible:
 
 
 def prefix(n_queries: int, n_keys: int, size: int) -> Visible:
-    """Causal, and the first `size` keys are visible to every query: a prefix that is read both ways.
+    """The prefix mask: causal, and every query sees the first `size` keys (a bidirectional prefix).
 
     Source: Raffel et al. 2020, "T5", figure 4.
     """
@@ -52,30 +52,27 @@ def prefix(n_queries: int, n_keys: int, size: int) -> Visible:
 
 
 def padding(n_queries: int, real: Tensor) -> Visible:
-    """Every query sees the `real` keys (boolean [key_pos]) and none that is padding."""
+    """The padding mask: every query sees the `real` keys (boolean [key_pos]) and no padding."""
     return real.expand(n_queries, -1)
 
 
 def custom(n_queries: int, n_keys: int, cells: str) -> Visible:
-    """The person's own mask: all visible but the cells that `encode` wrote down.
+    """A custom mask: all cells are visible except those encoded in `cells`.
 
-    Where the written mask is smaller than the map, the cells outside are visible.
+    If the encoded mask is smaller than the map, the cells outside it are visible.
 
     Raises:
-        ConfigError: `cells` is not what `encode` writes.
+        ConfigError: `cells` is not in the format of `encode`.
     """
     visible = all_visible(n_queries, n_keys)
     if cells:
-        written = torch.from_numpy(_decode(cells))[:n_queries, :n_keys]
-        visible[: written.shape[0], : written.shape[1]] = ~written
+        hidden = torch.from_numpy(_decode(cells))[:n_queries, :n_keys]
+        visible[: hidden.shape[0], : hidden.shape[1]] = ~hidden
     return visible
 
 
 def encode(visible: Visible) -> str:
-    """A mask as a short text for a link: its size, and the hidden cells, packed.
-
-    Nothing hidden is the empty text.
-    """
+    """A mask as a short text for a link: its size and the packed hidden cells; empty if no cell is hidden."""
     hidden = np.logical_not(visible.numpy())
     if not hidden.any():
         return ""
@@ -84,7 +81,7 @@ def encode(visible: Visible) -> str:
 
 
 def first(n_queries: int, n_keys: int) -> Visible:
-    """Every query sees the first key alone."""
+    """Every query sees only the first key."""
     return mask_rules.first(*positions(n_queries, n_keys))
 
 
@@ -94,7 +91,7 @@ def all_visible(n_queries: int, n_keys: int) -> Visible:
 
 
 def size(cells: str) -> tuple[int, int]:
-    """For how many queries and keys `encode` wrote a mask.
+    """The numbers of queries and keys of an encoded mask.
 
     Raises:
         ConfigError: as for `custom`.
@@ -104,26 +101,27 @@ def size(cells: str) -> tuple[int, int]:
 
 
 def _decode(cells: str) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
-    """The hidden cells, boolean [query_pos key_pos], from what `encode` wrote."""
+    """The hidden cells of an encoded mask, boolean [query_pos key_pos]."""
     try:
         size, _, packed = cells.partition(".")
         rows, columns = (int(n) for n in size.split("x"))
         if not (1 <= rows <= MOST_POSITIONS and 1 <= columns <= MOST_POSITIONS):
             raise ValueError(size)
-        whole = -(-rows * columns // 8)
-        # No more than the size needs is ever unpacked, whatever the text claims.
-        raw = zlib.decompressobj().decompress(urlsafe_b64decode(packed + "=" * (-len(packed) % 4)), whole)
+        n_bytes = -(-rows * columns // 8)
+        # Decompresses at most these bytes, against decompression bombs.
+        raw = zlib.decompressobj().decompress(urlsafe_b64decode(packed + "=" * (-len(packed) % 4)), n_bytes)
         bits = np.unpackbits(np.frombuffer(raw, np.uint8), count=rows * columns)
-        if len(raw) != whole:
+        if len(raw) != n_bytes:
             raise ValueError(len(raw))
     except (ValueError, binascii.Error, zlib.error):
-        shown = cells if len(cells) <= 24 else cells[:24] + "…"
+        shortened = cells if len(cells) <= 24 else cells[:24] + "…"
         raise ConfigError(
-            f"cells holds a custom mask as the Masks page writes it, such as 2x2.eNpzAAAAQQBB; got {shown!r}: choose the mask anew there."
+            f"cells holds a custom mask in the format of the Masks page, such as 2x2.eNpzAAAAQQBB; got {shortened!r}: "
+            "choose the mask again on that page."
         ) from None
     return bits.reshape(rows, columns).astype(bool)
 
 
 def positions(n_queries: int, n_keys: int) -> tuple[Tensor, Tensor]:
-    """The positions of queries as a column, and those of keys as a row."""
+    """Positions of queries as a column, and of keys as a row."""
     return torch.arange(n_queries)[:, None], torch.arange(n_keys)[None, :]

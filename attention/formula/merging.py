@@ -1,4 +1,4 @@
-"""A layer as words instead of pieces, or without its special tokens: the weights of another layer, put together."""
+"""Layers with subwords merged into words, or without special tokens: the aggregated weights of another layer."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 _BYTES = re.compile(r"(?:<0x[0-9A-F]{2}>)+")
 SPECIAL = ("show", "hide", "renormalise")
-"""What becomes of special tokens: they are there; they are left out, and rows sum to less; or rows are divided by that sum."""
+"""Special tokens are shown; or hidden, so that rows sum to less than 1; or hidden, and each row is divided by its sum."""
 
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Which pieces stand together: of each group the first, and where the next begins.
+    """Groups of adjacent pieces: words.
 
     Attributes:
-        names: what is read of each group.
-        spans: (start, stop) of each, in order; what is in none is left out.
+        names: the text of each group.
+        spans: (start, stop) of each group, in order; pieces outside all spans are left out.
     """
 
     names: tuple[str, ...]
@@ -41,43 +41,53 @@ class Groups:
 
     @classmethod
     def of(cls, tokens: Sequence[str], special: Sequence[bool], words: bool, hide: bool) -> Groups:
-        """Those of some tokens, with which of them are `special`.
+        """The groups of some tokens.
+
+        Args:
+            tokens: the pieces.
+            special: for each piece, whether it is a special token.
+            words: whether to merge pieces into words.
+            hide: whether to leave special tokens out.
 
         Raises:
-            TextError: all are special, and hidden.
+            TextError: all tokens are special, and hidden.
         """
         spans: list[list[int]] = []
-        for at, token in enumerate(tokens):
-            joins = words and spans and spans[-1][1] == at and not special[at] and not special[at - 1]
-            if hide and special[at]:
+        has_hashes = any(token.startswith("##") for token in tokens)
+        for i, token in enumerate(tokens):
+            if hide and special[i]:
                 continue
-            if joins and goes_on(tokens[at - 1], token, any(one.startswith("##") for one in tokens)):
-                spans[-1][1] = at + 1
+            may_join = words and spans and spans[-1][1] == i and not special[i] and not special[i - 1]
+            if may_join and goes_on(tokens[i - 1], token, has_hashes):
+                spans[-1][1] = i + 1
             else:
-                spans.append([at, at + 1])
+                spans.append([i, i + 1])
         if not spans:
             raise TextError("All tokens are special, and hidden: type a text, or show special tokens.")
-        names = (_word(tokens[a:b]) for a, b in spans)
-        return cls(tuple(names), tuple((a, b) for a, b in spans))
+        names = (_join_pieces(tokens[start:stop]) for start, stop in spans)
+        return cls(tuple(names), tuple((start, stop) for start, stop in spans))
 
 
-def goes_on(before: str, token: str, hashed: bool) -> bool:
-    """Whether a piece belongs to the word of the one before it: it begins with ## where pieces are `hashed`, otherwise with no blank."""
-    if hashed:
+def goes_on(previous: str, token: str, has_hashes: bool) -> bool:
+    """Whether a piece continues the word of the previous piece.
+
+    With `has_hashes` (WordPiece), such a piece begins with ##; otherwise (BPE, SentencePiece) with no space.
+    """
+    if has_hashes:
         return token.startswith("##")
-    return not token.startswith(("·", "⏎")) and _letters(token) and _letters(before)
+    return not token.startswith(("·", "⏎")) and _has_letters(token) and _has_letters(previous)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MergedLayer(Layer):
-    """The weights of another layer, summed over the pieces of each key and averaged over those of each query.
+    """The weights of another layer, summed over the pieces of each key and averaged over the pieces of each query.
 
-    Rows still sum to 1 where no token is hidden. It has no other step. Source: Clark et al. 2019, "What Does BERT Look At?",
-    section 3 (their word-level attention).
+    Rows still sum to 1 if no token is hidden. The layer has no other step. Source: Clark et al. 2019, "What Does BERT Look
+    At?", section 3 (word-level attention).
 
     Attributes:
-        origin: whose weights they are.
-        queries: the groups of its queries, `keys` those of its keys.
+        origin: the layer with the original weights.
+        queries: the groups of its queries; `keys` the groups of its keys.
         renormalised: whether each row is divided by its sum.
     """
 
@@ -88,109 +98,112 @@ class MergedLayer(Layer):
 
     @property
     def inner(self) -> Layer:
-        """The layer whose weights they are."""
+        """The layer with the original weights."""
         return self.origin
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """How long each axis is."""
+        """The length of each axis."""
         return {"query_pos": len(self.queries.names), "key_pos": len(self.keys.names), "head": self.origin.n_heads}
 
     def has(self, name: str) -> bool:
-        """Whether it is the weights, and there are any."""
+        """Whether the layer has a step: only the weights, if the original layer has them."""
         return name == WEIGHTS and self.origin.has(name)
 
     def turned(self, config: AttentionConfig | WhatIf) -> MergedLayer:
-        """The same of the turned layer."""
+        """The merged weights of the original layer with `config`."""
         origin = self.origin.turned(config)
         return self if origin is self.origin else replace(self, origin=origin)
 
     def part(self, *names: str, heads: slice = slice(None), rows: slice = slice(None)) -> tuple[Tensor, ...]:
-        """Some heads and queries of the weights, [head query_pos key_pos]; nothing of them is kept."""
+        """Blocks of the weights, each [head query_pos key_pos], computed without the cache."""
         for name in names:
             self._check(name)
         spans = self.queries.spans[rows]
-        whole = self.origin.part(WEIGHTS, heads=heads, rows=slice(spans[0][0], spans[-1][1]))[0] if spans else None
-        assert whole is not None
-        return (self._merged(whole, spans),) * len(names)
+        weights = self.origin.part(WEIGHTS, heads=heads, rows=slice(spans[0][0], spans[-1][1]))[0] if spans else None
+        assert weights is not None
+        return (self._aggregate(weights, spans),) * len(names)
 
     def facts(self, name: str) -> Facts:
-        """What is said of the weights in all heads."""
+        """Statistics of the weights over all heads."""
         self._check(name)
         step = find_step(name)
 
-        def make() -> Facts:
-            found = (Facts.of(step, self.part(name, heads=slice(at, at + 1))[0]) for at in range(self.n_heads))
-            return reduce(Facts.and_, found)
+        def compute() -> Facts:
+            blocks = (self.part(name, heads=slice(head, head + 1))[0] for head in range(self.n_heads))
+            return reduce(Facts.and_, (Facts.of(step, block) for block in blocks))
 
-        return kept.matrix(self.number, ("facts", name), self.origin.formula, make)
+        return kept.matrix(self.number, ("facts", name), self.origin.formula, compute)
 
     def formula_of(self, step: Step) -> str:
-        """What was done, for the figure."""
+        """A description of the merging, for the figure."""
         return self.told[step.name]
 
-    def _made(self, name: str, head: int | None) -> Tensor:
-        def make() -> Tensor:
-            whole = self.origin[name] if head is None else self.origin.matrix(name, head)
-            return self._merged(whole[..., self.queries.spans[0][0] : self.queries.spans[-1][1], :], self.queries.spans)
+    def _compute(self, name: str, head: int | None) -> Tensor:
+        def compute() -> Tensor:
+            weights = self.origin[name] if head is None else self.origin.matrix(name, head)
+            spans = self.queries.spans
+            return self._aggregate(weights[..., spans[0][0] : spans[-1][1], :], spans)
 
-        return kept.matrix(self.number, (name, head), self.origin.formula, make)
+        return kept.matrix(self.number, (name, head), self.origin.formula, compute)
 
-    def _merged(self, weights: Tensor, spans: Sequence[tuple[int, int]]) -> Tensor:
-        """Rows of weights, [… query_pos key_pos], which begin at the first of the `spans`, put together."""
+    def _aggregate(self, weights: Tensor, spans: Sequence[tuple[int, int]]) -> Tensor:
+        """Merged rows of weights [… query_pos key_pos]; the first row is the start of the first span."""
         import torch
 
         first = spans[0][0]
-        keys = torch.stack([weights[..., a:b].sum(dim=-1) for a, b in self.keys.spans], dim=-1)
-        found = torch.stack([keys[..., a - first : b - first, :].mean(dim=-2) for a, b in spans], dim=-2)
+        keys = torch.stack([weights[..., start:stop].sum(dim=-1) for start, stop in self.keys.spans], dim=-1)
+        merged_rows = [keys[..., start - first : stop - first, :].mean(dim=-2) for start, stop in spans]
+        result = torch.stack(merged_rows, dim=-2)
         if not self.renormalised:
-            return found
-        sums = found.sum(dim=-1, keepdim=True)
-        return torch.where(sums > 0, found / sums.clamp_min(torch.finfo(found.dtype).tiny), found)
+            return result
+        sums = result.sum(dim=-1, keepdim=True)
+        return torch.where(sums > 0, result / sums.clamp_min(torch.finfo(result.dtype).tiny), result)
 
 
-def merged(layer: Layer, special: Sequence[str], words: bool, what: str) -> Layer:
-    """A layer with its pieces as words, and its special tokens shown, hidden, or hidden and rows divided by their sums.
+def merged(layer: Layer, special: Sequence[str], words: bool, mode: str) -> Layer:
+    """A layer with pieces merged into words, and special tokens shown, hidden, or hidden with renormalized rows.
 
     Args:
-        layer: any that has weights.
-        special: the tokens that are.
-        words: whether pieces are put together.
-        what: one of `SPECIAL`.
+        layer: any layer with weights.
+        special: the special tokens.
+        words: whether pieces are merged into words.
+        mode: one of `SPECIAL`.
 
     Raises:
-        TextError: nothing is left.
+        TextError: no token is left.
     """
-    if not words and what == "show":
+    if not words and mode == "show":
         return layer
     queries, keys = (
-        Groups.of(tokens, [one in special for one in tokens], words, what != "show")
+        Groups.of(tokens, [token in special for token in tokens], words, mode != "show")
         for tokens in (layer.tokens, layer.key_tokens)
     )
-    done = ["pieces as words: A summed over keys, averaged over queries"] if words else []
-    done += ["special tokens hidden"] if what != "show" else []
-    done += ["rows divided by what is left"] if what == "renormalise" else []
-    said = ", ".join(done)
+    changes = ["pieces merged into words: A summed over keys, averaged over queries"] if words else []
+    changes += ["special tokens hidden"] if mode != "show" else []
+    changes += ["each row divided by its sum"] if mode == "renormalise" else []
+    provenance = ", ".join(changes)
     return MergedLayer(
-        layer.name, queries.names, keys.names, told={WEIGHTS: said[0].upper() + said[1:]}, whole=layer.whole,
-        origin=layer, queries=queries, keys=keys, renormalised=what == "renormalise",
+        layer.name, queries.names, keys.names, told={WEIGHTS: provenance[0].upper() + provenance[1:]}, whole=layer.whole,
+        origin=layer, queries=queries, keys=keys, renormalised=mode == "renormalise",
     )  # fmt: skip
 
 
-def _word(pieces: Sequence[str]) -> str:
-    """The pieces as one word, which a model has said where it has said one of them; bytes that are characters together become these."""
+def _join_pieces(pieces: Sequence[str]) -> str:
+    """The pieces as one word; generated if one of them is; byte pieces that form a character become that character."""
     word = "".join(piece.removeprefix("##") if i else piece for i, piece in enumerate(pieces))
-    word = word if len(pieces) == 1 else _BYTES.sub(lambda found: _characters(found[0]), word)
-    return Generated(word) if any(isinstance(one, Generated) for one in pieces) else word
+    word = word if len(pieces) == 1 else _BYTES.sub(lambda match: _decode_bytes(match[0]), word)
+    return Generated(word) if any(isinstance(piece, Generated) for piece in pieces) else word
 
 
-def _characters(written: str) -> str:
+def _decode_bytes(text: str) -> str:
+    """The characters of byte pieces such as <0xE2><0x82><0xAC>; the text itself if they are not UTF-8."""
     try:
-        return bytes.fromhex(written.replace("<0x", "").replace(">", "")).decode("utf-8")
+        return bytes.fromhex(text.replace("<0x", "").replace(">", "")).decode("utf-8")
     except UnicodeDecodeError:
-        return written
+        return text
 
 
-def _letters(piece: str) -> bool:
-    bare = piece.lstrip("·")
-    return bool(bare) and any(letter.isalnum() or letter in "<>" for letter in bare)
+def _has_letters(piece: str) -> bool:
+    text = piece.lstrip("·")
+    return any(character.isalnum() or character in "<>" for character in text)

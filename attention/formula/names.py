@@ -1,6 +1,6 @@
-"""The names of the steps, each written once: as in `layer.weights`, in links and in exported files.
+"""The names of the steps, as in `layer.weights`, in links and in exported files.
 
-They stand below everything, so that whatever reads a step by its name can import it; `attention.formula.steps` says what each step is.
+This module imports nothing, so that any module can import it. `attention.formula.steps` declares the steps.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a token's place in the text gets into attention: one entry for each way."""
+"""Positional encodings: one entry for each variant."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ BASE = 10_000.0  # of the angles, in sinusoidal encodings and in RoPE
 
 @dataclass(frozen=True)
 class Positions:
-    """One way to say where a token stands; this one says nothing.
+    """One positional encoding; this class adds none.
 
     Attributes:
-        name: as in `AttentionConfig.positions` and in links.
-        words: what it changes and who uses it, one sentence.
-        paper: where it comes from.
-        rotary: the base of the angles by which queries and keys are turned; None where they are not.
-        bias: what is added to the scores, one of `attention.formula.biases.BIASES`; empty for nothing.
-        adds: whether something is added to the embeddings.
+        name: its name in `AttentionConfig.positions` and in links.
+        words: its effect and the models that use it, in a sentence.
+        paper: its source.
+        rotary: the base of the angles by which queries and keys are rotated; None: they are not rotated.
+        bias: the bias added to the scores, one of `attention.formula.biases.BIASES`; empty: none.
+        adds: whether it is added to the embeddings.
     """
 
     name: str = "none"
-    words: str = "Nothing is added: the same words in another order give the same weights, in another order."
+    words: str = "No positions: permuting the words only permutes the weights."
     paper: str = ""
     rotary: float | None = None
     bias: str = ""
     adds: bool = False
 
     def added(self, n_positions: int, d_model: int, seed: int) -> Rows | None:
-        """What is added to the embeddings; None where nothing is."""
+        """The rows added to the embeddings, [pos d_model]; None if nothing is added."""
         return None
 
     def python(self, count: str, target: str) -> list[str]:
-        """Lines that make `added` of `count` positions into a variable; they need `d_model`, and `generator` where it is drawn."""
-        raise NotImplementedError(f"{self.name} has no python: say how its rows are made.")
+        """Lines of Python that compute `added` for `count` positions into `target`; they need `d_model`, and for random rows `generator`."""
+        raise NotImplementedError(f"{self.name} has no python: write the lines that compute its rows.")
 
 
 @dataclass(frozen=True)
 class Sinusoidal(Positions):
-    """Sines and cosines of more and more slowly turning angles."""
+    """Sines and cosines of the position at decreasing frequencies."""
 
     def added(self, n_positions: int, d_model: int, seed: int) -> Rows:
-        """The same for every seed: `sinusoidal`."""
+        """`sinusoidal`; independent of the seed."""
         return sinusoidal(n_positions, d_model)
 
     def python(self, count: str, target: str) -> list[str]:
@@ -59,20 +59,20 @@ class Sinusoidal(Positions):
 
 @dataclass(frozen=True)
 class Learned(Positions):
-    """A row for every position, as a model learns them; here drawn from the seed."""
+    """A row for each position, which models learn; here the rows are random, from the seed."""
 
     def added(self, n_positions: int, d_model: int, seed: int) -> Rows:
-        """Random rows, each from its own generator: a longer text has the rows of the shorter and more."""
+        """Random rows, each from its own generator, so that a longer text begins with the rows of a shorter one."""
         import torch
 
         from attention.formula.seeds import generator
 
-        rows = [torch.randn(d_model, generator=generator(seed, POSITION, at, d_model)) for at in range(n_positions)]
+        rows = [torch.randn(d_model, generator=generator(seed, POSITION, i, d_model)) for i in range(n_positions)]
         return torch.stack(rows)
 
     def python(self, count: str, target: str) -> list[str]:
-        """One line."""
-        rows = f'[torch.randn(d_model, generator=generator("{POSITION}", at, d_model)) for at in range({count})]'
+        """A line of plain torch."""
+        rows = f'[torch.randn(d_model, generator=generator("{POSITION}", i, d_model)) for i in range({count})]'
         return [f"{target} = torch.stack({rows})"]
 
 
@@ -82,45 +82,45 @@ POSITIONS: dict[str, Positions] = {
         Positions(),
         Sinusoidal(
             "sinusoidal",
-            "Sines and cosines of the position are added to each embedding, so that order matters. The first transformer.",
+            "Sines and cosines of the position are added to each embedding, so that order matters. Used in the first transformer.",
             "Vaswani et al. 2017, Attention Is All You Need, section 3.5",
             adds=True,
         ),
         Learned(
             "learned",
-            "A row for each position is added to the embedding, learned like the words; here it is drawn from the seed. BERT and GPT-2.",
+            "A row for each position is added to the embedding. Models learn it; here it is random, from the seed. Used in BERT and GPT-2.",
             "Gehring et al. 2017, Convolutional Sequence to Sequence Learning, section 3.1",
             adds=True,
         ),
         Positions(
             "rope",
-            "Each query and key is turned by an angle that grows with its position, so that a score depends on how far they are apart. "
-            "Llama, Mistral, Qwen, Gemma.",
+            "Each query and key is rotated by an angle that grows with its position, so that a score depends on their distance. "
+            "Used in Llama, Mistral, Qwen, Gemma.",
             "Su et al. 2021, RoFormer, equation 34",
             rotary=BASE,
         ),
         Positions(
             "alibi",
-            "The farther a key is from the query, the more is taken off its score, in each head at another rate. BLOOM and MPT.",
+            "A penalty that grows with the distance of query and key is subtracted from the score, with a slope per head. Used in BLOOM and MPT.",
             "Press et al. 2022, Train Short, Test Long, section 3",
             bias="alibi",
         ),
         Positions(
             "relative",
-            "A number for each distance is added to the score, far ones in groups, learned in each head; here it is drawn from the seed. T5.",
+            "A number for each distance is added to the score (far distances share one). Each head learns its own; here they are random, from the seed. Used in T5.",
             "Raffel et al. 2020, Exploring the Limits of Transfer Learning (T5), section 2.1",
             bias="relative",
         ),
     )
 }
-"""Every way to say where a token stands, by its name in links."""
+"""Every positional encoding, by its name in links."""
 
 
 def sinusoidal(n_positions: int, d_model: int) -> Rows:
-    """The sine and cosine encoding of positions, in float32.
+    """The sine and cosine encoding of positions, [pos d_model], in float32.
 
     Column 2i holds sin(pos / 10000^(2i/d_model)), column 2i + 1 the cosine of the same angle; an
-    odd d_model ends on a sine. Source: Vaswani et al. 2017, section 3.5.
+    odd d_model ends with a sine. Source: Vaswani et al. 2017, section 3.5.
     """
     import torch
 
@@ -131,19 +131,19 @@ def sinusoidal(n_positions: int, d_model: int) -> Rows:
 
 
 def rotated(rows: HeadRows, base: float) -> HeadRows:
-    """Queries or keys, each turned by its position: columns i and i + d_k/2 are a pair, turned by pos / base^(2i/d_k).
+    """Queries or keys rotated by their positions: columns i and i + d_k/2 are a pair, rotated by pos / base^(2i/d_k).
 
     Source: Su et al. 2021, "RoFormer", equation 34, in the half-split layout of Llama.
     """
     import torch
 
-    half, count = rows.shape[-1] // 2, torch.arange(rows.shape[-2], dtype=torch.float64)
-    angle = count[:, None] * base ** (-torch.arange(0, 2 * half, 2, dtype=torch.float64) / (2 * half))
+    half, positions = rows.shape[-1] // 2, torch.arange(rows.shape[-2], dtype=torch.float64)
+    angle = positions[:, None] * base ** (-torch.arange(0, 2 * half, 2, dtype=torch.float64) / (2 * half))
     first, second = rows[..., :half].double(), rows[..., half:].double()
-    turned = (first * angle.cos() - second * angle.sin(), second * angle.cos() + first * angle.sin())
-    return torch.cat(turned, dim=-1).to(rows.dtype)
+    pair = (first * angle.cos() - second * angle.sin(), second * angle.cos() + first * angle.sin())
+    return torch.cat(pair, dim=-1).to(rows.dtype)
 
 
 def partner(column: int, d_k: int) -> int:
-    """The column that makes a pair with this one, with which it is turned."""
+    """The other column of a rotated pair."""
     return (column + d_k // 2) % d_k

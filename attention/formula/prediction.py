@@ -1,4 +1,4 @@
-"""What a model says at one position of a text: a logit for every token of its vocabulary, and the likeliest of them by name."""
+"""A model's prediction at one position of a text: a logit for every token of its vocabulary, and the likeliest tokens."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LIKELIEST = 10
-"""How many tokens of a prediction are named."""
+"""The number of likeliest tokens that a prediction lists."""
 MOST_GENERATED = 32
-"""Tokens that a model says itself at most."""
+"""The maximal number of tokens that a model generates."""
 
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """How likely each token of a vocabulary is at one place, in the model's own order of ids.
+    """The predicted distribution over the vocabulary at one position, in the order of the model's token ids.
 
     Attributes:
-        position: of the token whose vector it is read from: the one before the token that is said, or the mask that is filled.
-        before: that token, as it is read.
+        position: the position whose hidden state predicts: the one before the next token, or that of a mask token.
+        before: the token at that position.
         row: the logit of every token, [vocabulary].
-        ids: of the likeliest tokens, the likeliest first.
-        tokens: the same as they are read.
-        fills: whether it fills this position, as masked models do; otherwise it says what comes next.
+        ids: ids of the likeliest tokens, the likeliest first.
+        tokens: these tokens as text.
+        fills: whether the prediction fills this position, as in masked models; otherwise it is about the next position.
     """
 
     position: int
@@ -42,20 +42,20 @@ class Prediction:
 
     @property
     def logits(self) -> tuple[float, ...]:
-        """Those of the likeliest tokens."""
+        """Logits of the likeliest tokens."""
         return tuple(self.row[list(self.ids)].tolist())
 
     @property
     def log_probabilities(self) -> tuple[float, ...]:
-        """Those of the likeliest tokens; natural logarithms."""
+        """Natural logarithms of the probabilities of the likeliest tokens."""
         return tuple(self.log_row[list(self.ids)].tolist())
 
     @property
     def probabilities(self) -> tuple[float, ...]:
-        """Those of the likeliest tokens, of the softmax over the whole vocabulary."""
+        """Probabilities of the likeliest tokens: the softmax is over the whole vocabulary."""
         return tuple(self.log_row[list(self.ids)].exp().tolist())
 
     @property
     def nbytes(self) -> int:
-        """What its logits take, and their logarithms once they are asked for."""
+        """Bytes of the logits, and of the log-probabilities that are computed on access."""
         return int(self.row.nbytes) * 3

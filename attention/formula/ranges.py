@@ -1,4 +1,4 @@
-"""What a knob may be: each kind reads a value from the text of a link, and says in words what it expects."""
+"""Ranges of knobs: each parses a value from the text of a link, and describes the values that it accepts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 
 def in_url(value: Any) -> str:
-    """A knob's value as it stands in a URL, and in a state file."""
+    """A knob's value as the text in a URL or a state file."""
     if value is None:
         return ""
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -18,45 +18,49 @@ def in_url(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Range:
-    """What a knob may be. A page may take less than the formula does: its operator sets the `limit` of that name."""
+    """The values that a knob accepts. The operator of a server can narrow the range by the `limit` of this name."""
 
     limit: str = field(default="", kw_only=True)
 
     @property
     def expected(self) -> str:
-        """What it may be, in words that go on after "is"."""
+        """The accepted values, as words that follow "is"."""
         raise NotImplementedError
 
     def takes(self, value: object) -> bool:
-        """Whether it may be `value`."""
+        """Whether the range accepts `value`."""
         raise NotImplementedError
 
     def read(self, text: str) -> Any:
-        """The value that a text of a link, or of a state file, says.
+        """The value of a text in a link or a state file.
 
         Raises:
-            ValueError: it says none that may be.
+            ValueError: the text is not an accepted value.
         """
         raise NotImplementedError
 
     def nearest(self, value: Any) -> Any:
-        """The value that comes nearest to one that may not be; itself where there is no such thing."""
+        """The accepted value nearest to `value`; `value` itself if the range has no order."""
         return value
 
     def within(self, limits: Mapping[str, int]) -> Range:
-        """What is left of it where an operator has set `limits`."""
+        """The range narrowed by the operator's `limits`."""
         return self
 
     def refused(self, text: str, default: Any) -> tuple[Any, str]:
-        """The value that is used where a link says something else; what it may be, and that this is used, in words."""
+        """The value to use instead of a refused text, and words: the accepted values and the value used."""
         return default, f"{self.expected}: {in_url(default) or 'the default'} is used"
 
 
 @dataclass(frozen=True)
 class Choice(Range):
-    """One of several; a person reads their `names`, where they have some, and slides along them where they are a `scale`.
+    """One of several options.
 
-    Of an option that is chosen and not the default, a page says what it does: `words` has a sentence for each.
+    Attributes:
+        options: the values.
+        names: their labels on pages; empty: the values themselves.
+        scale: whether a page shows a slider of the options.
+        words: a description of each option, which pages show for an option that is not the default.
     """
 
     options: tuple[Any, ...]
@@ -96,7 +100,7 @@ class Switch(Range):
 
 @dataclass(frozen=True)
 class _Between(Range):
-    """Numbers from `low` to `high`; None, an empty text, where it is `optional`."""
+    """Numbers from `low` to `high`; also None (an empty text) if `optional`."""
 
     low: float
     high: float = math.inf
@@ -104,7 +108,7 @@ class _Between(Range):
 
     @property
     def bounded(self) -> bool:
-        """Whether there is a largest number."""
+        """Whether there is an upper bound."""
         return self.high < math.inf
 
     def takes(self, value: object) -> bool:
@@ -130,14 +134,14 @@ class _Between(Range):
 
 @dataclass(frozen=True)
 class Whole(_Between):
-    """A whole number; who counts it up or down goes so many at a `step`."""
+    """A whole number; `step` is the increment of the spinner."""
 
     step: int = field(default=1, kw_only=True)
 
     @property
     def expected(self) -> str:
         if self.low == self.high:
-            return f"{self.low}, the only one there is"
+            return f"{self.low}, the only value"
         return "a whole number " + (
             f"of at least {self.low}" if not self.bounded else f"from {self.low} to {self.high}"
         )
@@ -157,7 +161,7 @@ class Whole(_Between):
 
 @dataclass(frozen=True)
 class Real(_Between):
-    """A number; `means` says what its ends stand for."""
+    """A number; `means` explains the two ends."""
 
     means: tuple[str, str] = ("", "")
 
@@ -170,7 +174,7 @@ class Real(_Between):
 
 @dataclass(frozen=True)
 class Text(Range):
-    """A text of up to `longest` characters, None is any number, that a person sees in `lines`."""
+    """A text of up to `longest` characters (None: any number), edited in a field of `lines`."""
 
     longest: int | None = None
     lines: int = 1
@@ -194,13 +198,13 @@ class Text(Range):
         return replace(self, longest=limits[self.limit]) if self.limit else self
 
     def refused(self, text: str, default: Any) -> tuple[Any, str]:
-        """The beginning of the text, and the words for it."""
+        """The beginning of the text, and words about the accepted length."""
         return self.nearest(text), f"{self.expected}: the first {self.longest:,} are used"
 
 
 @dataclass(frozen=True)
 class Coded(Text):
-    """A text that says something else than itself; where it cannot be read it says nothing, and what is so `instead` is said."""
+    """A text that encodes a value. A text that cannot be decoded is replaced by the default; `instead` describes that."""
 
     instead: ClassVar[str]
 
@@ -213,22 +217,22 @@ class Coded(Text):
 
 @dataclass(frozen=True)
 class Places(Coded):
-    """Positions, as a text with dots between them: 5.12; empty is none."""
+    """Positions, separated by dots, such as 5.12; an empty text is no position."""
 
     expected = "positions with dots between them, such as 5.12"
-    instead = "the usual one is used"
+    instead = "the default is used"
 
     def takes(self, value: object) -> bool:
         return super().takes(value) and re.fullmatch(r"(\d{1,5}(\.\d{1,5})*)?", str(value), re.ASCII) is not None
 
     @staticmethod
     def of(text: str) -> tuple[int, ...]:
-        """The positions themselves."""
-        return tuple(int(one) for one in text.split(".") if one)
+        """The positions in a text."""
+        return tuple(int(position) for position in text.split(".") if position)
 
 
 @dataclass(frozen=True)
 class Named(Text):
-    """A text that names something: one of those that are `there`, or another that a person types."""
+    """A name: one of those in `there`, or another one that the user types."""
 
     there: tuple[str, ...] = field(default=(), kw_only=True)

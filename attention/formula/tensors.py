@@ -1,4 +1,4 @@
-"""What a bias or a dropout may ask of a layer, so that neither knows what a layer is."""
+"""The protocol that biases and dropout need of a layer, so that they do not import `Layer`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Tensors(Protocol):
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """How long each axis is, by its name."""
+        """The length of each axis, by its name."""
 
     @property
     def n_heads(self) -> int:
@@ -22,7 +22,7 @@ class Tensors(Protocol):
 
     @property
     def number(self) -> int:
-        """What nothing else ever has: what is made of these tensors is kept under it."""
+        """Unique id of the recorded tensors (a cache key)."""
 
     def __getitem__(self, name: str, /) -> Tensor:
-        """The whole tensor of a step or parameter."""
+        """The tensor of a step or parameter, for all heads."""

@@ -1,4 +1,4 @@
-"""What every source gives and every page draws: the tokens, and the layers of attention between them."""
+"""What every source returns and every page draws: tokens and layers of attention."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ _SHOWN_LAYERS = 6
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Trace:
-    """Everything that happened on the way from tokens to output: one sequence, no batch axis.
+    """All tensors of one forward pass, from tokens to output: one sequence, no batch axis.
 
     Attributes:
         tokens: the tokens that attend in the first layer, by query_pos.
-        layers: one `Layer` per attention layer, from zero; one without tokens of its own gets these.
-        key_tokens: the tokens attended to, by key_pos; differ from `tokens` in cross-attention.
-        random: whether the weights are random, so that a page must say so.
-        notes: sentences a page must show with this trace, such as that a text was cut.
-        predictions: what a model says at each position that was asked for.
-        unpredicted: why there are none, in a sentence, where a model gives none.
-        vectors: what such a model makes of each token in the end, [query_pos d_model].
-        read: the tokens of the text that is predicted in, as a model reads them: pieces, special ones too.
-        later: the tokens that the model goes on with, where the text is read as it was before.
-        changes: what was changed of heads inside the model, in words; empty: nothing.
-        about: a line that belongs beside its numbers, such as that a model is a 4-bit version.
+        layers: one `Layer` per attention layer, from zero; a layer without tokens gets those of the trace.
+        key_tokens: the tokens attended to, by key_pos; they differ from `tokens` in cross-attention.
+        random: whether the projection weights are random; pages say so.
+        notes: sentences that a page shows with this trace, such as that the text was truncated.
+        predictions: the model's predictions at the requested positions.
+        no_prediction_reason: a sentence, if the model predicts no tokens; otherwise empty.
+        vectors: the last hidden states of a model that predicts no tokens, [query_pos d_model].
+        input_tokens: the tokens that the model reads and predicts in: subword pieces, with special tokens.
+        continuation: the tokens with which the model continues, if the text is shown without them.
+        changes: a sentence for each intervention inside the model; empty without interventions.
+        about: a line to show beside the numbers, such as that the model is a 4-bit version.
 
     Raises:
-        ShapeError: there are not as many tokens as rows, or not as many key tokens as columns.
+        ShapeError: the number of tokens differs from the number of rows, or that of key tokens from the columns.
     """
 
     tokens: tuple[str, ...]
@@ -73,30 +73,31 @@ class Trace:
 
     @property
     def generated(self) -> int:
-        """How many of the last tokens of the text the model has said itself."""
+        """The number of tokens at the end of the text that the model generated."""
         return sum(isinstance(token, Generated) for token in self.read)
 
     @property
     def nbytes(self) -> int:
-        """The memory of what is recorded in all its layers, and of its predictions, in bytes."""
-        said = sum(one.nbytes for one in self.predictions) + (0 if self.vectors is None else self.vectors.nbytes)
-        return sum(layer.nbytes for layer in self.layers) + said
+        """Bytes of the recorded tensors of all layers, of the predictions and of the vectors."""
+        outputs = sum(prediction.nbytes for prediction in self.predictions)
+        outputs += 0 if self.vectors is None else self.vectors.nbytes
+        return sum(layer.nbytes for layer in self.layers) + outputs
 
     def labels_of(self, axis: str) -> tuple[str, ...] | None:
-        """The tokens along an axis in the first layer, or None for an axis that is only numbered (d_model, head, …)."""
+        """The tokens along an axis in the first layer, or None for an axis without tokens (d_model, head, …)."""
         return {"query_pos": self.tokens, "key_pos": self.key_tokens}.get(axis)
 
     def layer(self, index: int) -> Layer:
-        """The layer with that number, from zero.
+        """The layer with this index, from zero.
 
         Raises:
-            MissingError: there is none.
+            MissingError: there is no such layer.
         """
         check_index("layers", index, len(self.layers))
         return self.layers[index]
 
     def turned(self, config: AttentionConfig | WhatIf) -> Trace:
-        """The trace with the knobs after the scores as `config` has them; nothing is worked out again before it is looked at."""
+        """The trace with the values of `config` for the knobs after the scores; its steps are recomputed on access."""
         layers = tuple(layer.turned(config) for layer in self.layers)
         notes = config.hiding.notes(len(self.tokens), len(self.key_tokens))
         return replace(self, layers=layers, notes=(*self.notes, *notes))

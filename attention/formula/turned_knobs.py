@@ -1,4 +1,4 @@
-"""What a hand has turned of a layer whose source brings its own formula, in words."""
+"""Descriptions of the overrides (what if) of a layer whose source brings its own formula."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from attention.formula.mask import Mask
 
 
 def own_mask(layer: Layer) -> str:
-    """The kind of mask that a layer has by itself, in a word."""
+    """The kind of mask of the source, in a word."""
     layer = layer.inner
     formula = layer.own or layer.formula
     if "mask" in layer.recorded:
@@ -16,33 +16,36 @@ def own_mask(layer: Layer) -> str:
 
 
 def changed(layer: Layer) -> tuple[str, ...]:
-    """What was turned of a layer, in words; nothing where its numbers are the source's own."""
+    """Descriptions of the overridden knobs of a layer; empty if its numbers are the source's."""
     layer = layer.inner
-    own, now = layer.own, layer.formula
-    if own is None or now is None:
+    base, formula = layer.own, layer.formula
+    if base is None or formula is None:
         return ()
-    found = []
-    if now.temperature != own.temperature:
-        found.append(f"temperature {now.temperature / own.temperature if own.temperature else 0:g}")
-    if own.divisor is not None and now.divisor != own.divisor:
-        found.append(f"scores not divided by {own.divisor:.4g}")
-    if now.mask != own.mask and now.mask and (now.mask.hides or own_mask(layer) != "none"):
-        found.append(_mask(now.mask))
-    return tuple(found)
+    overrides = []
+    if formula.temperature != base.temperature:
+        overrides.append(f"temperature {formula.temperature / base.temperature if base.temperature else 0:g}")
+    if base.divisor is not None and formula.divisor != base.divisor:
+        overrides.append(f"scores not divided by {base.divisor:.4g}")
+    if formula.mask != base.mask and formula.mask and (formula.mask.hides or own_mask(layer) != "none"):
+        overrides.append(_mask_words(formula.mask))
+    return tuple(overrides)
 
 
-def said(layer: Layer, whose: str, where: str = "") -> str:
-    """What was turned of a layer, in one line, and `whose` numbers it has where nothing was; empty where nothing can be.
+def said(layer: Layer, owner: str, where: str = "") -> str:
+    """One line about the overrides of a layer; empty if it has no knob to override.
 
-    `where` it was turned, such as in this head only, is said where the source has more than that.
+    Args:
+        layer: any layer.
+        owner: the owner of the numbers without overrides, such as "the model's".
+        where: the part that is overridden, such as "in this head only"; empty: everything.
     """
     *first, last = changed(layer) or ("",)
     if last:
-        turned = f"{', '.join(first)} and {last}" if first else last
-        return f"What if{where and f', {where}'}: {turned} instead of {whose} own."
-    return f"{whose[0].upper()}{whose[1:]} own numbers." if layer.turnable else ""
+        overrides = f"{', '.join(first)} and {last}" if first else last
+        return f"What if{where and f', {where}'}: {overrides} instead of {owner} own."
+    return f"{owner[0].upper()}{owner[1:]} own numbers." if layer.turnable else ""
 
 
-def _mask(mask: Mask) -> str:
+def _mask_words(mask: Mask) -> str:
     sizes = {"window": f" ± {mask.window}", "causal window": f" ± {mask.window}", "prefix": f" {mask.prefix}"}
     return "no mask" if mask.kind == "none" else f"mask {mask.kind}{sizes.get(mask.kind, '')}"

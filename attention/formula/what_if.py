@@ -1,4 +1,4 @@
-"""What a hand may turn of a formula that a source brings along: the knobs after the scores, each at the source's own until then."""
+"""Overrides of a source's formula: the knobs after the scores, which default to the source's values."""
 
 from __future__ import annotations
 
@@ -12,49 +12,51 @@ from attention.formula.mask import Mask
 from attention.formula.ranges import Choice
 
 OWN = "own"
-"""The mask as the source has it."""
+"""The value of `mask` that stands for the source's mask."""
 
 
-def _again(name: str, **other: Any) -> Any:
-    """A knob of `AttentionConfig` once more, with what is `other` about it where a source brings its own."""
-    declared = next(one for one in config.KNOBS if one.name == name)
-    knob = replace(declared, name="", sources=config.BRING_THEIR_OWN, **other)
+def _knob_of_config(name: str, **changes: Any) -> Any:
+    """A field that repeats a knob of `AttentionConfig` for the sources with their own formula, with `changes`."""
+    declaration = next(knob for knob in config.KNOBS if knob.name == name)
+    knob = replace(declaration, name="", sources=config.BRING_THEIR_OWN, **changes)
     return field(default=knob.default, metadata={"knob": knob})
 
 
 @dataclass(frozen=True)
 class WhatIf:
-    """Other knobs after the scores than a source has by itself; with the defaults every number is the source's own.
+    """Overrides of a source's knobs after the scores (what if); with the defaults every number is the source's.
 
-    Cap, bias, share, sinks and what is dropped stay the source's.
+    Cap, bias, normalizer, sinks and dropout cannot be overridden.
 
     Attributes:
-        mask: "own", or which keys a query may attend to instead, one of `attention.formula.config.MASKS` but padding, which
-            every mask hides.
-        window: for the two window masks: how many positions away a key may be.
-        prefix: for the prefix mask: how many first keys every query sees.
-        cells: for the custom mask: which cells are hidden, as `attention.formula.masks.encode` writes it.
-        temperature: what the scores are divided by beside the source's own divisor.
-        scaled: whether they are divided by that.
+        mask: "own" for the source's mask, or another one of `attention.formula.config.MASKS` except padding, which every
+            mask hides.
+        window: for the two window masks: the largest distance of a visible key, in positions.
+        prefix: for the prefix mask: the number of leading keys that every query sees.
+        cells: for the custom mask: the hidden cells, in the format of `attention.formula.masks.encode`.
+        temperature: divides the scores, in addition to the source's divisor.
+        scaled: whether the scores are divided by the source's divisor.
 
     Raises:
         ConfigError: a value is out of range.
     """
 
-    mask: str = _again("mask", default=OWN, range=Choice((OWN, *(mask for mask in config.MASKS if mask != "padding"))))
-    window: int = _again("window")
-    prefix: int = _again("prefix")
-    cells: str = _again("cells")
-    temperature: float = _again("temperature")
-    scaled: bool = _again("scaled")
+    mask: str = _knob_of_config(
+        "mask", default=OWN, range=Choice((OWN, *(mask for mask in config.MASKS if mask != "padding")))
+    )
+    window: int = _knob_of_config("window")
+    prefix: int = _knob_of_config("prefix")
+    cells: str = _knob_of_config("cells")
+    temperature: float = _knob_of_config("temperature")
+    scaled: bool = _knob_of_config("scaled")
 
     def __post_init__(self) -> None:
-        for one in KNOBS:
-            one.check(getattr(self, one.name))
+        for knob in KNOBS:
+            knob.check(getattr(self, knob.name))
 
     @property
     def hiding(self) -> Mask:
-        """The mask as a value, only with what its kind needs; one that hides nothing where it is the source's own."""
+        """The mask with the sizes that its kind needs; "none" for the source's mask."""
         return Mask(
             "none" if self.mask == OWN else self.mask,
             self.window if "window" in self.mask else 0,
@@ -63,9 +65,9 @@ class WhatIf:
         )
 
     def only(self, names: Iterable[str]) -> WhatIf:
-        """Those of its knobs alone that something has, the others at their defaults."""
+        """The overrides of some knobs, the other knobs at their defaults."""
         return WhatIf(**{name: getattr(self, name) for name in names})
 
 
 KNOBS = knobs_of(WhatIf)
-"""The fields of `WhatIf` as knobs, in their order."""
+"""The knobs of `Override`, in the order of its fields."""

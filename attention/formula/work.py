@@ -1,4 +1,4 @@
-"""What the explanation of a number is written with; `attention.numbers.working.Working` is one, and gives an `Explanation`."""
+"""The protocol for explaining a number; `attention.numbers.working.Working` implements it and returns an `Explanation`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ E_co = TypeVar("E_co", covariant=True)
 
 
 class Work(Protocol[E_co]):
-    """One cell of one step of a layer, its number, and what can be stated of it.
+    """One cell of one step of a layer, its number, and functions that explain it.
 
-    Whatever is stated is compared with the number; where it does not give that, the number is explained as recorded.
+    The result of an explanation is compared with the number; if they differ, the number is explained as recorded.
     """
 
     @property
     def layer(self) -> Tensors:
-        """The layer, as the head of the cell has it."""
+        """The layer with the formula of the cell's head."""
 
     @property
     def cell(self) -> Cell:
@@ -34,18 +34,18 @@ class Work(Protocol[E_co]):
         """The number."""
 
     def as_recorded(self, words: str = "") -> E_co:
-        """The number alone; nothing is stated of how it was made."""
+        """An explanation without arithmetic: the number was recorded."""
 
     def stated(
         self, claim: float, words: str, why: str = "", came_from: tuple[Cell, ...] = (), right_sides: Sequence[str] = ()
     ) -> E_co:
-        """A number that nothing was computed for, and why it is what they `claim`."""
+        """An explanation without arithmetic: why the number is `claim`."""
 
     def copied(self, name: str, row: int, column: int, words: str, why: str) -> E_co:
-        """A number of an earlier step or a parameter, taken over as it is."""
+        """An explanation of a number that is copied from an earlier step or a parameter."""
 
     def made(self, work: Arithmetic, came_from: tuple[Cell, ...] = ()) -> E_co:
-        """A number and the arithmetic that made it."""
+        """An explanation by arithmetic; `came_from` are the cells of its operands."""
 
     def summed(
         self,
@@ -56,19 +56,19 @@ class Work(Protocol[E_co]):
         back: Callable[[int], tuple[Cell, ...]],
         plus: float | None = None,
     ) -> E_co:
-        """A sum of many `values`; `piece(i, digits)` prints one, and `plus` comes after them."""
+        """An explanation by a sum of `values`; `piece(i, digits)` prints a summand, `back(i)` returns its cells, `plus` is added last."""
 
     def number_at(self, name: str, row: int, column: int) -> float:
-        """A number of another step, in this cell's head."""
+        """A number of another step, in the cell's head."""
 
     def row_of(self, name: str, index: int) -> Tensor:
-        """A row of another step or parameter, in this cell's head."""
+        """A row of another step or parameter, in the cell's head."""
 
     def column_of(self, name: str, index: int) -> Tensor:
-        """A column of another step or parameter, in this cell's head."""
+        """A column of another step or parameter, in the cell's head."""
 
     def cell_of(self, name: str, row: int, column: int, head: int | None = None) -> Cell:
-        """The address of a number of another step."""
+        """The address of a number of another step; `head` None: the cell's head."""
 
     def symbol(self, name: str, row: object, column: object) -> str:
         """A number of a step or parameter as LaTeX."""

@@ -1,4 +1,4 @@
-"""A formula as JSON has it, in an exported file, and back: what another wrote is checked like any other knob."""
+"""A formula as JSON in exported files, and back; values from files are validated like knobs."""
 
 from __future__ import annotations
 
@@ -18,72 +18,73 @@ from attention.formula.ranges import Choice, Switch, Whole
 from attention.formula.scores import SCORES
 from attention.formula.shares import SHARES
 
-May = Callable[[Any], bool]
-"""Whether something may be a value."""
+Check = Callable[[Any], bool]
+"""Whether a value is accepted."""
 
 _LARGEST = 1e300
-_HIDDEN = {True: "1", False: "0"}
+_BITS = {True: "1", False: "0"}
 
 
 def written(formula: Formula) -> dict[str, Any]:
-    """The formula as plain values; which keys are real is a text of ones and zeros, and what is infinite is the text "inf"."""
-    found = asdict(replace(formula, heads=()))
-    del found["heads"], found["by_hand"]  # what was done inside a model is in its numbers
+    """The formula as JSON values; `mask.real` is a text of ones and zeros, and infinity is the text "inf"."""
+    values = asdict(replace(formula, heads=()))
+    del values["heads"], values["by_hand"]  # the recorded numbers already include the edits
     if formula.mask is not None and formula.mask.real is not None:
-        found["mask"]["real"] = "".join(map(_HIDDEN.__getitem__, formula.mask.real))
-    found["dropping"]["given"] = formula.dropping.given
-    return {current_name(name): "inf" if one == math.inf else one for name, one in found.items()}
+        values["mask"]["real"] = "".join(map(_BITS.__getitem__, formula.mask.real))
+    values["dropping"]["given"] = formula.dropping.given
+    return {current_name(name): "inf" if value == math.inf else value for name, value in values.items()}
 
 
-def read(said: object) -> Formula:
-    """The formula that `written` wrote.
+def read(exported: object) -> Formula:
+    """The formula of the values that `written` returned.
 
     Raises:
-        ConfigError: it is none, or one that is not known here.
+        ConfigError: the values are not a formula of this version.
     """
-    found: dict[str, Any] = dict(said) if isinstance(said, Mapping) else {"": said}
-    found = with_current_names(found, _MAY_BE)
-    values: dict[str, Any] = {name: math.inf if one == "inf" else one for name, one in found.items()}
+    entries: dict[str, Any] = dict(exported) if isinstance(exported, Mapping) else {"": exported}
+    entries = with_current_names(entries, _CHECKS)
+    values: dict[str, Any] = {name: math.inf if value == "inf" else value for name, value in entries.items()}
     for name, value in values.items():
-        if name not in _MAY_BE or not _MAY_BE[name](value):
+        if name not in _CHECKS or not _CHECKS[name](value):
             raise ConfigError(
-                f"a formula says {', '.join(_MAY_BE)}; got {str(name)[:20]!r} = {str(value)[:40]!r}: export the numbers once more."
+                f"a formula has the fields {', '.join(_CHECKS)}; got {str(name)[:20]!r} = {str(value)[:40]!r}: "
+                "export the numbers again."
             )
     if mask := values.get("mask"):
         real = mask.get("real")
-        values["mask"] = Mask(**{**mask, "real": None if real is None else tuple(one == "1" for one in real)})
+        values["mask"] = Mask(**{**mask, "real": None if real is None else tuple(bit == "1" for bit in real)})
     if dropping := values.pop("dropping", None):
         kind = GivenDropping if dropping.get("given") else Dropping
-        values["dropping"] = kind(**{name: one for name, one in dropping.items() if name != "given"})
-    of_python = {current_name(one.name): one.name for one in fields(Formula)}
-    return Formula(**{of_python[name]: value for name, value in values.items()})
+        values["dropping"] = kind(**{name: value for name, value in dropping.items() if name != "given"})
+    attributes = {current_name(field.name): field.name for field in fields(Formula)}
+    return Formula(**{attributes[name]: value for name, value in values.items()})
 
 
 def _positive(value: Any) -> bool:
     return value is None or (type(value) in (int, float) and 0 < value < _LARGEST)
 
 
-def _real(value: Any) -> bool:
-    return value is None or (isinstance(value, str) and not set(value) - set(_HIDDEN.values()))
+def _bits(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and not set(value) - set(_BITS.values()))
 
 
-def _knob(name: str) -> May:
-    """What the knob of that name may be."""
-    return next(one.range.takes for one in KNOBS if one.name == name)
+def _knob(name: str) -> Check:
+    """The check of a knob."""
+    return next(knob.range.takes for knob in KNOBS if knob.name == name)
 
 
-def _each(**fields: May) -> May:
-    """Of several values by name, each what it may be; or none at all."""
+def _fields(**checks: Check) -> Check:
+    """The check of an object: None, or a dict whose fields pass their checks."""
 
-    def may_be(value: Any) -> bool:
+    def check(value: Any) -> bool:
         return value is None or (
-            isinstance(value, dict) and all(name in fields and fields[name](one) for name, one in value.items())
+            isinstance(value, dict) and all(name in checks and checks[name](field) for name, field in value.items())
         )
 
-    return may_be
+    return check
 
 
-_MAY_BE: dict[str, May] = {
+_CHECKS: dict[str, Check] = {
     "score": Choice(tuple(SCORES)).takes,
     "rotary": _positive,
     "divisor": _positive,
@@ -91,10 +92,10 @@ _MAY_BE: dict[str, May] = {
     "cap": _positive,
     "bias": Choice(("", *BIASES)).takes,
     "normalizer": Choice(("", *SHARES)).takes,
-    "mask": _each(
-        kind=Choice(MASKS).takes, window=Whole(0).takes, prefix=Whole(0).takes, cells=_knob("cells"), real=_real
+    "mask": _fields(
+        kind=Choice(MASKS).takes, window=Whole(0).takes, prefix=Whole(0).takes, cells=_knob("cells"), real=_bits
     ),
-    "dropping": _each(given=Switch().takes, **{field: _knob(name) for field, name in Dropping.knobs.items()}),
+    "dropping": _fields(given=Switch().takes, **{field: _knob(name) for field, name in Dropping.knobs.items()}),
     "own_divisor": _positive,
 }
-"""What each field of a formula may be."""
+"""The check of each field of a formula."""
