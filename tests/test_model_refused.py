@@ -168,12 +168,12 @@ def test_a_tokenizer_with_pieces_that_the_model_does_not_know(broken: Callable[.
 
 
 def test_no_attention_in_it(tiny: TinyModels) -> None:
-    assert "gives no attention weights: it has none, or does not say them" in refused(str(tiny("Mamba")))
+    assert "gives no attention weights: it has none, or does not return them" in refused(str(tiny("Mamba")))
 
 
 def test_a_decoder_that_says_no_words_needs_a_second_text(tiny: TinyModels) -> None:
     name = str(tiny("BART alone"))
-    assert "has a decoder that says no words: type a second text" in refused(name)
+    assert "generates no words: type a second text" in refused(name)
     assert Model(name, OWL, "the moon").trace().layers
 
 
