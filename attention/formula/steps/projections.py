@@ -1,4 +1,4 @@
-"""Queries, keys and values: projections of the input, which a source records."""
+"""Queries, keys and values: recorded projections of the input."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from attention.formula.work import E_co
 
 @dataclass(frozen=True, repr=False)
 class Projection(Product):
-    """The input, times a matrix of each head."""
+    """The input times a matrix of each head."""
 
     def incomplete(self, work: StepWork[E_co], factors: list[tuple[Factor, str]]) -> E_co:
-        """Where the projection is not known; a step that is the input itself is explained as that."""
+        """The explanation of a cell without a known projection; a step that equals the input is explained as a copy."""
         row, column = work.cell.row, work.cell.column
         source = factors[0][1] if factors else ""
         if not source or not isinstance(declared := work.declared(source), Step):
