@@ -141,7 +141,7 @@ def test_a_film_that_nobody_looks_at_stops(monkeypatch):
     monkeypatch.undo()
     assert film_of(Plan("reverse", 12, 20)).wait()[-1].step == 20  # who comes later has it trained again
     monkeypatch.setattr("attention.training.films.MOST_AT_ONCE", 0)
-    with pytest.raises(ConfigError, match="no more at once"):
+    with pytest.raises(ConfigError, match="which is the limit"):
         film_of(Plan("reverse", 13, 20))
 
 
