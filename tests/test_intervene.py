@@ -181,7 +181,7 @@ def test_what_is_taken_is_the_other_states_and_shared_keys_are_named(tiny: TinyM
         step = "kept_output" if name == "head_output" else name
         found, there = trace.layers[1].matrix(step, 2), theirs.layers[1].matrix(name, 2)
         assert torch.equal(found, there)
-        assert "Taken from the other state" in explain(trace, step, 1, 2, 3, 1).words
+        assert "Patched from the other state" in explain(trace, step, 1, 2, 3, 1).words
         shares = family in SHARED and name in ("key", "value")
         assert ("share key head 1" in trace.changes[0]) == shares
         kept = base.layers[1].matrix("weights" if name == "key" else name, 3)

@@ -105,7 +105,7 @@ def test_worker_that_is_closed_tells_all_who_wait() -> None:
         worker.add(late)
     in_threads(closing.join)
     assert not notes
-    assert "trains no model any more" in waiting.failed == late.failed
+    assert "trains no more models" in waiting.failed == late.failed
     assert worker._thread is not None
     assert worker._thread.daemon
     assert not worker._thread.is_alive()

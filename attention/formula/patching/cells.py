@@ -146,8 +146,6 @@ def _explain_rescaled(work: StepWork[E_co], values: dict[int, float]) -> E_co:
     def line(digits: int) -> Printed:
         return total([product(*factors, digits)])
 
-    words = (
-        "Another weight of this row was set by hand: what the softmax gave, times what is left for the rest of the row."
-    )
+    words = "Another weight of this row was set by hand: the computed weight, times the factor that rescales the rest of the row."
     came_from = (work.cell_of(MASKED_SCORES, row, column),)
     return work.made(Arithmetic("", [line], [line], words, [factors[0] * factors[1]]), came_from)

@@ -27,7 +27,7 @@ _CHECKS: Checks = {
 class OtherMask(Kind):
     """Another mask instead of the model's; padding stays hidden."""
 
-    name: str = "Another mask"
+    name: str = "Override the mask"
     term: str = "attention mask"
     fields: tuple[str, ...] = ("mask", "window", "prefix", "hidden")
     pattern: str = r"(nomask|causal-window|causal|window|prefix|first|custom)([\w.-]*)"

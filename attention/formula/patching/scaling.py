@@ -25,7 +25,7 @@ _SCALED: Checks = {
 class Temperature(Kind):
     """Scores are divided by a temperature in addition to the model's divisor."""
 
-    name: str = "Another temperature"
+    name: str = "Override the temperature"
     term: str = "softmax temperature"
     fields: tuple[str, ...] = ("temperature",)
     pattern: str = rf"t({NUMBER})"
@@ -57,7 +57,7 @@ class Temperature(Kind):
 class NoScaling(Kind):
     """Scores are not divided by the model's divisor."""
 
-    name: str = "No scaling"
+    name: str = "Remove the scaling"
     term: str = "without 1/√d_k"
     fields: tuple[str, ...] = ("scaled",)
     pattern: str = "unscaled"

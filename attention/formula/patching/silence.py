@@ -30,7 +30,7 @@ _CHECKS: Checks = {
 class Silence(Kind):
     """Ablation of the head output: Z′ = (1 − strength) Z + strength · its mean, or 0."""
 
-    name: str = "Silence"
+    name: str = "Ablate (silence)"
     term: str = "zero or mean ablation"
     fields: tuple[str, ...] = ("silence", "strength")
     pattern: str = rf"(zero|mean)({NUMBER})?"
@@ -50,7 +50,7 @@ class Silence(Kind):
         much = "" if change.strength == 1 else f" by {change.strength * 100:g} %"
         if change.silence == "zero":
             return f"silenced{much} (zero ablation of Z; W_O's bias stays)"
-        return f"its output replaced{much} by its mean over positions (mean ablation of Z; W_O's bias stays)"
+        return f"output replaced{much} by its mean over positions (mean ablation of Z; W_O's bias stays)"
 
     def on_output(self, change: Change) -> bool:
         """True: only the output changes."""
@@ -78,10 +78,10 @@ class Silence(Kind):
         else:
             z = work.layer.matrix(HEAD_OUTPUT, work.cell.head)
         factors = [(1 - edits.strength, float(z[row, column]))]
-        words = "The head is silenced: what is left of its output"
+        words = "The head is ablated: the remaining part of its output"
         if edits.silence == "mean":
             factors += [(edits.strength, float(z[:, column].double().mean()))]
-            words = "The head's output replaced by its mean over positions: what is left of both"
+            words = "The head's output is replaced by its mean over positions: the remaining output plus the mean"
 
         def line(digits: int) -> Printed:
             return total([product(*pair, digits) for pair in factors])

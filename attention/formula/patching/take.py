@@ -35,7 +35,7 @@ _CHECKS: Checks = {"take": (lambda value: value in ("", *TAKES), f"one of {', '.
 class Take(Kind):
     """Activation patching. Patched queries, keys and values are recorded as such; patched weights and outputs as parameters."""
 
-    name: str = "Take from the other state"
+    name: str = "Patch from the other state"
     term: str = "activation patching"
     fields: tuple[str, ...] = ("take",)
     pattern: str = f"take([{''.join(TAKES.values())}])"
@@ -52,7 +52,7 @@ class Take(Kind):
 
     def words(self, change: Change) -> str:
         """The patched step in words."""
-        return f"its {_WORDS[change.take]} taken from the other state (activation patching)"
+        return f"its {_WORDS[change.take]} patched from the other state (activation patching)"
 
     def unfreezes(self, change: Change) -> bool:
         """Whether the weights change: those of patched queries or keys do."""
@@ -86,11 +86,11 @@ class Take(Kind):
         patched = dict(work.formula.by_hand.taken)
         if step == KEPT_OUTPUT and HEAD_OUTPUT in patched:
             value = float(work.layer["taken_output"][work.cell.head][row, column])
-            words = f"Taken from {patched[HEAD_OUTPUT]}, before W_O (activation patching)."
+            words = f"Patched from {patched[HEAD_OUTPUT]}, before W_O (activation patching)."
             return work.stated(value, words, f"from {patched[HEAD_OUTPUT]}")
         if step not in patched or step == HEAD_OUTPUT:
             return None
-        words = f"Taken from {patched[step]}: nothing of this run made it (activation patching)."
+        words = f"Patched from {patched[step]}: it is not computed in this run (activation patching)."
         # Patched queries, keys and values are recorded as such: there is nothing to compare them with.
         value = work.number_at("taken_weights", row, column) if step == WEIGHTS else work.value
         return work.stated(value, words, f"from {patched[step]}")

@@ -36,8 +36,10 @@ class CappedScores(Map):
         score = work.number_at(previous, row, column)
         came_from = (work.cell_of(previous, row, column),)
         if work.layer.temperature == 0:
-            words = f"Temperature 0 is the limit: every score that is not 0 goes all the way to the cap, {shown(cap)}."
-            return work.stated(cap * ((score > 0) - (score < 0)), words, "as far as the cap lets it", came_from)
+            words = f"At temperature 0 every score that is not 0 becomes the cap, {shown(cap)}, with its sign."
+            return work.stated(
+                cap * ((score > 0) - (score < 0)), words, "the cap with the sign of the score", came_from
+            )
 
         def line(digits: int) -> Printed:
             bound, inside = number(cap, 9), quotient(number(score, digits), number(cap, 9))
@@ -45,7 +47,7 @@ class CappedScores(Map):
             tex = rf"{bound.tex} \cdot \tanh\left({inside.tex}\right)"
             return Printed(tex, f"{bound.text}·tanh({inside.text})", value)
 
-        words = f"The score bent so that it stays between −{shown(cap)} and {shown(cap)}; near 0 it stays what it is."
+        words = f"The score, smoothly bounded between −{shown(cap)} and {shown(cap)}; small scores hardly change."
         formula = rf"\text{{cap}} \cdot \tanh({work.symbol(previous, row, column)} / \text{{cap}})"
         return work.made(Arithmetic(formula, [line], [line], words, [cap * math.tanh(score / cap)]), came_from)
 

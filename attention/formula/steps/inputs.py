@@ -15,8 +15,8 @@ from attention.printed import Arithmetic, Printed, number
 
 _TOKENS = ("query_pos", "d_model")
 _SINGLE_TERM = {
-    names.EMBEDDING: "The token's embedding; no positions are added.",
-    names.POSITION: "The encoding of the position; there is no embedding to add it to.",
+    names.EMBEDDING: "The token's embedding; no position is added.",
+    names.POSITION: "The encoding of the position; there is no embedding.",
 }
 
 
@@ -40,7 +40,7 @@ class Position(Step):
         def short(_: int) -> Printed:
             return Printed("", f"{wave}({row} / 10000^({rate}))", Decimal(function(angle)))
 
-        words = f"Position {row} in column {column}: {'a sine' if even else 'a cosine'} that turns more slowly in later columns."
+        words = f"Position {row} in column {column}: {'a sine' if even else 'a cosine'} of the position, slower in later columns."
         formula = rf"\{wave}\left({row} \,/\, 10000^{{{rate}}}\right)"
         return work.made(Arithmetic(formula, [line], [short], words, [function(angle)]))
 
@@ -61,12 +61,12 @@ EMBEDDING = Step(
     elsewhere=called(lens="hook_embed", transformers="inputs_embeds", n1="embedded_sentence", n4="lut"))
 POSITION = Position(
     names.POSITION, "P", "P", _TOKENS, "positional encoding", "signed", equation=r"P_i = \text{the row of position } i",
-    unknown="The row this position has in the table of positions: nothing is computed here.",
+    unknown="The row of this position in the table of positions: it is not computed.",
     elsewhere=called(lens="hook_pos_embed", transformers="position_embeds", n4="pe"))
 INPUT = Input(
     names.INPUT, "X", "X", _TOKENS, "E + P", "signed", equation="X = E + P",
     words="The token's embedding plus the encoding of its position.",
-    unknown="The input as it was given: nothing is computed here.",
+    unknown="The input as provided: it is not computed.",
     of=(cells_of(names.EMBEDDING), cells_of(names.POSITION)),
     elsewhere=called(
         lens="hook_resid_pre", transformers="hidden_states", torch="query (argument)",

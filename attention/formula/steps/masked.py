@@ -36,14 +36,16 @@ class MaskedScores(Map):
             return work.as_recorded("The masked score as the source recorded it; what made it is not known.")
         hider = hider_of(work, column)
         if hider == "mask":
-            words = f"The mask hides key {column} from query {row}: its score becomes −∞, so that its weight will be exactly 0."
+            words = (
+                f"The mask hides key {column} from query {row}: its score becomes −∞, so its weight will be exactly 0."
+            )
             came_from = (work.cell_of(previous, row, column),)
             return work.stated(-math.inf, words, "hidden by the mask", came_from, (r"-\infty \quad \text{(hidden)}",))
         words = f"Nothing hides key {column} from query {row}: its score stays as it is."
         if work.value == -math.inf:
             words = f"The score is −∞ already, and stays −∞: key {column} is hidden from query {row}."
             if hider:
-                words = f"The bias has hidden key {column} from query {row} already: its score stays −∞."
+                words = f"The bias hides key {column} from query {row} already: its score stays −∞."
         elif work.layer.has("mask"):
             words = f"The mask lets query {row} see key {column}: its score stays as it is."
         reason = "stays as it is, the key is visible" if work.value > -math.inf else "stays as it is"

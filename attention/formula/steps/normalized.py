@@ -67,8 +67,8 @@ class NormalizedWeights(Map):
         if not scores.visible:
             hiders = {hider_of(work, key) for key in range(len(masked))}
             hides = " or the ".join(sorted(hiders, reverse=True)) if all(hiders) else ""
-            hiding = f"The {hides} hides every key from" if hides else "Every score is −∞ of"
-            words = f"{hiding} query {row}: there is nothing to share out, so the weight is 0."
+            hiding = f"The {hides} hides every key from query {row}" if hides else f"Every score of query {row} is −∞"
+            words = f"{hiding}: no key is visible, so the weight is 0."
             return work.stated(0.0, words, f"the {hides} hides every key" if hides else "every score is −∞", came_from)
         hider = hider_of(work, column)
         hiding, reason = "", ""
@@ -88,7 +88,7 @@ class NormalizedWeights(Map):
         """The arithmetic of a weight at temperature 0."""
         formula, highest, cell = work.formula, max(row.scores), work.cell
         if not SHARES[formula.share].argmax or formula.bias:
-            words = f"{hiding}Temperature 0 is the limit of ever smaller ones: scores above, at and below the largest, or 0, are distinguished and nothing else."
+            words = f"{hiding}Temperature 0 is the limit of ever smaller temperatures: only the order and the sign of the scores matter."
             head, rows = slice(cell.head, cell.head + 1), slice(cell.row, cell.row + 1)
             (limit,) = work.layer.without(self.name).part(self.name, heads=head, rows=rows)
             return work.stated(float(limit[0, 0, cell.column]), words, "the limit of temperature 0", came_from)
@@ -98,7 +98,7 @@ class NormalizedWeights(Map):
         def line(digits: int) -> Printed:
             return quotient(number(wins, digits), Printed(f"{len(winners)}", f"{len(winners)}", Decimal(len(winners))))
 
-        words = f"{hiding}Temperature 0 is argmax: the largest score, {shown(highest)}, takes all"
+        words = f"{hiding}Temperature 0 is argmax: the largest score, {shown(highest)}, gets all the weight"
         words += f", shared by {len(winners)} keys." if len(winners) > 1 else "."
         reason = "" if wins else reason or "not the largest score"
         return work.made(Arithmetic("", [line], [line], words, [wins, n_winners], "quotient", reason=reason), came_from)
@@ -111,9 +111,9 @@ class NormalizedWeights(Map):
             lines = _limit(writer)
         if formula.bias == "given" and bool((layer[names.MASKED_SCORES] == -math.inf).all(dim=-1).any()):
             lines += ["blind = (masked_scores == -math.inf).all(dim=-1, keepdim=True)"]
-            lines += ["weights = weights.masked_fill(blind, 0)  # a query that sees no key takes nothing"]
+            lines += ["weights = weights.masked_fill(blind, 0)  # a query that sees no key has zero weights"]
         elif layer.has("mask") and not bool(layer["mask"].any(dim=-1).all()):
-            lines += ["weights = weights.masked_fill(~mask, 0)  # a query that sees no key takes nothing"]
+            lines += ["weights = weights.masked_fill(~mask, 0)  # a query that sees no key has zero weights"]
         return lines
 
 
@@ -122,16 +122,16 @@ def _limit(writer: Writer) -> list[str]:
     formula, normalizer = writer.formula, SHARES[writer.formula.share]
     if normalizer.argmax and not formula.bias:
         return [
-            "# temperature 0: the highest score takes all, equal ones share it",
-            "shares = (masked_scores == masked_scores.amax(dim=-1, keepdim=True)).to(masked_scores.dtype)",
-            "weights = shares / shares.sum(dim=-1, keepdim=True)",
+            "# temperature 0: the largest score gets all the weight, ties share it",
+            "largest = (masked_scores == masked_scores.amax(dim=-1, keepdim=True)).to(masked_scores.dtype)",
+            "weights = largest / largest.sum(dim=-1, keepdim=True)",
         ]
-    lines = ["# temperature 0: the scores decide, and a bias only among the highest"]
+    lines = ["# temperature 0: the scores decide, and a bias only among the largest"]
     if not formula.bias:
         return [*lines, *normalizer.limit_python(names.MASKED_SCORES, "torch.zeros_like(masked_scores)")]
     unbiased = names.SCALED_SCORES if writer.layer.has(names.SCALED_SCORES) else names.SCORES
-    lines += [f"deciding = {unbiased}.masked_fill(masked_scores == -math.inf, -math.inf)"]
-    return [*lines, *normalizer.limit_python("deciding", "bias")]
+    lines += [f"unbiased = {unbiased}.masked_fill(masked_scores == -math.inf, -math.inf)"]
+    return [*lines, *normalizer.limit_python("unbiased", "bias")]
 
 
 WEIGHTS = NormalizedWeights(

@@ -55,7 +55,7 @@ class HeadOutput(Product):
         """How the cell is computed, from weights or from the scores themselves."""
         share = "score" if left == names.SCORES else "weight"
         words = self.words.format(row=work.cell.row, share=share)
-        return words.replace(" says.", " says; there is no softmax.") if left == names.SCORES else words
+        return f"{words} There is no softmax." if left == names.SCORES else words
 
     def python(self, writer: Writer) -> list[str]:
         """The line that mixes the values."""
@@ -94,8 +94,8 @@ class KeptOutput(Step):
 
     def explain(self, work: StepWork[E_co]) -> E_co:
         """That the head is not changed; interventions explain the other heads."""
-        words = "This head is not changed: its output goes on as it is."
-        return work.copied(names.HEAD_OUTPUT, work.cell.row, work.cell.column, words, "goes on as it is")
+        words = "No intervention on this head: its output enters W_O unchanged."
+        return work.copied(names.HEAD_OUTPUT, work.cell.row, work.cell.column, words, "unchanged, no intervention")
 
     def python(self, writer: Writer) -> list[str]:
         """A line for each head whose output is ablated or patched."""
@@ -133,13 +133,13 @@ class Output(Product):
 # fmt: off
 HEAD_OUTPUT = HeadOutput(
     names.HEAD_OUTPUT, "Z", "Z", _AXES, "A V", "signed", equation="Z = A V",
-    words="Query {row} takes from each key's value as much as its {share} says.", unknown=recorded(names.HEAD_OUTPUT),
+    words="The values of all keys, each times its {share} for query {row}, added up.", unknown=recorded(names.HEAD_OUTPUT),
     of=(rows_of(names.DROPPED_WEIGHTS, names.WEIGHTS, names.SCORES), columns_of(names.VALUE)), in_page="whole",
     elsewhere=called(
         lens="hook_z", transformers="attn_output", jax="encoded", n1="Y, Y2", n2="out", n3="attention", n4="A",
         n5="res, attension_scores"))
 KEPT_OUTPUT = KeptOutput(
-    names.KEPT_OUTPUT, "Z′", "Z'", _AXES, "what is kept of Z", "signed",
+    names.KEPT_OUTPUT, "Z′", "Z'", _AXES, "Z after ablation and patching", "signed",
     equation=r"Z' = (1 - \text{strength})\, Z + \text{strength} \cdot \text{its mean, or } 0",
     unknown=recorded(names.KEPT_OUTPUT), when="keeps", example=(("by_hand", ByHand(silence="mean", strength=0.5)),), of=(cells_of(names.HEAD_OUTPUT),))
 OUTPUT = Output(

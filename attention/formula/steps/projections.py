@@ -31,19 +31,19 @@ class Projection(Product):
 QUERY = Projection(
     names.QUERY, "Q", "Q", ("head", "query_pos", "d_k"), "X W_Q", "signed", equation="Q = X W_Q",
     words="Row {row} of {left} times column {column} of this head's W_Q.",
-    unknown="The query as it was given: nothing is computed here.",
+    unknown="The query as provided: it is not computed.",
     of=(rows_of(names.INPUT), columns_of("w_q")), bias="b_q",
     elsewhere=called(lens="hook_q", transformers="query_states", torch="q", bertviz="queries", n1="Q, M_Q", n2="q", n3="Q", n4="Q", n5="q"))
 KEY = Projection(
     names.KEY, "K", "K", ("kv_head", "key_pos", "d_k"), "X W_K", "signed", equation="K = X W_K",
     words="Row {row} of {left} times column {column} of this head's W_K.",
-    unknown="The key as it was given: nothing is computed here.",
+    unknown="The key as provided: it is not computed.",
     of=(rows_of(names.MEMORY, names.INPUT), columns_of("w_k")), bias="b_k",
     elsewhere=called(lens="hook_k", transformers="key_states", torch="k", bertviz="keys", n1="K, M_K", n2="k", n3="K", n4="K", n5="k"))
 VALUE = Projection(
     names.VALUE, "V", "V", ("kv_head", "key_pos", "d_v"), "X W_V", "signed", equation="V = X W_V",
     words="Row {row} of {left} times column {column} of this head's W_V.",
-    unknown="The value as it was given: nothing is computed here.",
+    unknown="The value as provided: it is not computed.",
     of=(rows_of(names.MEMORY, names.INPUT), columns_of("w_v")), bias="b_v",
     elsewhere=called(lens="hook_v", transformers="value_states", torch="v", n1="V, M_V", n2="v", n3="V", n4="V", n5="v"))
 # fmt: on

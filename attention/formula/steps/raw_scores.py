@@ -58,7 +58,7 @@ class RawScores(Product, Map):
 
 SCORES = RawScores(
     names.SCORES, "S", "S", MAP_AXES, "Q Kᵀ", "signed", equation=r"S = Q K^{\top}", knobs=("score",),
-    unknown="The score as it was given: no query and key made it.", in_page="head",
+    unknown="The score as provided: there is no query and key.", in_page="head",
     of=(rows_of(names.ROTATED_QUERY, names.QUERY), Factor((names.ROTATED_KEY, names.KEY), row="column")),
     elsewhere=called(transformers="attn_weights", jax="logits", n1="W", n2="weights", n3="scores", n5="sims"),
 )  # fmt: skip

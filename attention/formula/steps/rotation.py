@@ -62,8 +62,8 @@ class Rotation(Step):
             [a * b for a, b in factors],
             lambda i, digits: product(*factors[i], digits),
             formula,
-            f"Columns {pair} and {pair + half} are a pair, turned by position {row} times θ = {shown(base ** (-2 * pair / len(vector)))}: "
-            f"by {shown(angle)} radians. A score then depends on how far two positions are apart.",
+            f"Columns {pair} and {pair + half} are a pair, rotated by position {row} times θ = {shown(base ** (-2 * pair / len(vector)))}: "
+            f"by {shown(angle)} radians. Scores then depend on the distance of two positions.",
             lambda i: (work.cell_of(self.rotated_step, row, (column, other_column)[i]),),
         )
 
@@ -75,12 +75,12 @@ class Rotation(Step):
 
 # fmt: off
 ROTATED_QUERY = Rotation(
-    names.ROTATED_QUERY, "Q′", "Q'", ("head", "query_pos", "d_k"), "Q, turned by its positions", "signed",
+    names.ROTATED_QUERY, "Q′", "Q'", ("head", "query_pos", "d_k"), "Q, rotated by its positions", "signed",
     equation=_EQUATION.format("Q'", "Q"), unknown="The rotated_query as the source recorded it; what made it is not known.",
     when="rotary", knobs=("rotary",), example=(("rotary", BASE),), of=(pairs_of(names.QUERY),),
     elsewhere=called(lens="hook_rot_q", transformers="q_embed"))
 ROTATED_KEY = Rotation(
-    names.ROTATED_KEY, "K′", "K'", ("kv_head", "key_pos", "d_k"), "K, turned by its positions", "signed",
+    names.ROTATED_KEY, "K′", "K'", ("kv_head", "key_pos", "d_k"), "K, rotated by its positions", "signed",
     equation=_EQUATION.format("K'", "K"), unknown="The rotated_key as the source recorded it; what made it is not known.",
     when="rotary", knobs=("rotary",), example=(("rotary", BASE),), of=(pairs_of(names.KEY),),
     elsewhere=called(lens="hook_rot_k", transformers="k_embed"))

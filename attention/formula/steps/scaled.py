@@ -46,13 +46,15 @@ class ScaledScores(Map):
         elif d_k > 1 and math.isclose(divisor, math.sqrt(d_k)):
             below, texts, words = [rf"\sqrt{{{d_k}}}"], [f"√{d_k}"], "The score divided by √d_k"
         elif divisor == 1:
-            reason = "d_k is 1, and so is √d_k" if d_k == 1 else "scaling is off" if d_k else "no query and key made it"
+            reason = (
+                "d_k is 1, and so is √d_k" if d_k == 1 else "scaling is off" if d_k else "there is no query and key"
+            )
             words = f"The score is not divided by √d_k: {reason}"
         else:
             below, texts, words = [number(divisor).tex], [number(divisor).text], "The score divided by its divisor"
         came_from, symbol = (work.cell_of(names.SCORES, row, column),), work.symbol(names.SCORES, row, column)
         if temperature == 0:
-            words += "; the division by temperature 0 is left out, the weights take its limit instead."
+            words += "; the division by temperature 0 is left out, and the weights are its limit."
         elif temperature == 1:
             words += "."
         else:

@@ -35,7 +35,7 @@ def added(
             names[0], row, column, single_term.get(names[0], step.unknown), f"the token's {names[0]} alone"
         )
     if -math.inf in values and names[values.index(-math.inf)] in parameters:
-        text = f"The bias of this pair is −∞: it hides key {column} from query {row}, as a mask would."
+        text = f"The bias of this pair is −∞: it hides key {column} from query {row} like a mask."
         return work.stated(-math.inf, text, "hidden by the bias", came_from, (" + ".join(symbols), r"-\infty"))
 
     def line(digits: int) -> Printed:
