@@ -34,7 +34,7 @@ _UNKNOWN_END = "it is not known here what this model computes between its last l
 
 
 def direct(
-    loaded: Loaded, model_inputs: Mapping[str, Tensor], asked: Asked, forward: Pass | None = None
+    loaded: Loaded, model_inputs: Mapping[str, Tensor], measurement: Asked, forward: Pass | None = None
 ) -> tuple[dict[int, Tensor], float] | str:
     """What each head adds to the logit, or to the logit difference: [head] for each layer, and the remainder.
 
@@ -42,11 +42,11 @@ def direct(
     the MLPs and all biases; everything together is the logit. If the model is not additive in this way, the reason in a sentence.
     """
     head, forward = loaded.model.get_output_embeddings(), forward or Pass()
-    if asked.target is None or asked.position is None or head is None:
+    if measurement.target is None or measurement.position is None or head is None:
         return _NO_LOGITS
     if predicting.fills(loaded):
         return _FILLS_MASKS
-    position = asked.position
+    position = measurement.position
     calls, activations = list[recording.Call](), _Activations(loaded, position)
 
     def on_call(call: recording.Call) -> Tensor | None:
@@ -64,7 +64,7 @@ def direct(
     y = activations.head_input[0, 0 if activations.head_input.shape[1] == 1 else position].double()
     logits = all_logits[0 if len(all_logits) == 1 else position].double()
     direction, logit = torch.zeros_like(y), 0.0
-    for token, sign in ((asked.target, 1), (asked.distractor, -1)):
+    for token, sign in ((measurement.target, 1), (measurement.distractor, -1)):
         if token is not None:
             token_row = head.weight[token].detach().double()
             bias = float(head.bias[token]) if getattr(head, "bias", None) is not None else 0.0

@@ -55,8 +55,8 @@ def checked(path: Path, name: str, most_mb: int) -> Folder:
         )
     config = _config(path, name)
     weights = [file for file in sorted(path.glob("*.safetensors"))[:_MOST_FILES] if file.is_file()]
-    others = [file for suffix in ("json", "txt", "model") for file in path.glob(f"*.{suffix}") if file.is_file()]
-    if large := next((file.name for file in others if file.stat().st_size > _LARGEST_TOKENIZER_FILE), ""):
+    other_files = [file for suffix in ("json", "txt", "model") for file in path.glob(f"*.{suffix}") if file.is_file()]
+    if large := next((file.name for file in other_files if file.stat().st_size > _LARGEST_TOKENIZER_FILE), ""):
         raise ModelError(
             f"Each file besides the weights may take at most {_LARGEST_TOKENIZER_FILE / 2**20:,.0f} MB; {large} of {name} takes more: download it again."
         )
@@ -72,13 +72,13 @@ def checked(path: Path, name: str, most_mb: int) -> Folder:
     nbytes = _BYTES_PER_NUMBER * sum(prod(shape) for shape in shapes)
     if nbytes > most_mb * 2**20:
         raise too_large(name, nbytes, most_mb)
-    most = max([_ALWAYS_ALLOWED, len(shapes), *(shape[0] for shape in shapes if shape)])
+    max_parts = max([_ALWAYS_ALLOWED, len(shapes), *(shape[0] for shape in shapes if shape)])
     # The config alone decides how large a model is built, before any weight is read.
-    if (claimed := max(_part_counts(config), default=0)) > most:
+    if (claimed := max(_part_counts(config), default=0)) > max_parts:
         raise ModelError(
             f"The config.json of {name} claims {claimed:,} parts, more than its weights have: download it again."
         )
-    return Folder(path, config, nbytes, sum(file.stat().st_size for file in others))
+    return Folder(path, config, nbytes, sum(file.stat().st_size for file in other_files))
 
 
 def too_large(name: str, nbytes: int, most_mb: int) -> ModelError:

@@ -97,22 +97,22 @@ def numbers(loaded: Loaded, model_inputs: Mapping[str, Tensor], wanted: Sequence
 
 
 def predictions(
-    loaded: Loaded, model_inputs: Mapping[str, Tensor], model_output: Any, at: Sequence[int]
+    loaded: Loaded, model_inputs: Mapping[str, Tensor], model_output: Any, logit_positions: Sequence[int]
 ) -> tuple[Prediction, ...]:
-    """The predictions of a forward pass that computed logits `at` these positions, with the names of the likeliest tokens."""
+    """The predictions of a forward pass that computed logits at these positions, with the names of the likeliest tokens."""
     logits = logits_of(model_output)
-    if not at or logits is None:
+    if not logit_positions or logits is None:
         return ()
     ids = read_text(model_inputs)
     rows = (
-        logits if logits.shape[0] == len(at) else logits[list(at)]
+        logits if logits.shape[0] == len(logit_positions) else logits[list(logit_positions)]
     )  # some families do not call their head as a module
     likeliest = rows.topk(min(LIKELIEST, rows.shape[-1])).indices.tolist()
-    token_ids = sorted({*(ids[i] for i in at), *(token_id for top in likeliest for token_id in top)})
+    token_ids = sorted({*(ids[i] for i in logit_positions), *(token_id for top in likeliest for token_id in top)})
     names = dict(zip(token_ids, readable(loaded.tokenizer, token_ids), strict=True))
     return tuple(
         Prediction(i, names[ids[i]], row.clone(), tuple(top), tuple(names[token_id] for token_id in top), fills(loaded))
-        for i, row, top in zip(at, rows, likeliest, strict=True)
+        for i, row, top in zip(logit_positions, rows, likeliest, strict=True)
     )
 
 
@@ -128,9 +128,9 @@ def vectors(model_output: Any) -> Tensor | None:
     return last[0].detach() if isinstance(last, Tensor) and last.ndim == 3 else None
 
 
-def why_not(loaded: Loaded, at: Sequence[int]) -> str:
+def why_not(loaded: Loaded, logit_positions: Sequence[int]) -> str:
     """Why there are no predictions, in a sentence; empty if there are some."""
-    if at:
+    if logit_positions:
         return ""
     if not vocabulary(loaded):
         return f"{loaded.name} has no language-model head: it computes a vector for every token, and predicts none."

@@ -70,7 +70,7 @@ def runs(
     loaded: Loaded,
     model_inputs: Mapping[str, Tensor],
     groups: Sequence[Heads],
-    asked: Asked,
+    measurement: Asked,
     ablation: str = "zero",
     forward: Pass | None = None,
 ) -> Iterator[list[tuple[float, float]]]:
@@ -82,7 +82,7 @@ def runs(
         loaded: the model.
         model_inputs: the ids of its texts.
         groups: the heads that are ablated together, by layers of the trace.
-        asked: what is measured.
+        measurement: what is measured.
         ablation: "zero", or "mean": replace a head's output by its mean over positions.
         forward: patches that apply in all runs, before the heads are ablated.
     """
@@ -113,24 +113,26 @@ def runs(
             return output
 
         batch_inputs = {name: ids.expand(len(batch), -1) for name, ids in model_inputs.items()}
-        with recording.patching_outputs(patch), predicting.asked(asked.logit_positions):
-            values = _measure(running.run(loaded, batch_inputs), asked)
+        with recording.patching_outputs(patch), predicting.asked(measurement.logit_positions):
+            values = _measure(running.run(loaded, batch_inputs), measurement)
         before, *after = values.tolist()
         yield [(before, value) for value in after]
 
 
-def _measure(model_output: Any, asked: Asked) -> Tensor:
+def _measure(model_output: Any, measurement: Asked) -> Tensor:
     """For every text of a batch a log-probability, a logit difference, or the cosine with the vectors of the first text."""
-    if asked.target is None:
+    if measurement.target is None:
         last = model_output["last_hidden_state"].double()
         cosine = torch.cosine_similarity(last, last[:1], dim=-1)
         # Clamped, since rounding can give more than 1 for equal vectors.
-        selected: Tensor = (cosine.mean(-1) if asked.position is None else cosine[:, asked.position]).clamp_max(1)
+        selected: Tensor = (
+            cosine.mean(-1) if measurement.position is None else cosine[:, measurement.position]
+        ).clamp_max(1)
         return selected
     logits = model_output.get("logits", model_output.get("prediction_logits"))
-    row = logits[:, 0 if logits.shape[1] == 1 else asked.position].double()
-    if asked.distractor is not None:
-        difference: Tensor = row[:, asked.target] - row[:, asked.distractor]
+    row = logits[:, 0 if logits.shape[1] == 1 else measurement.position].double()
+    if measurement.distractor is not None:
+        difference: Tensor = row[:, measurement.target] - row[:, measurement.distractor]
         return difference
-    log_probabilities: Tensor = row.log_softmax(-1)[:, asked.target]
+    log_probabilities: Tensor = row.log_softmax(-1)[:, measurement.target]
     return log_probabilities

@@ -152,12 +152,12 @@ def snapshots(
         return row, learn(row, design, draw, plan.steps, plan.rate, plan.task.batch, plan.seed), probes
 
     def train_to_snapshot() -> Snapshot | None:
-        begun = time.monotonic()
+        start = time.monotonic()
         for step in steps:
-            elapsed = spent + time.monotonic() - begun
+            elapsed = spent + time.monotonic() - start
             if step % every == 0 or step == plan.steps or step in also:
                 quality = measured(row, design, probes)
-                return Snapshot(step, spent + time.monotonic() - begun, *quality, row=row.clone(), design=design)
+                return Snapshot(step, spent + time.monotonic() - start, *quality, row=row.clone(), design=design)
             if elapsed > limit:
                 break
         return None

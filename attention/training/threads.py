@@ -91,10 +91,10 @@ class _Worker:
                 job = self._jobs[group].popleft()
                 if not self._jobs[group]:
                     del self._jobs[group]
-            began = time.monotonic()
+            start = time.monotonic()
             has_more = job.step()
             with self._changed:
-                self._used[group] += time.monotonic() - began
+                self._used[group] += time.monotonic() - start
                 requeue, closed = has_more and not self._closed, has_more and self._closed
                 if requeue:
                     self._enqueue(job)

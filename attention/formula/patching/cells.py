@@ -95,8 +95,8 @@ class Cells(Kind):
             for cell in cells:
                 others[..., cell.key] = 0
             if step == WEIGHTS and any(cell.rescaled for cell in cells):
-                left = (row_sum - sum({cell.key: cell.value for cell in cells}.values())).clamp_min(0)
-                row.mul_(left / others.sum(dim=-1, keepdim=True).clamp_min(1e-30))
+                remaining = (row_sum - sum({cell.key: cell.value for cell in cells}.values())).clamp_min(0)
+                row.mul_(remaining / others.sum(dim=-1, keepdim=True).clamp_min(1e-30))
             for cell in cells:
                 row[..., cell.key] = cell.value
         return block
@@ -140,8 +140,8 @@ def _explain_rescaled(work: StepWork[E_co], values: dict[int, float]) -> E_co:
     before = work.layer.remade(replace(work.formula, by_hand=replace(edits, cells=score_cells)))
     head = slice(work.cell.head, work.cell.head + 1)
     weights = before.part(WEIGHTS, heads=head, rows=slice(row, row + 1))[0][0, 0].double()
-    rest = sum(float(weight) for key, weight in enumerate(weights) if key not in values)
-    factors = float(weights[column]), max(0.0, float(weights.sum()) - sum(values.values())) / max(rest, 1e-30)
+    other_sum = sum(float(weight) for key, weight in enumerate(weights) if key not in values)
+    factors = float(weights[column]), max(0.0, float(weights.sum()) - sum(values.values())) / max(other_sum, 1e-30)
 
     def line(digits: int) -> Printed:
         return total([product(*factors, digits)])

@@ -102,8 +102,8 @@ def _ids(text: str, length: int) -> torch.Tensor:
 
     typed = "".join(text.split()).lower()
     if len(typed) != length or any(letter not in LETTERS for letter in typed):
-        shown = typed if len(typed) <= 60 else f"{typed[:60]}…"
+        preview = typed if len(typed) <= 60 else f"{typed[:60]}…"
         raise TextError(
-            f"This model reads exactly {length} letters from a to z; got {len(typed)} in {shown!r}: type {length}, or train one for another length."
+            f"This model reads exactly {length} letters from a to z; got {len(typed)} in {preview!r}: type {length}, or train one for another length."
         )
     return torch.tensor([[LETTERS.index(letter) for letter in typed]])
