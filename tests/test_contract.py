@@ -348,7 +348,7 @@ def test_a_field_that_no_file_may_have_is_named(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_new_step_that_is_not_computed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     registered(monkeypatch, step := Uncomputed(**DOUBLED))
-    with pytest.raises(NotImplementedError, match="doubled_scores has no make: say how it is computed"):
+    with pytest.raises(NotImplementedError, match="doubled_scores has no make: define how it is computed"):
         list(contract.of_step(step))
 
 

@@ -226,9 +226,9 @@ def test_a_bias_of_minus_infinity_hides_and_says_so() -> None:
     q, k = next((q, k) for q, k in np.ndindex(5, 7) if q != 3 and BIAS[q, k] == -INF)
     assert (
         explain(trace, "biased_scores", q=q, k=k).words
-        == f"The bias of this pair is −∞: it hides key {k} from query {q}, as a mask would."
+        == f"The bias of this pair is −∞: it hides key {k} from query {q} like a mask."
     )
-    assert "The bias has hidden" in explain(trace, "masked_scores", q=q, k=k).words
+    assert "The bias hides" in explain(trace, "masked_scores", q=q, k=k).words
     assert explain(trace, "weights", q=q, k=k).short == "0: hidden by the bias"
     assert explain(trace, "weights", q=3, k=0).short == "0: the bias hides every key"
 

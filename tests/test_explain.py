@@ -470,7 +470,7 @@ def test_learned_positions_are_not_called_a_sine():
     trace = Trace(("a", "b"), (Layer(recorded={"position": table, "embedding": table, "input": table * 2}),))
     assert (
         explain(trace, "position", q=1, k=2).words
-        == "The row this position has in the table of positions: nothing is computed here."
+        == "The row of this position in the table of positions: it is not computed."
     )
     assert explain(trace, "input", q=1, k=2).result == 0.5
 

@@ -181,7 +181,7 @@ def test_what_is_taken_is_the_other_states_and_shared_keys_are_named(tiny: TinyM
         step = "patched_output" if name == "head_output" else name
         found, there = trace.layers[1].matrix(step, 2), theirs.layers[1].matrix(name, 2)
         assert torch.equal(found, there)
-        assert "Taken from the other state" in explain(trace, step, 1, 2, 3, 1).words
+        assert "Patched from the other state" in explain(trace, step, 1, 2, 3, 1).words
         shares = family in SHARED and name in ("key", "value")
         assert ("share key head 1" in trace.changes[0]) == shares
         kept = base.layers[1].matrix("weights" if name == "key" else name, 3)
@@ -217,7 +217,7 @@ def test_what_is_taken_needs_as_many_tokens_and_a_text_is_offered(tiny: TinyMode
 def test_what_the_model_does_not_have_is_said(tiny: TinyModels, text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(said)):
         model(tiny, "GPT-2", *read(text)).trace()
-    with pytest.raises(ConfigError, match="does not let its attention be changed"):
+    with pytest.raises(ConfigError, match="cannot be changed from outside"):
         model(tiny, "Bloom", Intervention(silence="zero")).trace()
 
 

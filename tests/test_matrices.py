@@ -151,8 +151,8 @@ def test_every_number_is_explained_drawn_and_tabled(source: Matrices) -> None:
 
 
 def test_given_matrices_are_explained_as_given() -> None:
-    assert "as it was given" in explain(PROJECTED.trace(), "input").words
-    assert "as it was given" in explain(DIRECT.trace(), "query").words
+    assert "as provided" in explain(PROJECTED.trace(), "input").words
+    assert "as provided" in explain(DIRECT.trace(), "query").words
     assert explain(PROJECTED.trace(), "query").words.startswith("Row 0 of X times column 0")
 
 

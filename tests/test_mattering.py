@@ -128,7 +128,7 @@ def test_what_a_head_writes_straight_is_what_is_missing_where_all_else_is_as_it_
     ("family", "why"),
     {
         **dict.fromkeys(("GPT-2", "OPT", "T5", "Gemma 2", "Granite"), ""),
-        "BERT": "fills masks", "RoBERTa": "says no tokens", "BART": "post-LN",
+        "BERT": "fills masks", "RoBERTa": "predicts no tokens", "BART": "post-LN",
     }.items(),
 )  # fmt: skip
 def test_direct_effects_and_the_remainder_are_the_logit_or_it_is_said_why_not(

@@ -28,18 +28,18 @@ def library(tiny: TinyModels) -> Iterator[None]:
 def every_text_is_long(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Two queries are attended for at a time; the list gets how many the model's own attention is asked for."""
     asked: list[int] = []
-    monkeypatch.setattr(recording, "_WHOLE_BYTES", 0)
+    monkeypatch.setattr(recording, "_MAX_WEIGHT_BYTES", 0)
     monkeypatch.setattr(recording, "ROWS", 2)
-    eager = recording._eager
+    eager = recording._eager_attention
 
-    def counted(module: Any) -> recording.Eager:
+    def counted(module: Any) -> recording.EagerAttention:
         def attend(module: Any, query: torch.Tensor, *args: Any, **more: Any) -> Any:
             asked.append(query.shape[-2])
             return eager(module)(module, query, *args, **more)
 
         return attend
 
-    monkeypatch.setattr(recording, "_eager", counted)
+    monkeypatch.setattr(recording, "_eager_attention", counted)
     return asked
 
 
@@ -47,7 +47,7 @@ def every_text_is_long(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_attention_by_rows_is_attention(tiny: TinyModels, family: str, request: pytest.FixtureRequest) -> None:
     source = Model(tiny(family).name, OWL, CAT if family in TWO_TEXTS else "")
     whole = source.trace()
-    assert all(site.by_rows for site in source.load_inputs()[0].sites)
+    assert all(site.supports_row_blocks for site in source.load_inputs()[0].sites)
     asked = request.getfixturevalue("every_text_is_long")
     cut = source.trace()
     assert max(asked) == 2
@@ -75,17 +75,17 @@ def test_a_family_that_counts_its_queries_is_never_cut() -> None:
         return None, output[:, rows] + more
 
     def call(more: float) -> recording.Call:
-        there = SimpleNamespace(query=output, head_output=output, rows=lambda rows: of(rows, more))
+        there = SimpleNamespace(query=output, head_output=output, attend_rows=lambda rows: of(rows, more))
         return cast(recording.Call, there)
 
-    assert sites._by_rows(call(0))
-    assert not sites._by_rows(call(1))
+    assert sites._supports_row_blocks(call(0))
+    assert not sites._supports_row_blocks(call(1))
 
 
 def test_the_count_follows_the_rows_and_bounds_what_is_kept(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
     source = Model(tiny("GPT-2").name, " ".join([OWL] * 7))
     trace, needs = source.trace(), source.needs
-    monkeypatch.setattr(recording, "_WHOLE_BYTES", 0)
+    monkeypatch.setattr(recording, "_MAX_WEIGHT_BYTES", 0)
     monkeypatch.setattr(recording, "ROWS", 2)
     n_heads, length = 4, len(trace.tokens)
     assert needs - source.needs == 4 * n_heads * (length - 2) * length * 4
@@ -102,7 +102,7 @@ def test_the_count_follows_the_rows_and_bounds_what_is_kept(tiny: TinyModels, mo
 )
 def test_the_rule_of_a_mask_is_found(visible: list[list[int]]) -> None:
     cells = torch.tensor(visible, dtype=torch.bool)
-    rule = recording.rule(cells)
+    rule = recording.detect_mask(cells)
     if isinstance(rule, torch.Tensor):
         assert not cells.any()
     else:

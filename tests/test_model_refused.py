@@ -66,9 +66,9 @@ def test_no_such_folder_and_what_is_there_instead(tiny: TinyModels) -> None:
     assert "GPT-2" in said
     assert "there is no no such model: choose another, or put it there" in said
     missing = refused("SmolLM2-135M-Instruct")
-    assert missing.endswith("there is no SmolLM2-135M-Instruct: choose another, or bring it with `make models ALL=1`.")
+    assert missing.endswith("there is no SmolLM2-135M-Instruct: choose another, or fetch it with `make models ALL=1`.")
     LIBRARY.hold(Settings(tiny.folder / "empty"))
-    assert "“make models” brings one" in refused("no such model")
+    assert "“make models” fetches one" in refused("no such model")
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_name_that_is_not_of_the_list_opens_nothing_where_paths_are_not_allowe
     LIBRARY.hold(Settings(tiny.folder, paths=False))
     for settings in (Settings(tiny.folder, paths=False), Settings(tiny.folder, paths=False, hub=True)):
         LIBRARY.hold(settings)
-        with pytest.raises(ModelError, match=r"^A model is one of those that are here"):
+        with pytest.raises(ModelError, match=r"^A model is one of those installed here"):
             source_of({"source": "model", "model": name}, LIMITS)
     source, _ = source_of({"source": "model", "model": "GPT-2", "text": OWL}, LIMITS)
     assert source.trace().layers
@@ -97,7 +97,7 @@ def test_a_folder_that_is_no_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize("config", ["", "{", "[]", "{}", '{"model_type": 7}', "[" * 100_000, "\ud800", " " * 2**21])
 def test_a_broken_config(tmp_path: Path, config: str) -> None:
     (tmp_path / "config.json").write_bytes(config.encode("utf-8", "surrogatepass"))
-    assert "should say a model_type, such as bert; it cannot be read" in refused(str(tmp_path))
+    assert "should have a model_type, such as bert; it cannot be read" in refused(str(tmp_path))
 
 
 def test_a_pickle_is_never_opened(broken: Callable[..., str]) -> None:
@@ -126,7 +126,7 @@ def test_weights_that_are_cut_off(broken: Callable[..., str]) -> None:
     file.write_bytes(file.read_bytes()[:-1000])
     assert "model.safetensors of" in refused(name)
     file.write_bytes((2**40).to_bytes(8, "little") + b"{}")  # a header of a terabyte
-    assert "is cut off or no safetensors file: download it again" in refused(name)
+    assert "is truncated or not a safetensors file: download it again" in refused(name)
 
 
 HUGE = 10**9
@@ -168,12 +168,12 @@ def test_a_tokenizer_with_pieces_that_the_model_does_not_know(broken: Callable[.
 
 
 def test_no_attention_in_it(tiny: TinyModels) -> None:
-    assert "gives no attention weights: it has none, or does not say them" in refused(str(tiny("Mamba")))
+    assert "gives no attention weights: it has none, or does not return them" in refused(str(tiny("Mamba")))
 
 
 def test_a_decoder_that_says_no_words_needs_a_second_text(tiny: TinyModels) -> None:
     name = str(tiny("BART alone"))
-    assert "has a decoder that says no words: type a second text" in refused(name)
+    assert "generates no words: type a second text" in refused(name)
     assert Model(name, OWL, "the moon").trace().layers
 
 
@@ -234,7 +234,7 @@ def test_the_hub_is_asked_only_where_it_is_allowed(monkeypatch: pytest.MonkeyPat
     assert Model("some/model", OWL).trace().layers
     LIBRARY.hold(Settings(paths=False, hub=True))
     LIBRARY.allow("some/gated")
-    assert "some/gated is only given to those who have agreed to its terms" in refused("some/gated")
+    assert "some/gated is gated, so its terms must be accepted" in refused("some/gated")
     assert "some/offline could not be fetched from the Hugging Face hub" in refused("some/offline")
     assert "some/large takes 16,384 MB: choose a smaller one" in refused("some/large")
     assert asked == [("some/model", "abc"), ("some/gated", None), ("some/offline", None)]

@@ -236,11 +236,11 @@ def test_changes_and_generated_tokens_are_counted_before_the_model_runs(tiny: Ti
 @pytest.mark.parametrize(
     ("knobs", "said"),
     [
-        ({"generate": 20}, "20 generated tokens after 5 tokens would take some .* s: generate fewer tokens, or choose"),
+        ({"generate": 20}, "20 generated tokens after 5 tokens would take about .* s: generate fewer tokens, or choose"),
         ({"interventions": read("0.1.zero")}, "1 change after 5 tokens .*: change fewer heads and layers, or choose"),
         (
             {"interventions": read("0.1.zero;1.*.t2"), "generate": 1},
-            "1 generated token, each of which runs the model with 2 changes anew, after .*: generate fewer tokens or change fewer heads and layers",
+            "1 generated token, each of which runs the model with 2 changes again, after .*: generate fewer tokens or change fewer heads and layers",
         ),
     ],
 )  # fmt: skip
@@ -265,7 +265,7 @@ def test_hundred_changes_of_a_long_generation_are_refused_and_a_few_are_not(tiny
     wide = replace(loaded.sites[0], n_heads=9)
     large = replace(loaded, nbytes=4 * 106_000_000, sites=tuple(replace(wide, name=f"layer {i}") for i in range(30)))
     cells = ";".join(f"*.*.w{i % 10},0=0.5r" for i in range(100))
-    with pytest.raises(ConfigError, match="20 generated tokens, each of which runs the model with 100 changes anew"):
+    with pytest.raises(ConfigError, match="20 generated tokens, each of which runs the model with 100 changes again"):
         work.check(large, 13, 20, [work.Changed(read(cells))])
     work.check(large, 13, 0, [work.Changed(read(cells))])
     work.check(large, 13, 20, [work.Changed(read("17.3.zero;17.4.zero;18.6.zero;23.2.zero"))])

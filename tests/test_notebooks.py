@@ -461,7 +461,7 @@ def test_explanation_says_what_mixed_the_values() -> None:
     assert "S^{(0)}" in unscaled.lines[0]
     assert [cell.step for cell in unscaled.came_from] == ["scores", "value"]
     softmaxed = explain(Notebook("heatmaps-scaled").trace(), "head_output")
-    assert "its weight says" in softmaxed.words
+    assert "each times its weight" in softmaxed.words
     assert "A^{(0)}" in softmaxed.lines[0]
     assert [cell.step for cell in softmaxed.came_from] == ["weights", "value"]
     projected = explain(Notebook("heatmaps-scaled").trace(), "query")

@@ -165,7 +165,7 @@ def test_what_is_drawn_is_of_its_seed_alone_and_fewer_tokens_are_the_beginning_o
     assert first[: len(ids(generate=3))] == ids(generate=3)
     assert not torch.equal(state, torch.get_rng_state())  # of the other seed still: nobody drew from it
     # The shares of what is drawn are those of the softmax.
-    logits, drawn = torch.tensor([[0.0, 1.0, 2.0]]), generating._Drawn(2.0, 0)
+    logits, drawn = torch.tensor([[0.0, 1.0, 2.0]]), generating._GumbelSampler(2.0, 0)
     counts = torch.bincount(torch.tensor([int(drawn(logits, logits).argmax()) for _ in range(4000)]), minlength=3)
     torch.testing.assert_close(counts / 4000, (logits[0] / 2).softmax(-1), atol=0.03, rtol=0)
 

@@ -169,7 +169,7 @@ def test_loaded_models_give_way_to_a_requested_one(tmp_path: Path) -> None:
 
 def test_what_a_model_needs_are_its_weights_and_its_vocabulary() -> None:
     assert Folder(Path(), {}, 100 * MB).needs == 100 * MB
-    assert Folder(Path(), {}, 100 * MB, beside=2 * MB).needs == 120 * MB
+    assert Folder(Path(), {}, 100 * MB, other_bytes=2 * MB).needs == 120 * MB
 
 
 def test_imports_are_counted_until_they_are_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -245,7 +245,7 @@ def check_words(layer: Layer, found: Explanation) -> None:
         before = "weights" if cell.step == "dropped_weights" else factors_of(layer, cell.step)[0]
         assert found.value == float(layer.matrix(before, cell.head)[cell.row, cell.column]), found
         assert not hides(layer, cell) or found.value == 0, found
-    if "bias hides" in words or "bias has hidden" in words or "by the bias" in words:
+    if "bias hides" in words or "by the bias" in words:
         row = row_of(layer, "bias", cell, cell.row)
         assert bool((row == -math.inf).all() if "every key" in words else row[cell.column] == -math.inf), found
     if "mask hides every key" in words:
@@ -257,16 +257,16 @@ def check_words(layer: Layer, found: Explanation) -> None:
             if (one.query, one.key) == (cell.row, cell.column)
         ]
         assert any(near(found.value, value) for value in values), found
-    if "Taken from" in words and cell.step in ("weights", "patched_output"):
+    if "Patched from" in words and cell.step in ("weights", "patched_output"):
         taken = layer["patched_weights" if cell.step == "weights" else "patched_head_output"]
         assert found.value == float(taken[cell.head, cell.row, cell.column]), found
     if "W_O is not known" in words:
         assert not layer.has("w_o"), found
-    if "no query and key made it" in words:
+    if "there is no query and key" in words:
         assert not (layer.has("query") and layer.has("key")), found
     if "its projection is not known" in words:
         assert not layer.has(f"w_{cell.step[0]}"), found
-    if "goes on as it is" in words or "itself" in found.short or " alone" in found.short:
+    if "enters W_O unchanged" in words or "itself" in found.short or " alone" in found.short:
         (source,) = found.came_from or (None,)
         assert source is None or found.value == float(layer.matrix(source.step, source.head)[source.row, source.column])
     if "not divided" in words:

@@ -141,7 +141,7 @@ def test_a_film_that_nobody_looks_at_stops(monkeypatch):
     monkeypatch.undo()
     assert film_of(Plan("reverse", 12, 20)).wait()[-1].step == 20  # who comes later has it trained again
     monkeypatch.setattr("attention.training.films.MOST_AT_ONCE", 0)
-    with pytest.raises(ConfigError, match="no more at once"):
+    with pytest.raises(ConfigError, match="which is the limit"):
         film_of(Plan("reverse", 13, 20))
 
 
@@ -279,7 +279,7 @@ def test_heads_take_from_another_snapshot_another_seed_and_another_text():
             trace = replace(plain, interventions=(one,), other=other).trace()
             step = "patched_output" if name == "head_output" else name
             assert torch.equal(trace.layers[1].matrix(step), theirs.layers[1].matrix(name)), (other, name)
-            assert "Taken from the other state" in explain(trace, step, 1, 0, 20, 8).words
+            assert "Patched from the other state" in explain(trace, step, 1, 0, 20, 8).words
             assert "activation patching" in trace.changes[0]
     # What the first layer brings of the unlearned model is not what the second needs; of the learned one it is.
     hits = {}

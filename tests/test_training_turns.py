@@ -105,7 +105,7 @@ def test_worker_that_is_closed_tells_all_who_wait() -> None:
         worker.add(late)
     in_threads(closing.join)
     assert not notes
-    assert "trains no model any more" in waiting.failed == late.failed
+    assert "trains no more models" in waiting.failed == late.failed
     assert worker._thread is not None
     assert worker._thread.daemon
     assert not worker._thread.is_alive()
@@ -167,7 +167,9 @@ def test_one_address_leaves_room_for_another(monkeypatch: pytest.MonkeyPatch) ->
     with Blocked():
         for number in range(4):
             begin(person(number, "one machine", here), 400 + number)
-        with pytest.raises(ConfigError, match="At most 4 models are trained at once for one address; 4 are: try again"):
+        with pytest.raises(
+            ConfigError, match="At most 4 models are trained at once for one address; 4 are running: try again"
+        ):
             begin(person(4, "one machine", here), 404)
         begin(person(4, "one machine", here), 400)  # what is under way may be looked at
         begin(person(5, "another machine", here), 405)
@@ -187,7 +189,7 @@ def test_where_all_places_are_taken_the_largest_group_gives_way(monkeypatch: pyt
             many[0].watch()  # whoever waits for its first snapshot does so every second
         assert not many[0].watchers
         for group in ("one machine", "another", "a fourth"):  # 1 of 5 each, and nobody has 2 more than they
-            with pytest.raises(ConfigError, match="5 models are being trained here, and no more at once: try again"):
+            with pytest.raises(ConfigError, match="5 models are being trained here, which is the limit: try again"):
                 begin(person(20, group, here), 520)
         again = begin(person(21, "a fifth", here), 500)  # the plan of one that gave way, by a group that has none
         assert again is not many[0]
@@ -195,7 +197,7 @@ def test_where_all_places_are_taken_the_largest_group_gives_way(monkeypatch: pyt
             assert film_of(Plan("reverse", 500, 20)) is again
     with (
         watching(person(0, "one machine", here)),
-        pytest.raises(ConfigError, match="gives way to another's; it stopped at step 0"),
+        pytest.raises(ConfigError, match="was stopped for another; it stopped at step 0"),
     ):
         many[0].look()
     with watching(person(21, "a fifth", here)):

@@ -1,1 +1,1 @@
-"""Real models: found, loaded, and recorded from the inside. The only room that imports transformers, and at first use."""
+"""Real models: finding, loading and recording them. The only package that imports transformers, which it does at first use."""

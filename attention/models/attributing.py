@@ -1,4 +1,4 @@
-"""What each head writes straight into a logit: its output through W_O, all norms on the way as they were, and the row of the token.
+"""Direct effects (direct logit attribution): what each head adds to a logit through W_O, the frozen norms, and the unembedding.
 
 Source: nostalgebraist 2020, "interpreting GPT: the logit lens"; Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
 """
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from attention.formula.intervening import Pass
 from attention.models import predicting, recording, running
-from attention.models.passing import goes_on
+from attention.models.passing import patched_head_output
 from attention.models.silencing import Asked
 from attention.models.sites import parents
 
@@ -26,165 +26,183 @@ if TYPE_CHECKING:
 Linear: TypeAlias = Callable[[Tensor], Tensor]
 """A linear map of rows, [… d_model]."""
 
-_NEAR = 1e-3  # of the largest number
-_NO_LOGIT = "a direct effect is what a head adds to a logit, and this model says no tokens."
-_FILLS = "between the last vectors and the logits of a model that fills masks stands a layer that is not linear, so no part of a logit is one head's."
-_MORE = "a layer of this model does more than add what its heads make, such as normalise the sum (post-LN), so no part of a logit is one head's."
-_END = "what this model does between its last layer and its logits is not known here."
+_TOLERANCE = 1e-3  # relative to the largest number
+_NO_LOGITS = "a direct effect is what a head adds to a logit, and this model predicts no tokens."
+_FILLS_MASKS = "a model that fills masks has a non-linear layer between the last vectors and the logits, so no part of a logit belongs to one head."
+_NOT_ADDITIVE = "a layer of this model does more than add the outputs of its heads, such as normalizing the sum (post-LN), so no part of a logit belongs to one head."
+_UNKNOWN_END = "it is not known here what this model computes between its last layer and its logits."
 
 
 def direct(
-    loaded: Loaded, given: Mapping[str, Tensor], asked: Asked, changing: Pass | None = None
+    loaded: Loaded, model_inputs: Mapping[str, Tensor], measurement: Asked, forward: Pass | None = None
 ) -> tuple[dict[int, Tensor], float] | str:
-    """For each layer what its heads add to the logit, or to the difference of two, [head]; and the remainder.
+    """What each head adds to the logit, or to the logit difference: [head] for each layer, and the remainder.
 
-    Every norm on the way, and a cap of the logits, multiplies as it did in this run. The remainder is what the embedding, the
-    layers between and all biases add; the sum of all is the logit. Where a family does more than that: why a head's part is
-    not known, in a sentence.
+    Every norm on the way, and a softcap of the logits, is frozen at its factor in this run. The remainder comes from the embedding,
+    the MLPs and all biases; everything together is the logit. If the model is not additive in this way, the reason in a sentence.
     """
-    head, changing = loaded.model.get_output_embeddings(), changing or Pass()
-    if asked.target is None or asked.position is None or head is None:
-        return _NO_LOGIT
+    head, forward = loaded.model.get_output_embeddings(), forward or Pass()
+    if measurement.target is None or measurement.position is None or head is None:
+        return _NO_LOGITS
     if predicting.fills(loaded):
-        return _FILLS
-    at = asked.position
-    calls, watched = list[recording.Call](), _Watched(loaded, at)
+        return _FILLS_MASKS
+    position = measurement.position
+    calls, activations = list[recording.Call](), _Activations(loaded, position)
 
-    def take(call: recording.Call) -> Tensor | None:
-        kept = goes_on(changing, loaded.order[len(calls)], call, loaded.sites[len(calls)])
-        calls.append(call if kept is None else replace(call, head_output=kept))
-        return kept
+    def on_call(call: recording.Call) -> Tensor | None:
+        patched = patched_head_output(forward, loaded.order[len(calls)], call, loaded.sites[len(calls)])
+        calls.append(call if patched is None else replace(call, head_output=patched))
+        return patched
 
-    recorded = recording.recording(take, weights=changing.with_weights)
-    # The hooks are part of the model, which no other thread may run meanwhile.
-    with loaded.lock.hold(), watched.watching(), recorded, predicting.asked((at,)):
-        found = running.run(loaded, dict(given))
-    logits = predicting.logits_of(found)
-    if watched.norm is None or watched.given is None or logits is None:
-        return _END
-    y = watched.given[0, 0 if watched.given.shape[1] == 1 else at].double()
-    there = logits[0 if len(logits) == 1 else at].double()
-    row, logit = torch.zeros_like(y), 0.0
-    for token, sign in ((asked.target, 1), (asked.distractor, -1)):
+    recorded = recording.recording(on_call, weights=forward.with_weights)
+    # The hooks are part of the model, so no other thread may run it now.
+    with loaded.lock.hold(), activations.record(), recorded, predicting.asked((position,)):
+        model_output = running.run(loaded, dict(model_inputs))
+    all_logits = predicting.logits_of(model_output)
+    if activations.last_norm is None or activations.head_input is None or all_logits is None:
+        return _UNKNOWN_END
+    y = activations.head_input[0, 0 if activations.head_input.shape[1] == 1 else position].double()
+    logits = all_logits[0 if len(all_logits) == 1 else position].double()
+    direction, logit = torch.zeros_like(y), 0.0
+    for token, sign in ((measurement.target, 1), (measurement.distractor, -1)):
         if token is not None:
-            mine = head.weight[token].detach().double()
-            plus = float(head.bias[token]) if getattr(head, "bias", None) is not None else 0.0
-            scale = _scale(loaded.model.config, float(y @ mine) + plus)
-            if abs((float(y @ mine) + plus) * scale - float(there[token])) > _NEAR * max(1.0, abs(float(there[token]))):
-                return _END
-            row, logit = row + sign * scale * mine, logit + sign * float(there[token])
-    norm, x = watched.norm
-    last = _frozen(norm, x[0, at].double(), y)
-    if last is None:
-        return _END
-    parts: dict[int, Tensor] = {}
+            token_row = head.weight[token].detach().double()
+            bias = float(head.bias[token]) if getattr(head, "bias", None) is not None else 0.0
+            product, expected = float(y @ token_row) + bias, float(logits[token])
+            scale = _logit_scale(loaded.model.config, product)
+            if abs(product * scale - expected) > _TOLERANCE * max(1.0, abs(expected)):
+                return _UNKNOWN_END
+            direction, logit = direction + sign * scale * token_row, logit + sign * expected
+    norm, x = activations.last_norm
+    frozen_norm = _frozen_norm(norm, x[0, position].double(), y)
+    if frozen_norm is None:
+        return _UNKNOWN_END
+    effects: dict[int, Tensor] = {}
     for call, site, layer in zip(calls, loaded.sites, loaded.order, strict=True):
-        adds = watched.adds(call)
-        if adds is None or "w_o" not in site.parameters:
-            return _MORE
-        z_w_o = zip(call.head_output, site.parameters["w_o"], strict=True)
-        if site.name.startswith("encoder"):  # only through what the decoder makes of it
-            parts[layer] = torch.zeros(len(call.query), dtype=torch.float64)
+        to_residual = activations.map_to_residual(call)
+        if to_residual is None or "w_o" not in site.parameters:
+            return _NOT_ADDITIVE
+        heads = zip(call.head_output, site.parameters["w_o"], strict=True)
+        if site.name.startswith("encoder"):  # affects the logits only through the decoder
+            effects[layer] = torch.zeros(len(call.query), dtype=torch.float64)
         else:
-            parts[layer] = last(adds(torch.stack([z[at].double() @ w.double() for z, w in z_w_o]))) @ row
-    return parts, logit - sum(float(one.sum()) for one in parts.values())
+            outputs = torch.stack([z[position].double() @ w_o.double() for z, w_o in heads])
+            effects[layer] = frozen_norm(to_residual(outputs)) @ direction
+    return effects, logit - sum(float(layer_effects.sum()) for layer_effects in effects.values())
 
 
-def _scale(config: Any, z: float) -> float:
-    """What the product of a vector and a token's row is multiplied by to be its logit, in this run."""
-    cap, times, over = (
+def _logit_scale(config: Any, z: float) -> float:
+    """The factor from the product of a vector and a token's row to the logit, in this run."""
+    cap, multiplier, divisor = (
         getattr(config, name, None) for name in ("final_logit_softcapping", "logit_scale", "logits_scaling")
     )
-    z = z * (times or 1.0) / (over or 1.0)
-    return (times or 1.0) / (over or 1.0) * (cap * math.tanh(z / cap) / z if cap and z else 1.0)
+    z = z * (multiplier or 1.0) / (divisor or 1.0)
+    return (multiplier or 1.0) / (divisor or 1.0) * (cap * math.tanh(z / cap) / z if cap and z else 1.0)
 
 
-def _frozen(norm: Any, x: Tensor, y: Tensor) -> Linear | None:
-    """A norm with its mean and its length as they were, when it made y of x: a linear map of what goes into it, [… d_model]."""
+def _frozen_norm(norm: Any, x: Tensor, y: Tensor) -> Linear | None:
+    """The linear map [… d_model] of a norm that is frozen at its scale for the input x with the output y; None if unknown."""
     if isinstance(norm, torch.nn.LayerNorm):
-        spread = (x.var(unbiased=False) + norm.eps).sqrt()
+        deviation = (x.var(unbiased=False) + norm.eps).sqrt()
         weight = torch.ones_like(x) if norm.weight is None else norm.weight.detach().double()
-        scale, shift = weight / spread, 0 if norm.bias is None else norm.bias.detach().double()
-        if not torch.allclose((x - x.mean()) * scale + shift, y, rtol=_NEAR, atol=_NEAR * float(y.abs().max())):
+        scale, shift = weight / deviation, 0 if norm.bias is None else norm.bias.detach().double()
+        expected = (x - x.mean()) * scale + shift
+        if not torch.allclose(expected, y, rtol=_TOLERANCE, atol=_TOLERANCE * float(y.abs().max())):
             return None
-        return lambda wrote: (wrote - wrote.mean(-1, keepdim=True)) * scale
+        return lambda rows: (rows - rows.mean(-1, keepdim=True)) * scale
     ratio = torch.where(x == 0, 0, y / torch.where(x == 0, 1, x))
-    return lambda wrote: wrote * ratio
+    return lambda rows: rows * ratio
 
 
-class _Watched:
-    """What goes into and out of the modules that matter here at one position, while the model runs."""
+class _Activations:
+    """Inputs and outputs of the modules at one position, recorded during one forward pass.
 
-    def __init__(self, loaded: Loaded, at: int) -> None:
+    Attributes:
+        last_norm: the last norm that ran, with its input.
+        head_input: the input of the language-model head.
+        rows: input and output rows [d_model] by the id of the module.
+    """
+
+    def __init__(self, loaded: Loaded, position: int) -> None:
         self.model = loaded.model
-        self.at = at
+        self.position = position
         self.parents = parents(loaded.model)
-        self.norm: tuple[Any, Tensor] | None = None
-        self.given: Tensor | None = None
-        self.inside: dict[int, tuple[Tensor, Tensor]] = {}
+        self.last_norm: tuple[Any, Tensor] | None = None
+        self.head_input: Tensor | None = None
+        self.rows: dict[int, tuple[Tensor, Tensor]] = {}
 
-    def watching(self) -> ExitStack:
-        """A context in which everything is noted; no other thread may run the model meanwhile."""
+    def record(self) -> ExitStack:
+        """A context that records every module; no other thread may run the model in it."""
         stack, head = ExitStack(), self.model.get_output_embeddings()
         for module in self.model.modules():
             if module is head:
-                hook = module.register_forward_pre_hook(self._note_head)
+                hook = module.register_forward_pre_hook(self._record_head)
             else:
-                hook = module.register_forward_hook(self._note, with_kwargs=True)
+                hook = module.register_forward_hook(self._record_module, with_kwargs=True)
             stack.callback(hook.remove)
         return stack
 
-    def _note_head(self, _: Any, args: tuple[Any, ...]) -> None:
-        self.given = args[0].detach()
+    def _record_head(self, _: Any, args: tuple[Any, ...]) -> None:
+        self.head_input = args[0].detach()
 
-    def _note(self, module: Any, args: tuple[Any, ...], more: dict[str, Any], out: Any) -> None:
-        x = args[0] if args else more.get("hidden_states")
-        y = out[0] if isinstance(out, tuple) else out
+    def _record_module(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        x = args[0] if args else kwargs.get("hidden_states")
+        y = output[0] if isinstance(output, tuple) else output
         if not isinstance(x, Tensor) or not isinstance(y, Tensor):
             return
         if _is_norm(module):
-            self.norm = module, x.detach()  # the last one stays
-        # Some families have rows without a batch. Of a module that is called twice the first counts.
-        if x.ndim == y.ndim and x.ndim in (2, 3) and min(x.shape[-2], y.shape[-2]) > self.at:
-            rows = (one.detach().reshape(-1, one.shape[-1])[self.at].double() for one in (x, y))
-            self.inside.setdefault(id(module), (next(rows), next(rows)))
+            self.last_norm = module, x.detach()
+        # Some families have rows without a batch axis. If a module is called twice, its first call counts.
+        if x.ndim == y.ndim and x.ndim in (2, 3) and min(x.shape[-2], y.shape[-2]) > self.position:
+            rows = (tensor.detach().reshape(-1, tensor.shape[-1])[self.position].double() for tensor in (x, y))
+            self.rows.setdefault(id(module), (next(rows), next(rows)))
 
-    def adds(self, call: recording.Call) -> Linear | None:
-        """How a layer adds what its attention wrote to what it was given: as it is or through a norm of its own, with at most one thing more.
+    def map_to_residual(self, call: recording.Call) -> Linear | None:
+        """The linear map from the attention output to what its layer adds to the residual stream.
 
-        None where the layer does something else.
+        The layer adds the attention output directly or through a norm of its own, with at most one other output. None if it
+        computes something else.
         """
         parent = self.parents.get(id(call.module))
-        if parent is None or id(parent) not in self.inside or id(call.module) not in self.inside:
+        if parent is None or id(parent) not in self.rows or id(call.module) not in self.rows:
             return None
-        x, y = self.inside[id(parent)]
-        made, times = self.inside[id(call.module)][1], float(getattr(parent, "residual_multiplier", 1.0))
-        there = [
-            (one, *self.inside[id(one)])
-            for one in parent.children()
-            if id(one) in self.inside and one is not call.module
+        x, y = self.rows[id(parent)]
+        attention_output = self.rows[id(call.module)][1]
+        multiplier = float(getattr(parent, "residual_multiplier", 1.0))
+        if attention_output.shape != x.shape:
+            return None
+        siblings = [
+            (module, *self.rows[id(module)])
+            for module in parent.children()
+            if id(module) in self.rows and module is not call.module
         ]
-        if made.shape != x.shape:
-            return None
-        ways: list[tuple[Linear | None, Tensor]] = [(lambda wrote: wrote, made)]
-        ways += [(_frozen(one, made, out), out) for one, given, out in there if _is_norm(one) and _near(given, made)]
-        more = [torch.zeros_like(x), *(out for _, _, out in there if out.shape == x.shape)]
-        best, way = min(
-            ((float((x + times * (out + one) - y).abs().max()), linear) for linear, out in ways for one in more),
-            key=_first,
+        paths: list[tuple[Linear | None, Tensor]] = [(lambda rows: rows, attention_output)]
+        paths += [
+            (_frozen_norm(module, attention_output, norm_output), norm_output)
+            for module, norm_input, norm_output in siblings
+            if _is_norm(module) and _is_close(norm_input, attention_output)
+        ]
+        other_outputs = [torch.zeros_like(x), *(output for _, _, output in siblings if output.shape == x.shape)]
+        candidates = (
+            (float((x + multiplier * (output + other) - y).abs().max()), linear)
+            for linear, output in paths
+            for other in other_outputs
         )
-        if way is None or best > _NEAR * float(y.abs().max().clamp_min(1e-6)):
+        error, best = min(candidates, key=_error)
+        if best is None or error > _TOLERANCE * float(y.abs().max().clamp_min(1e-6)):
             return None
-        return lambda wrote: times * way(wrote)
+        return lambda rows: multiplier * best(rows)
 
 
-def _first(one: tuple[float, Any]) -> float:
-    return one[0]
+def _error(candidate: tuple[float, Any]) -> float:
+    return candidate[0]
 
 
 def _is_norm(module: Any) -> bool:
     return "norm" in type(module).__name__.lower()
 
 
-def _near(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and bool((one - other).abs().max() <= _NEAR * other.abs().max().clamp_min(1e-6))
+def _is_close(actual: Tensor, expected: Tensor) -> bool:
+    if actual.shape != expected.shape:
+        return False
+    return bool((actual - expected).abs().max() <= _TOLERANCE * expected.abs().max().clamp_min(1e-6))

@@ -1,4 +1,4 @@
-"""A lock that serves threads in the order in which they come."""
+"""A lock that serves threads in the order in which they arrive."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from threading import Event, Lock, get_ident
 
 
 class FairLock:
-    """One thread at a time, first come, first served. A thread that holds it may enter again.
+    """A reentrant lock: one thread at a time, first come, first served.
 
-    Long work calls `pause` between two pieces, and those who came meanwhile go first.
+    Long work calls `pause` between two pieces; threads that arrived in the meantime then run first.
     """
 
     def __init__(self) -> None:
@@ -21,12 +21,12 @@ class FairLock:
 
     @property
     def waiting(self) -> int:
-        """How many threads wait."""
+        """The number of waiting threads."""
         return len(self._queue)
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Waits for its turn, and has the lock until the end of the block."""
+        """A context that waits for the lock and holds it until the end of the block."""
         if self._owner == get_ident():
             yield
             return
@@ -37,31 +37,31 @@ class FairLock:
             self._release()
 
     def pause(self) -> None:
-        """Lets all threads that wait now go before this one, which holds the lock."""
+        """Let all threads that wait now run before this one, which holds the lock."""
         if self._queue:
             self._release()
             self._acquire()
 
     def _acquire(self) -> None:
-        me, called = get_ident(), Event()
+        thread_id, granted = get_ident(), Event()
         with self._guard:
             if self._owner is None:
-                self._owner = me
+                self._owner = thread_id
                 return
-            self._queue.append((me, called))
+            self._queue.append((thread_id, granted))
         try:
-            called.wait()
-        except BaseException:  # such as Ctrl-C: nobody may be left waiting for this thread
+            granted.wait()
+        except BaseException:  # such as Ctrl-C: no thread may be left waiting for this one
             with self._guard:
-                still_queued = (me, called) in self._queue
+                still_queued = (thread_id, granted) in self._queue
                 if still_queued:
-                    self._queue.remove((me, called))
+                    self._queue.remove((thread_id, granted))
             if not still_queued:
                 self._release()
             raise
 
     def _release(self) -> None:
-        with self._guard:  # handed over, so that no newcomer overtakes
-            self._owner, called = self._queue.popleft() if self._queue else (None, None)
-        if called is not None:
-            called.set()
+        with self._guard:  # hand the lock over directly, so that no new thread overtakes
+            self._owner, granted = self._queue.popleft() if self._queue else (None, None)
+        if granted is not None:
+            granted.set()

@@ -1,6 +1,6 @@
-"""Text that a model says itself, token by token: the likeliest each time, or drawn by a seed of its own.
+"""Text that the model generates, token by token: the likeliest each time, or sampled with a seed.
 
-Others who run the same model have their turn between two tokens.
+Other threads that run the same model get their turn between two tokens.
 """
 
 from __future__ import annotations
@@ -21,83 +21,85 @@ from attention.progress import telling
 
 def continued(
     loaded: Loaded,
-    given: Mapping[str, Tensor],
-    more: int,
+    model_inputs: Mapping[str, Tensor],
+    max_new_tokens: int,
     temperature: float = 0,
     seed: int = 0,
-    changed: tuple[Hashable, Callable[[dict[str, Tensor]], Tensor]] | None = None,
+    patched: tuple[Hashable, Callable[[dict[str, Tensor]], Tensor]] | None = None,
 ) -> dict[str, Tensor]:
-    """The ids with up to `more` that the model says itself after them; it may say before that the text has ended.
+    """The input ids followed by up to `max_new_tokens` generated ones; the model may end the text earlier.
 
     Args:
-        loaded: a model that says what comes next.
-        given: what it reads.
-        more: at most so many tokens.
-        temperature: 0: the likeliest token each time, as transformers' own `generate`; otherwise drawn from the softmax of
-            the logits divided by it.
-        seed: of what is drawn.
-        changed: where something in the model is changed, what, and what gives the logits [vocabulary] after some ids; the whole
-            text then goes through it for each token, since a change may reach back.
+        loaded: a model that can generate text.
+        model_inputs: the ids that it reads.
+        max_new_tokens: the largest number of generated tokens.
+        temperature: 0: the likeliest token each time, as in the `generate` of transformers; otherwise sampled from the softmax of
+            the logits divided by the temperature.
+        seed: of the samples.
+        patched: for a patched model, a cache key and a function from ids to the logits [vocabulary] of the next token. The whole
+            text then runs again for each token, since a patch may affect earlier positions.
 
     Raises:
-        ModelError: it has no head that says tokens.
+        ModelError: the model has no head that generates tokens.
     """
     if not loaded.model.can_generate():
-        raise ModelError(f"{loaded.name} has a decoder that says no words: type a second text for it to read.")
-    name = [*given][-1]
-    ids = tuple((key, tuple(one[0].tolist())) for key, one in given.items())
-    key = ("generated", id(loaded), loaded.name, ids, more, temperature, seed, changed and changed[0])
-    draw = _Drawn(temperature, seed) if temperature else None
+        raise ModelError(f"The decoder of {loaded.name} generates no words: type a second text for it to read.")
+    name = [*model_inputs][-1]
+    ids = tuple((key, tuple(tensor[0].tolist())) for key, tensor in model_inputs.items())
+    key = ("generated", id(loaded), loaded.name, ids, max_new_tokens, temperature, seed, patched and patched[0])
+    sampler = _GumbelSampler(temperature, seed) if temperature else None
 
-    def say() -> Tensor:
+    def generate() -> Tensor:
         hush()
-        processors: list[Any] = [_Between(loaded.lock, more), *([draw] if draw else [])]
+        processors: list[Any] = [_PauseBetweenTokens(loaded.lock, max_new_tokens), *([sampler] if sampler else [])]
         with torch.no_grad(), loaded.lock.hold():
-            said: Tensor = loaded.model.generate(
-                **given, attention_mask=torch.ones_like(given["input_ids"]), max_new_tokens=more, do_sample=False,
-                num_beams=1, logits_processor=processors,
+            output_ids: Tensor = loaded.model.generate(
+                **model_inputs, attention_mask=torch.ones_like(model_inputs["input_ids"]), max_new_tokens=max_new_tokens,
+                do_sample=False, num_beams=1, logits_processor=processors,
             )  # fmt: skip
-        return said
+        return output_ids
 
-    def say_changed() -> Tensor:
-        assert changed is not None
-        there, ends = {**given}, loaded.model.generation_config.eos_token_id
-        for count in range(more):
-            _tell(count, more)
-            logits = changed[1](there)[None]
-            token = (draw(logits, logits) if draw else logits).argmax(-1)
-            there[name] = torch.cat([there[name], token[None]], dim=-1)
-            if int(token) in (ends if isinstance(ends, list) else [ends]):
+    def generate_patched() -> Tensor:
+        assert patched is not None
+        extended, end_ids = {**model_inputs}, loaded.model.generation_config.eos_token_id
+        for count in range(max_new_tokens):
+            _report(count, max_new_tokens)
+            logits = patched[1](extended)[None]
+            token = (sampler(logits, logits) if sampler else logits).argmax(-1)
+            extended[name] = torch.cat([extended[name], token[None]], dim=-1)
+            if int(token) in (end_ids if isinstance(end_ids, list) else [end_ids]):
                 break
-        return there[name]
+        return extended[name]
 
-    return {**given, name: KEPT.once(key, say_changed if changed else say)}
+    return {**model_inputs, name: KEPT.once(key, generate_patched if patched else generate)}
 
 
-class _Between:
-    """A logits processor that changes nothing: between two tokens it lets others run the model, and tells how far it is."""
+class _PauseBetweenTokens:
+    """A logits processor that leaves the logits unchanged: between two tokens it releases the model and reports progress."""
 
-    def __init__(self, lock: FairLock, more: int) -> None:
-        self.lock, self.more, self.count = lock, more, 0
+    def __init__(self, lock: FairLock, max_new_tokens: int) -> None:
+        self.lock, self.max_new_tokens, self.count = lock, max_new_tokens, 0
 
     def __call__(self, _: Tensor, scores: Tensor) -> Tensor:
         self.count += 1
-        _tell(self.count, self.more)
+        _report(self.count, self.max_new_tokens)
         self.lock.pause()
         return scores
 
 
-def _tell(count: int, more: int) -> None:
-    """Tells whoever waits; one who does not wait any more raises here, and the rest is not generated."""
-    if tell := telling():
-        tell("Generating tokens …", count / more)
+def _report(count: int, max_new_tokens: int) -> None:
+    """Forward progress to the current callback; it raises if nobody waits any more, which stops the generation."""
+    if callback := telling():
+        callback("Generating tokens …", count / max_new_tokens)
 
 
-class _Drawn:
-    """Makes the likeliest token one that is drawn from the softmax: noise of a Gumbel distribution is added to the logits.
+class _GumbelSampler:
+    """A logits processor whose likeliest token is a sample from the softmax: it adds Gumbel noise to the logits.
 
-    Source: Gumbel 1954; Maddison et al. 2014, "A* Sampling", section 2. The noise has a generator of its own, so that nobody
-    else's numbers change it, and each token has its own, so that fewer tokens are the beginning of more.
+    The noise has its own generator, so that no other random numbers change it. Noise is drawn token by token, so that the first
+    tokens are the same however many are generated.
+
+    Source: Gumbel 1954; Maddison et al. 2014, "A* Sampling", section 2.
     """
 
     def __init__(self, temperature: float, seed: int) -> None:
@@ -105,5 +107,5 @@ class _Drawn:
         self.generator = torch.Generator().manual_seed(seed)
 
     def __call__(self, _: Tensor, scores: Tensor) -> Tensor:
-        shares = torch.rand(scores.shape, generator=self.generator, dtype=torch.float64).clamp(1e-300, 1 - 2**-53)
-        return scores.double() / self.temperature - (-shares.log()).log()
+        uniform = torch.rand(scores.shape, generator=self.generator, dtype=torch.float64).clamp(1e-300, 1 - 2**-53)
+        return scores.double() / self.temperature - (-uniform.log()).log()

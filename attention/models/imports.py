@@ -1,4 +1,4 @@
-"""What the first model imports: three seconds of processor and 80 MB, which an idle server can spend before anybody waits."""
+"""The imports of the first model: they take three seconds and 80 MB, which an idle server can spend in advance."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _LAST_LARGE = "transformers.modeling_utils"
 
 
 def missing_bytes() -> int:
-    """Bytes of memory that the imports still take."""
+    """The bytes of memory that the missing imports will take."""
     return 0 if _LAST_LARGE in sys.modules else 80 * 2**20
 
 
 def import_parts() -> Iterator[str]:
-    """Imports what models need, part by part: the name of each is given before it is imported."""
+    """Import the modules that models need, one by one; yields the name of each before its import."""
     for name in _PARTS:
         yield name
         import_module(name)

@@ -1,4 +1,4 @@
-"""What is changed of a loaded model: whether it has that, in which order its layers run, what it costs, which text fits."""
+"""Interventions on a loaded model: whether the model has the layers, heads and cells, and how much memory they take."""
 
 from __future__ import annotations
 
@@ -15,52 +15,57 @@ from attention.formula.patching import Extent
 if TYPE_CHECKING:
     from attention.models.loaded import Loaded
 
-_STOPS = ".,;:!?…"
+_PUNCTUATION = ".,;:!?…"
 
 
-def numbers(loaded: Loaded, those: tuple[Intervention, ...], frozen: bool, length: int) -> int:
-    """How many numbers of the unchanged model and of the other state are kept beside those of this one."""
-    places, sites = loaded.order, loaded.layers
-    there = [one for one in those if one.layer is None or one.layer < len(sites)]  # the others are refused
-    maps = [sites[at].n_heads for at in fitting.later(places, there)] if frozen else []
-    taken = fitting.takes(places, there).items()
-    maps += [sites[at].n_heads for at, weights in taken if weights]
-    return 2 * sum(maps) * length * length + sum(sites[at].width for at, _ in taken) * length
+def numbers(loaded: Loaded, interventions: tuple[Intervention, ...], frozen: bool, length: int) -> int:
+    """How many numbers of the unchanged model and of the other state are stored besides those of this state."""
+    order, sites = loaded.order, loaded.layers
+    valid = [item for item in interventions if item.layer is None or item.layer < len(sites)]  # `check` refuses others
+    n_maps = sum(sites[layer].n_heads for layer in fitting.later(order, valid)) if frozen else 0
+    patched = fitting.takes(order, valid).items()
+    n_maps += sum(sites[layer].n_heads for layer, with_weights in patched if with_weights)
+    return 2 * n_maps * length * length + sum(sites[layer].width for layer, _ in patched) * length
 
 
-def check(loaded: Loaded, those: tuple[Intervention, ...], lengths: Sequence[int]) -> None:
-    """Looks whether the model has what is changed, before it runs; `lengths` are those of its texts, none where no cell is asked for.
+def check(loaded: Loaded, interventions: tuple[Intervention, ...], lengths: Sequence[int]) -> None:
+    """Check, before it runs, that the model has the layers, heads and cells of the interventions.
+
+    Args:
+        loaded: the model.
+        interventions: to be applied to it.
+        lengths: of its texts; empty if no intervention has cells.
 
     Raises:
-        ConfigError: it has no such layer, head or cell.
+        ConfigError: there is no such layer, head or cell.
     """
-    if those and not loaded.sites:
+    if interventions and not loaded.sites:
         raise ConfigError(
-            f"{loaded.name} does not let its attention be changed from outside: choose a model of another family."
+            f"The attention of {loaded.name} cannot be changed from outside: choose a model of another family."
         )
-    layers, lengths = [], lengths or (0,)
+    extents, lengths = [], lengths or (0,)
     for site in loaded.layers:
         n_queries = lengths[-1 if site.name.startswith(("decoder", "cross")) else 0]
         n_keys = lengths[-1 if site.name.startswith("decoder") else 0]
-        layers.append(Extent(site.name, site.n_heads, n_queries, n_keys))
-    fitting.check(those, layers)
+        extents.append(Extent(site.name, site.n_heads, n_queries, n_keys))
+    fitting.check(interventions, extents)
 
 
 def of_length(loaded: Loaded, text: str, like: str, length: int) -> str:
-    """The text cut, or gone on with as in `like`, so that the model reads `length` tokens; empty where that does not come out."""
+    """A text of exactly `length` tokens: `text` shortened, or extended with the words of `like`; empty if none is found."""
     from attention.models.running import inputs
 
-    def count(one: str) -> int:
-        return next(iter(inputs(loaded, one, "", 2**20)[0].values())).shape[-1]
+    def count_tokens(candidate: str) -> int:
+        return next(iter(inputs(loaded, candidate, "", 2**20)[0].values())).shape[-1]
 
-    # A full stop in the middle, or at the end, is a token too many sometimes.
-    for one, other in product((text.rstrip(_STOPS), text), (like, like.rstrip(_STOPS))):
-        words = [*one.split(), *other.split()[len(one.split()) :]]
+    # A full stop in the middle, or at the end, can be one token too many.
+    for start, rest in product((text.rstrip(_PUNCTUATION), text), (like, like.rstrip(_PUNCTUATION))):
+        words = [*start.split(), *rest.split()[len(start.split()) :]]
 
-        def first(many: int, words: list[str] = words) -> int:
-            return count(" ".join(words[:many]))
+        def count_prefix(n_words: int, words: list[str] = words) -> int:
+            return count_tokens(" ".join(words[:n_words]))
 
-        many = bisect_left(range(len(words)), length, key=first)
-        if many and first(many) == length:
-            return " ".join(words[:many])
+        n_words = bisect_left(range(len(words)), length, key=count_prefix)
+        if n_words and count_prefix(n_words) == length:
+            return " ".join(words[:n_words])
     return ""

@@ -1,4 +1,4 @@
-"""One call of a model's attention as a layer: what was recorded, and the formula that makes the rest of it."""
+"""One recorded call of attention as a `Layer`: its recorded tensors, and the formula that computes the other steps."""
 
 from __future__ import annotations
 
@@ -15,62 +15,65 @@ if TYPE_CHECKING:
     from attention.models.loaded import Site
     from attention.models.recording import Call
 
-WHOLE_BYTES = 2**24  # of the maps of all heads of a layer; beyond, they are made head by head
-_TOLD = {
-    INPUT: "What this layer's attention was given: what the layers before it, and a normalisation, made of the tokens.",
-    MEMORY: "What the encoder made of the first text.",
+WHOLE_BYTES = 2**24  # of the maps of all heads of a layer; larger layers compute them head by head
+_PROVENANCE = {
+    INPUT: "The input of this layer's attention: the tokens after all layers before it and a normalization.",
+    MEMORY: "The output of the encoder for the first text.",
     QUERY: "The query as it enters the product: what the model does to it before, such as rotary position, is not recorded.",
     KEY: "The key as it enters the product: what the model does to it before, such as rotary position, is not recorded.",
 }
-_NEAR = 1e-4  # how far weights may be from those of eager attention, and be called the same
-MAPS = 4  # scores, scaled, masked, weights: about as many are made of every head
+_TOLERANCE = 1e-4  # how far weights may be from those of eager attention and still count as equal
+MAPS = 4  # scores, scaled, masked, weights: about as many are computed for every head
 NUMBER = 4  # bytes
 
 
 def layer_of(call: Call, site: Site, tokens: tuple[str, ...], keys: tuple[str, ...]) -> Layer:
-    """What was recorded of one call, and the formula that makes the rest of it."""
-    there: dict[str, Any] = {
+    """The layer of one call: its recorded tensors, and the formula that computes the other steps.
+
+    Without a formula, and with recorded weights and head outputs, where the formula does not give the model's weights.
+    """
+    tensors: dict[str, Any] = {
         INPUT: call.input,
         MEMORY: call.memory,
         QUERY: call.query,
         KEY: call.key,
         VALUE: call.value,
     }
-    there |= site.parameters
-    there |= {
+    tensors |= site.parameters
+    tensors |= {
         "bias": call.bias,
         "sinks": call.sinks,
         "mask": call.mask if not isinstance(call.mask, Mask | None) else None,
     }
     divisor, root = None if call.scaling == 1 else 1 / call.scaling, math.sqrt(call.query.shape[-1])
-    usual = divisor is not None and math.isclose(divisor, root)
+    is_root = divisor is not None and math.isclose(divisor, root)
     formula = Formula(
-        divisor=root if usual else divisor,
-        own_divisor=None if usual else divisor,
+        divisor=root if is_root else divisor,
+        own_divisor=None if is_root else divisor,
         cap=call.cap,
         bias="given" if call.bias is not None else "",
         share="sinks" if call.sinks is not None else "softmax",
         mask=call.mask if isinstance(call.mask, Mask) else None if call.mask is not None else Mask(),
     )
     whole = MAPS * len(call.query) * len(tokens) * len(keys) * NUMBER <= WHOLE_BYTES
-    recorded = {step: tensor for step, tensor in there.items() if tensor is not None}
-    told = {step: said for step, said in _TOLD.items() if step not in site.made}
-    layer = Layer(site.name, tokens, keys, recorded, formula, whole, lent=frozenset(site.parameters), told=told)
-    if _same(layer, call):
+    recorded = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+    provenance = {step: text for step, text in _PROVENANCE.items() if step not in site.pure_projections}
+    layer = Layer(site.name, tokens, keys, recorded, formula, whole, lent=frozenset(site.parameters), told=provenance)
+    if _has_model_weights(layer, call):
         return layer
-    # The family does something between that is not known here: what it made is shown, and nothing worked out.
+    # The family computes something that is not known here: its tensors are shown, and nothing is recomputed.
     weights = call.again(call.query, call.key, call.value)[0] if call.weights is None else call.weights
     return replace(layer.recording(weights=weights, head_output=call.head_output), formula=None)
 
 
-def _same(layer: Layer, call: Call) -> bool:
-    """Whether the formula makes the weights that the model had, if it gives any, in the first, the middle and the last row of every head."""
+def _has_model_weights(layer: Layer, call: Call) -> bool:
+    """Whether the formula gives the model's weights, if it records any, in the first, middle and last row of every head."""
     from attention.formula.making import part
 
     last, heads = call.query.shape[1] - 1, slice(0, len(call.query))
-    for at in {0, last // 2, last}:
-        rows = slice(at, at + 1)
-        theirs = call.rows(rows)[0] if call.weights is None else call.weights[:, rows]
-        if theirs is not None and bool((part(layer, (WEIGHTS,), heads, rows)[0] - theirs).abs().max() > _NEAR):
+    for query in {0, last // 2, last}:
+        rows = slice(query, query + 1)
+        expected = call.attend_rows(rows)[0] if call.weights is None else call.weights[:, rows]
+        if expected is not None and bool((part(layer, (WEIGHTS,), heads, rows)[0] - expected).abs().max() > _TOLERANCE):
             return False
     return True

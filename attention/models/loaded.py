@@ -1,4 +1,4 @@
-"""A model in memory, and the places in it that attend."""
+"""A model in memory, and its attention sites."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from attention.models.fair_lock import FairLock
 if TYPE_CHECKING:
     from torch import Tensor
 
-_PLACES = ("layer", "encoder", "decoder", "cross")
+_KINDS = ("layer", "encoder", "decoder", "cross")  # the order of the layers of a trace
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,20 +19,20 @@ class Site:
     """One place of a model where attention is called.
 
     Attributes:
-        name: "layer 3"; with two texts "encoder 2", "decoder 2" or "cross 2".
-        parameters: W_Q, W_K, … by the names of the glossary, as far as they can be named.
-        made: which of query, key and value are their projection of the input, and nothing more.
-        n_heads: of the queries.
-        width: how many numbers are recorded of one token.
-        by_rows: whether its attention can be made for some queries at a time.
+        name: "layer 3"; in an encoder-decoder model "encoder 2", "decoder 2" or "cross 2".
+        parameters: W_Q, W_K, … by the names of the glossary, where they are known.
+        pure_projections: which of query, key and value are exactly their projection of the input.
+        n_heads: number of query heads.
+        width: how many numbers are recorded for each token.
+        supports_row_blocks: whether its attention can be computed for some of the queries at a time.
     """
 
     name: str
     parameters: dict[str, Tensor]
-    made: frozenset[str]
+    pure_projections: frozenset[str]
     n_heads: int
     width: int
-    by_rows: bool = False
+    supports_row_blocks: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,15 +40,16 @@ class Loaded:
     """A model in memory, ready to be recorded.
 
     Attributes:
-        name: as a person asked for it.
-        model: of transformers, in single precision; `tokenizer` what cuts its texts.
-        sites: in the order in which they are called; empty where the family does not say what it does.
-        two_texts: whether it has an encoder and a decoder.
-        limit: the most tokens of a text; None where it has none.
-        maps: how many query × key matrices its heads have together, where there are no sites.
-        nbytes: of its weights.
-        about: a line that belongs beside it, such as that it is a 4-bit version; empty: nothing.
-        lock: of one forward pass at a time; each model has its own.
+        name: as the user wrote it.
+        model: a transformers model, in single precision.
+        tokenizer: its transformers tokenizer.
+        sites: its attention sites in call order; empty if its family cannot be recorded.
+        two_texts: whether it is an encoder-decoder model.
+        limit: the largest number of tokens in a text; None if there is no limit.
+        nbytes: size of its weights.
+        maps: total number of query × key matrices of its heads, if there are no sites.
+        about: a note to show with the model, such as that it is a 4-bit version; may be empty.
+        lock: allows one forward pass at a time; each model has its own.
     """
 
     name: str
@@ -64,11 +65,11 @@ class Loaded:
 
     @cached_property
     def order(self) -> tuple[int, ...]:
-        """For each of the `sites`, in the order in which they are called, its index in `trace.layers`."""
-        places = sorted(range(len(self.sites)), key=lambda at: _PLACES.index(self.sites[at].name.split()[0]))
-        return tuple(places.index(at) for at in range(len(places)))
+        """For each of the `sites`, in call order, its index in `trace.layers`."""
+        call_indices = sorted(range(len(self.sites)), key=lambda i: _KINDS.index(self.sites[i].name.split()[0]))
+        return tuple(call_indices.index(i) for i in range(len(call_indices)))
 
     @property
     def layers(self) -> tuple[Site, ...]:
         """The sites in the order of `trace.layers`."""
-        return tuple(self.sites[self.order.index(at)] for at in range(len(self.sites)))
+        return tuple(self.sites[self.order.index(layer)] for layer in range(len(self.sites)))

@@ -1,4 +1,4 @@
-"""A folder becomes a model that can be run and recorded."""
+"""Loading a model folder as a model that can be run and recorded."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from attention.models.loaded import Loaded
 from attention.models.running import hush, inputs, run, weights
 from attention.models.sites import PROBE, sites
 
-_TIMES, _MORE = 2, 2**26  # how much more than its file a model may take, such as a head that is not saved; and bytes
-_ABSURD = 10**9  # tokens: what tokenizers say that know no limit
+_SIZE_FACTOR, _EXTRA_BYTES = 2, 2**26  # a model may be larger than its file, such as by a head that is not saved
+_NO_LIMIT = 10**9  # tokens; tokenizers without a limit report more
 
 
 def load(folder: Folder, name: str, about: str = "") -> Loaded:
-    """The model of a folder, tried once.
+    """The model of a folder, after one trial run.
 
     Raises:
-        ModelError: it cannot be loaded, has no tokenizer, or no attention that could be shown.
+        ModelError: it cannot be loaded, has no tokenizer, or returns no attention.
     """
     recording.register()
     progress.follow()
     hush()
-    _weigh(folder, name)
+    _check_size(folder, name)
     tokenizer = _tokenizer(folder, name)
     model = _model(folder, name, recording.IMPLEMENTATION) or _model(folder, name, "eager")
-    limit, two = _limit(model, tokenizer), bool(model.config.is_encoder_decoder)
-    loaded = Loaded(name, model, tokenizer, (), two, limit, folder.nbytes, about=about)
-    found = sites(loaded)
-    if found:
+    limit, two_texts = _limit(model, tokenizer), bool(model.config.is_encoder_decoder)
+    loaded = Loaded(name, model, tokenizer, (), two_texts, limit, folder.nbytes, about=about)
+    attention_sites = sites(loaded)
+    if attention_sites:
         predicting.watch(model)
-        return replace(loaded, sites=found)
-    # Its family goes past the recorder: it is left alone, and asked for its weights.
+        return replace(loaded, sites=attention_sites)
+    # Its family does not call the recorder: use its own attention, and read the weights that it returns.
     loaded = replace(loaded, model=_model(folder, name, "eager"))
     predicting.watch(loaded.model)
     probe, _ = inputs(loaded, PROBE, PROBE, 8)
-    asked = run(loaded, probe, output_attentions=True)
-    return replace(loaded, maps=sum(len(one) for _, one in weights(asked, probe)))
+    model_output = run(loaded, probe, output_attentions=True)
+    return replace(loaded, maps=sum(len(heads) for _, heads in weights(model_output, probe)))
 
 
 def _tokenizer(folder: Folder, name: str) -> Any:
@@ -49,89 +49,90 @@ def _tokenizer(folder: Folder, name: str) -> Any:
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder.path, local_files_only=True, trust_remote_code=False)
-        if len(tokenizer) <= len(set(tokenizer.all_special_tokens)):  # made without files, where its kind needs none
+        if len(tokenizer) <= len(set(tokenizer.all_special_tokens)):  # made without any file, which some kinds allow
             raise ValueError
         return tokenizer
-    except Exception as error:  # transformers raises whatever a missing or broken file leads to
+    except Exception as error:  # a missing or broken file can raise anything in transformers
         raise ModelError(
             f"{name} has no tokenizer that can be read, so no text can be cut into its tokens: add tokenizer.json to the folder."
         ) from error
 
 
 def _model(folder: Folder, name: str, implementation: str) -> Any:
-    """The model with this attention in it; None where its family knows no other than its own."""
-    kind = _class(folder.config)
-    auto = {"trust_remote_code": False} if kind.__module__.startswith("transformers.models.auto") else {}
+    """The model with this attention implementation; None if its family supports only its own."""
+    cls = _model_class(folder.config)
+    kwargs = {"trust_remote_code": False} if cls.__module__.startswith("transformers.models.auto") else {}
     try:
-        model = kind.from_pretrained(
+        model = cls.from_pretrained(
             folder.path,
             attn_implementation=implementation,
             local_files_only=True,
             use_safetensors=True,
             dtype=torch.float32,
-            **auto,
+            **kwargs,
         )
-    except Exception as error:  # transformers raises whatever a broken file leads to
+    except Exception as error:  # a broken file can raise anything in transformers
         if isinstance(error, KeyError | ValueError) and implementation != "eager" and f"{implementation}" in str(error):
             return None
-        raise ModelError(_unfit(name, error)) from error
+        raise ModelError(_load_error(name, error)) from error
     return model.eval()
 
 
-def _weigh(folder: Folder, name: str) -> None:
-    """Builds the model without its numbers, to see what it would take: what its file does not have would be made, whatever size.
+def _check_size(folder: Folder, name: str) -> None:
+    """Check the size of the model, built on the meta device: parameters that are not in the file would be allocated at any size.
 
     Raises:
-        ModelError: much more than its weights, or it cannot be built.
+        ModelError: it is much larger than its weights, or it cannot be built.
     """
     from transformers import AutoConfig
 
-    kind = _class(folder.config)
+    cls = _model_class(folder.config)
     try:
         config = AutoConfig.from_pretrained(folder.path, local_files_only=True, trust_remote_code=False)
         with torch.device("meta"):
-            model = kind(config) if hasattr(kind, "forward") else kind.from_config(config)
-    except Exception as error:  # as below
-        raise ModelError(_unfit(name, error)) from error
-    size = sum(one.numel() * one.element_size() for one in (*model.parameters(), *model.buffers()))
-    if size > _TIMES * folder.nbytes + _MORE:
+            model = cls(config) if hasattr(cls, "forward") else cls.from_config(config)
+    except Exception as error:  # as in `_model`
+        raise ModelError(_load_error(name, error)) from error
+    size = sum(tensor.numel() * tensor.element_size() for tensor in (*model.parameters(), *model.buffers()))
+    if size > _SIZE_FACTOR * folder.nbytes + _EXTRA_BYTES:
         raise ModelError(
-            f"The config.json of {name} asks for {size / 2**20:,.0f} MB, its weights are {folder.nbytes / 2**20:,.0f} MB: download it again."
+            f"The config.json of {name} needs {size / 2**20:,.0f} MB, its weights are {folder.nbytes / 2**20:,.0f} MB: download it again."
         )
 
 
-def _unfit(name: str, error: Exception) -> str:
-    said = " ".join(str(error).split())[:150]
-    return f"{name} should load with transformers, which says “{said}”: check that the folder is complete."
+def _load_error(name: str, error: Exception) -> str:
+    message = " ".join(str(error).split())[:150]
+    return f"{name} should load with transformers, which fails with “{message}”: check that the folder is complete."
 
 
-def _class(config: dict[str, Any]) -> Any:
-    """The class of the whole model, with its head, as its config names it; where it names none, of the model alone."""
+def _model_class(config: dict[str, Any]) -> Any:
+    """The class that the config names, with its head; AutoModel if the config names none."""
     import transformers
 
-    all_named = config.get("architectures")
-    named = all_named[0] if isinstance(all_named, list) and all_named else None
-    found = getattr(transformers, named, None) if isinstance(named, str) else None
-    whole = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
-    return found if whole else transformers.AutoModel
+    names = config.get("architectures")
+    name = names[0] if isinstance(names, list) and names else None
+    cls = getattr(transformers, name, None) if isinstance(name, str) else None
+    is_model = isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel)
+    return cls if is_model else transformers.AutoModel
 
 
 def _limit(model: Any, tokenizer: Any) -> int | None:
-    """The most tokens of a text: what the table of positions has rows for, or what the tokenizer says."""
+    """The largest number of tokens in a text: the rows of the position table, or the limit of the tokenizer."""
     config = model.config
-    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    text_config = config.get_text_config() if hasattr(config, "get_text_config") else config
     rows = next(
         (
-            getattr(text, key)
+            getattr(text_config, key)
             for key in ("max_position_embeddings", "n_positions")
-            if isinstance(getattr(text, key, None), int)
+            if isinstance(getattr(text_config, key, None), int)
         ),
         None,
     )
     if rows is not None:
-        table = next((part for name, part in model.named_modules() if name.endswith("position_embeddings")), None)
+        table = next((module for name, module in model.named_modules() if name.endswith("position_embeddings")), None)
         offset = getattr(table, "padding_idx", None)
-        rows -= 0 if offset is None else offset + 1  # RoBERTa's positions begin behind that of the padding
-    said = tokenizer.model_max_length
-    limits = [one for one in (rows, said if said < _ABSURD else None) if one is not None and one > 0]
+        rows -= 0 if offset is None else offset + 1  # RoBERTa's positions begin after that of the padding
+    max_length = tokenizer.model_max_length
+    candidates = (rows, max_length if max_length < _NO_LIMIT else None)
+    limits = [limit for limit in candidates if limit is not None and limit > 0]
     return min(limits, default=None)

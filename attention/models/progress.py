@@ -1,4 +1,4 @@
-"""How far the loading of a model has come, told to whoever waits for it."""
+"""Progress of loading a model, forwarded to the current callback."""
 
 from __future__ import annotations
 
@@ -7,31 +7,33 @@ from typing import Any
 
 from attention.progress import Tell, telling
 
-_STEPS = 20  # reports of one loading, about
+_REPORTS = 20  # about as many for each model
 
 
 def follow() -> None:
-    """Makes transformers report to whoever is told, and draw nothing into a terminal; more than once does no harm."""
+    """Forward the loading progress of transformers to the current callback, and disable its progress bars; idempotent."""
     from transformers.utils import logging
 
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # of transformers
-    logging.set_tqdm_hook(_bar)
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers has no annotation
+    logging.set_tqdm_hook(_replace_bar)
 
 
-class _Reported:
-    """What transformers goes through while it loads, each step told."""
+class _ReportingIterable:
+    """The steps of a loading model; iterating reports progress."""
 
-    def __init__(self, steps: Iterable[Any], tell: Tell) -> None:
-        self.steps, self.tell = steps, tell
+    def __init__(self, steps: Iterable[Any], report: Tell) -> None:
+        self.steps, self.report = steps, report
 
     def __iter__(self) -> Iterator[Any]:
         count = len(self.steps) if isinstance(self.steps, Sized) else 0
-        for at, one in enumerate(self.steps):
-            if count and at % max(1, count // _STEPS) == 0:
-                self.tell("Loading the model …", at / count)
-            yield one
+        for i, step in enumerate(self.steps):
+            if count and i % max(1, count // _REPORTS) == 0:
+                self.report("Loading the model …", i / count)
+            yield step
 
 
-def _bar(make: Callable[..., Any], args: tuple[Any, ...], more: dict[str, Any]) -> Any:
-    tell = telling()
-    return _Reported(args[0], tell) if tell and args and more.get("desc") == "Loading weights" else make(*args, **more)
+def _replace_bar(make_bar: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    report = telling()
+    if report and args and kwargs.get("desc") == "Loading weights":
+        return _ReportingIterable(args[0], report)
+    return make_bar(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""What happens in a model's attention: each call recorded, made as transformers' own eager attention makes it, bit for bit."""
+"""Recording and patching each attention call of a model; the eager attention of transformers is reproduced bit for bit."""
 
 from __future__ import annotations
 
@@ -24,20 +24,22 @@ if TYPE_CHECKING:
 
     from attention.models.loaded import Site
 
-Eager = Callable[..., tuple[Tensor, Tensor | None]]
-Taker = Callable[["Call"], Tensor | None]
-"""Takes a call, and may give another head output [head query_pos d_v] for the model to go on with."""
-Changer = Callable[[Tensor, Callable[[int], "Call"]], Tensor]
-"""Takes the head output of a batch, and what gives the call of one of its texts; gives what goes on instead."""
+EagerAttention = Callable[..., tuple[Tensor, Tensor | None]]
+CallHook = Callable[["Call"], Tensor | None]
+"""Receives each call. May return a patched head output [head query_pos d_v], with which the model continues."""
+OutputPatcher = Callable[[Tensor, Callable[[int], "Call"]], Tensor]
+"""Receives the head output of a batch and a function from batch index to call. Returns the patched head output."""
 
 IMPLEMENTATION = "lab"
-"""What models are loaded with: the name under which transformers knows `_attend`."""
+"""The name under which transformers knows `_attend`; models are loaded with it."""
 
-_MEMORY = ("key_value_states", "encoder_hidden_states", "cross_attention_states")  # what a module calls the other text
-_HIDDEN = -1e30  # an additive mask has less than this where a key is hidden
-_WHOLE_BYTES = 2**22  # of the weights of all heads in one call; larger ones are made for `ROWS` queries at a time
-_NUMBER = 4  # bytes
-_BY_ROWS: WeakSet[Module] = WeakSet()  # the modules whose attention of some queries is that of all, cut
+_MEMORY_ARGUMENTS = ("key_value_states", "encoder_hidden_states", "cross_attention_states")
+_HIDDEN_BELOW = -1e30  # an additive mask has a smaller number where a key is hidden
+_MAX_WEIGHT_BYTES = (
+    2**22
+)  # of the weights of all heads in one call; larger calls are computed in blocks of `ROWS` queries
+_BYTES_PER_NUMBER = 4
+_ROW_BLOCK_MODULES: WeakSet[Module] = WeakSet()  # modules whose attention can be computed in blocks of queries
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,14 +47,15 @@ class Call(Attended):
     """One call of attention, without the batch axis.
 
     Attributes:
-        module: the part of the model that called.
-        mask: the rule of what is visible, or the cells, [query_pos key_pos]; None where nothing is hidden.
-        bias: what is added to the scores, [head query_pos key_pos].
-        scaling: what the scores are multiplied by.
-        cap: what no score goes beyond.
-        sinks: one more score in every row, [head].
-        input: what the module was given, [query_pos d_model]; `memory` the other text, [key_pos d_model].
-        rows: the model's own attention of some of the queries: weights [head query_pos key_pos], head output.
+        module: the attention module of the model.
+        mask: the mask as a rule, or as its cells [query_pos key_pos]; None if nothing is hidden.
+        bias: added to the scores, [head query_pos key_pos].
+        scaling: multiplies the scores.
+        cap: bound of the absolute value of the scores (softcap).
+        sinks: one extra score in every row, [head].
+        input: input of the module, [query_pos d_model].
+        memory: the other text in cross-attention, [key_pos d_model].
+        attend_rows: the model's own attention for a slice of the queries: weights [head query_pos key_pos], head output.
     """
 
     module: Module
@@ -63,25 +66,32 @@ class Call(Attended):
     sinks: Tensor | None
     input: Tensor | None
     memory: Tensor | None
-    rows: Callable[[slice], tuple[Tensor | None, Tensor]]
+    attend_rows: Callable[[slice], tuple[Tensor | None, Tensor]]
 
 
 @dataclass
 class Recorder:
-    """Takes the calls of one forward pass; every thread has its own. With `weights` each call has its weights, however large."""
+    """The state of one recorded forward pass; every thread has its own.
 
-    take: Taker
+    Attributes:
+        on_call: called with each call.
+        weights: whether calls keep their weights, however large.
+        inputs: input and memory by the id of the module.
+        masks: the additive mask, its rule or cells, and its bias, by the id of the additive mask.
+    """
+
+    on_call: CallHook
     weights: bool = True
     inputs: dict[int, tuple[Tensor | None, Tensor | None]] = field(default_factory=dict)
     masks: dict[int, tuple[Tensor, Mask | Tensor | None, Tensor | None]] = field(default_factory=dict)
 
 
 _RECORDER: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
-_CHANGE: ContextVar[tuple[Changer, Recorder] | None] = ContextVar("change", default=None)
+_PATCHER: ContextVar[tuple[OutputPatcher, Recorder] | None] = ContextVar("patcher", default=None)
 
 
 def register() -> None:
-    """Makes transformers know `IMPLEMENTATION`; more than once does no harm."""
+    """Register `IMPLEMENTATION` with transformers; idempotent."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
@@ -90,9 +100,9 @@ def register() -> None:
 
 
 @contextmanager
-def recording(take: Taker, weights: bool = True) -> Iterator[None]:
-    """While it lasts, every call of attention in this thread goes to `take`; without `weights`, large ones are not kept."""
-    token = _RECORDER.set(Recorder(take, weights))
+def recording(on_call: CallHook, weights: bool = True) -> Iterator[None]:
+    """A context in which `on_call` receives every attention call of this thread; without `weights`, large weights are dropped."""
+    token = _RECORDER.set(Recorder(on_call, weights))
     try:
         yield
     finally:
@@ -100,128 +110,137 @@ def recording(take: Taker, weights: bool = True) -> Iterator[None]:
 
 
 @contextmanager
-def replacing(change: Changer) -> Iterator[None]:
-    """While it lasts, the head output of every call in this thread, [batch query_pos head d_v], goes on as `change` gives it."""
-    token = _CHANGE.set((change, Recorder(lambda _: None)))
+def patching_outputs(patch: OutputPatcher) -> Iterator[None]:
+    """A context in which `patch` replaces the head output [batch query_pos head d_v] of every attention call of this thread."""
+    token = _PATCHER.set((patch, Recorder(lambda _: None)))
     try:
         yield
     finally:
-        _CHANGE.reset(token)
+        _PATCHER.reset(token)
 
 
 def rows_at_once(site: Site, longest: int, whole: bool) -> int:
-    """Of how many queries a place of the model makes its weights at a time; `whole` where they are kept."""
-    return min(ROWS, longest) if site.by_rows and not whole and _large(site.n_heads, longest, longest) else longest
+    """The number of queries whose weights a site computes at a time; all of them if the weights are kept (`whole`)."""
+    in_blocks = site.supports_row_blocks and not whole and _is_large(site.n_heads, longest, longest)
+    return min(ROWS, longest) if in_blocks else longest
 
 
-def allow_rows(module: Module) -> None:
-    """From now on large calls of this module are made for some queries at a time."""
-    _BY_ROWS.add(module)
+def allow_row_blocks(module: Module) -> None:
+    """From now on, compute large calls of this module in blocks of queries."""
+    _ROW_BLOCK_MODULES.add(module)
 
 
-def watch(module: Module) -> None:
-    """From now on what the module is given is recorded with its calls."""
-    module.register_forward_pre_hook(_enter, with_kwargs=True)
+def record_inputs(module: Module) -> None:
+    """From now on, record the inputs of this module with its calls."""
+    module.register_forward_pre_hook(_record_inputs, with_kwargs=True)
 
 
-def _enter(module: Module, args: tuple[Any, ...], more: dict[str, Any]) -> None:
+def _record_inputs(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     recorder = _RECORDER.get()
     if recorder is None:
         return
-    given = inspect.signature(module.forward).bind_partial(*args, **more).arguments
-    given |= given.pop("kwargs", {})
-    memory = next((given[name] for name in _MEMORY if given.get(name) is not None), None)
-    x = given.get("hidden_states", args[0] if args else None)
-    recorder.inputs[id(module)] = (_rows(x), _rows(memory))
+    arguments = inspect.signature(module.forward).bind_partial(*args, **kwargs).arguments
+    arguments |= arguments.pop("kwargs", {})
+    memory = next((arguments[name] for name in _MEMORY_ARGUMENTS if arguments.get(name) is not None), None)
+    x = arguments.get("hidden_states", args[0] if args else None)
+    recorder.inputs[id(module)] = (_without_batch(x), _without_batch(memory))
 
 
-def _attend(module: Module, query: Tensor, key: Tensor, value: Tensor, *args: Any, **more: Any) -> Any:
-    """What the model calls instead of its eager attention: that, and a record of it."""
-    recorder, changing = _RECORDER.get(), _CHANGE.get()
-    keep = recorder is not None and recorder.weights
-    found = _made(module, (query, key, value), args, more, keep)
-    if changing is not None:
-        output, weights = found
+def _attend(module: Module, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Head output and weights of the model's eager attention; the call is recorded and may be patched."""
+    recorder, patcher = _RECORDER.get(), _PATCHER.get()
+    keep_weights = recorder is not None and recorder.weights
+    result = _run_eager(module, (query, key, value), args, kwargs, keep_weights)
+    if patcher is not None:
+        output, weights = result
 
-        def of(row: int) -> Call:
-            one = slice(row, row + 1)
-            there = query[one], key[one], value[one]
-            made = output[one], _made(module, there, args, more)[1] if weights is None else weights[one]
-            return _call(changing[1], module, there, args, more, made)
+        def call_of(batch_index: int) -> Call:
+            row = slice(batch_index, batch_index + 1)
+            qkv = query[row], key[row], value[row]
+            row_weights = _run_eager(module, qkv, args, kwargs)[1] if weights is None else weights[row]
+            return _build_call(patcher[1], module, qkv, args, kwargs, (output[row], row_weights))
 
-        found = changing[0](output, of), weights
-    other = None if recorder is None else recorder.take(_call(recorder, module, (query, key, value), args, more, found))
-    return found if other is None else (other.transpose(0, 1).contiguous()[None], found[1])
+        result = patcher[0](output, call_of), weights
+    if recorder is None:
+        return result
+    patched = recorder.on_call(_build_call(recorder, module, (query, key, value), args, kwargs, result))
+    return result if patched is None else (patched.transpose(0, 1).contiguous()[None], result[1])
 
 
-def _made(
+def _run_eager(
     module: Module,
-    entered: tuple[Tensor, Tensor, Tensor],
+    qkv: tuple[Tensor, Tensor, Tensor],
     args: tuple[Any, ...],
-    more: Mapping[str, Any],
-    keep: bool = True,
+    kwargs: Mapping[str, Any],
+    keep_weights: bool = True,
 ) -> tuple[Tensor, Tensor | None]:
-    """Eager attention: head output [batch query_pos head d_v] and weights [batch head query_pos key_pos].
+    """Head output [batch query_pos head d_v] and weights [batch head query_pos key_pos] of eager attention.
 
-    Of a large call some queries at a time; unless `keep`, its weights are then None.
+    Large calls are computed in blocks of queries. Their weights are None unless `keep_weights`.
     """
-    n_heads, n_queries, n_keys = (*entered[0].shape[1:3], entered[1].shape[-2])
-    if module not in _BY_ROWS or not _large(n_heads, n_queries, n_keys):
-        return _eager(module)(module, *entered, *args, **more)
-    outputs, maps = [], []
-    for at in range(0, n_queries, ROWS):
-        output, weights = _rows_of(module, entered, args, more, slice(at, at + ROWS))
-        outputs.append(output)
-        if keep and weights is not None:
-            maps.append(weights)
-    return torch.cat(outputs, dim=1), torch.cat(maps, dim=2) if maps else None
+    n_heads, n_queries, n_keys = (*qkv[0].shape[1:3], qkv[1].shape[-2])
+    if module not in _ROW_BLOCK_MODULES or not _is_large(n_heads, n_queries, n_keys):
+        return _eager_attention(module)(module, *qkv, *args, **kwargs)
+    output_blocks, weight_blocks = [], []
+    for start in range(0, n_queries, ROWS):
+        output, weights = _run_eager_rows(module, qkv, args, kwargs, slice(start, start + ROWS))
+        output_blocks.append(output)
+        if keep_weights and weights is not None:
+            weight_blocks.append(weights)
+    return torch.cat(output_blocks, dim=1), torch.cat(weight_blocks, dim=2) if weight_blocks else None
 
 
-def _large(n_heads: int, n_queries: int, n_keys: int) -> bool:
-    return n_heads * n_queries * n_keys * _NUMBER > _WHOLE_BYTES
+def _is_large(n_heads: int, n_queries: int, n_keys: int) -> bool:
+    return n_heads * n_queries * n_keys * _BYTES_PER_NUMBER > _MAX_WEIGHT_BYTES
 
 
-def _rows_of(
-    module: Module, entered: tuple[Tensor, Tensor, Tensor], args: tuple[Any, ...], more: Mapping[str, Any], some: slice
+def _run_eager_rows(
+    module: Module, qkv: tuple[Tensor, Tensor, Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any], rows: slice
 ) -> tuple[Tensor, Tensor | None]:
-    """Eager attention of some queries: these, and the rows of all masks and biases that belong to them."""
-    query, key, value = entered
-    shape = query.shape[-2], key.shape[-2]
+    """Eager attention of a slice of the queries, with these rows of all masks and biases."""
+    query, key, value = qkv
+    n_queries, n_keys = query.shape[-2], key.shape[-2]
 
-    def of(one: Any) -> Any:
-        is_map = isinstance(one, Tensor) and one.ndim == 4 and one.shape[-2] == shape[0] and one.shape[-1] >= shape[1]
-        return one[..., some, :] if is_map else one
+    def select_rows(argument: Any) -> Any:
+        is_map = (
+            isinstance(argument, Tensor)
+            and argument.ndim == 4
+            and argument.shape[-2] == n_queries
+            and argument.shape[-1] >= n_keys
+        )
+        return argument[..., rows, :] if is_map else argument
 
-    args, more = tuple(of(one) for one in args), {name: of(one) for name, one in more.items()}
-    return _eager(module)(module, query[:, :, some], key, value, *args, **more)
+    args = tuple(select_rows(argument) for argument in args)
+    kwargs = {name: select_rows(argument) for name, argument in kwargs.items()}
+    return _eager_attention(module)(module, query[:, :, rows], key, value, *args, **kwargs)
 
 
-def _call(
+def _build_call(
     recorder: Recorder,
     module: Module,
-    made: tuple[Tensor, Tensor, Tensor],
+    qkv: tuple[Tensor, Tensor, Tensor],
     args: tuple[Any, ...],
-    more: Mapping[str, Any],
-    found: tuple[Tensor, Tensor | None],
+    kwargs: Mapping[str, Any],
+    result: tuple[Tensor, Tensor | None],
 ) -> Call:
-    query, key, value = (one[0].detach() for one in made)
-    output, weights = found
-    hiding = args[0] if args else more.get("attention_mask")
-    mask, added = _hiding(recorder, hiding, query.shape[-2], key.shape[-2])
-    biases = [one[0] if one.ndim == 4 else one for one in (more.get("position_bias"), added) if one is not None]
-    biases = [one for one in biases if bool(one.any())]
+    query, key, value = (tensor[0].detach() for tensor in qkv)
+    output, weights = result
+    additive_mask = args[0] if args else kwargs.get("attention_mask")
+    mask, mask_bias = _split_mask(recorder, additive_mask, query.shape[-2], key.shape[-2])
+    biases = [bias for bias in (kwargs.get("position_bias"), mask_bias) if bias is not None]
+    biases = [bias[0] if bias.ndim == 4 else bias for bias in biases]
+    biases = [bias for bias in biases if bool(bias.any())]
     bias = sum(biases[1:], biases[0]).expand(len(query), -1, -1) if biases else None
-    scaling = more.get("scaling", args[1] if len(args) > 1 else None)
-    sinks = more.get("s_aux", getattr(module, "sinks", None))
+    scaling = kwargs.get("scaling", args[1] if len(args) > 1 else None)
+    sinks = kwargs.get("s_aux", getattr(module, "sinks", None))
     x, memory = recorder.inputs.get(id(module), (None, None))
 
-    def again(*those: Tensor) -> tuple[Tensor | None, Tensor]:
-        query, key, value = (one[None] for one in those)
-        output, weights = _made(module, (query, key, value), args, more)
+    def attend_again(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor | None, Tensor]:
+        output, weights = _run_eager(module, (query[None], key[None], value[None]), args, kwargs)
         return None if weights is None else weights[0], output[0].transpose(0, 1)
 
-    def rows(some: slice) -> tuple[Tensor | None, Tensor]:
-        output, weights = _rows_of(module, (query[None], key[None], value[None]), args, more, some)
+    def attend_rows(rows: slice) -> tuple[Tensor | None, Tensor]:
+        output, weights = _run_eager_rows(module, (query[None], key[None], value[None]), args, kwargs, rows)
         return None if weights is None else weights[0], output[0].transpose(0, 1)
 
     return Call(
@@ -230,61 +249,62 @@ def _call(
         value=value,
         weights=None if weights is None else weights[0].detach(),
         head_output=output[0].detach().transpose(0, 1),
-        again=again,
+        again=attend_again,
         module=module,
         mask=mask,
         bias=bias,
         scaling=1 / math.sqrt(query.shape[-1]) if scaling is None else float(scaling),
-        cap=more.get("softcap"),
+        cap=kwargs.get("softcap"),
         sinks=None if sinks is None else sinks.detach().flatten(),
         input=x,
         memory=memory,
-        rows=rows,
+        attend_rows=attend_rows,
     )
 
 
-def _eager(module: Module) -> Eager:
-    """The eager attention of the family that the module belongs to."""
-    for one in type(module).__mro__:
-        found = getattr(sys.modules.get(one.__module__), "eager_attention_forward", None)
-        if found is not None:
-            return cast(Eager, found)
+def _eager_attention(module: Module) -> EagerAttention:
+    """The eager attention function of the module's model family; Llama's if the family has none."""
+    for cls in type(module).__mro__:
+        function = getattr(sys.modules.get(cls.__module__), "eager_attention_forward", None)
+        if function is not None:
+            return cast(EagerAttention, function)
     from transformers.models.llama.modeling_llama import eager_attention_forward
 
-    return cast(Eager, eager_attention_forward)
+    return cast(EagerAttention, eager_attention_forward)
 
 
-def _hiding(
-    recorder: Recorder, hiding: Tensor | None, n_queries: int, n_keys: int
+def _split_mask(
+    recorder: Recorder, additive_mask: Tensor | None, n_queries: int, n_keys: int
 ) -> tuple[Mask | Tensor | None, Tensor | None]:
-    """An additive mask as what it hides, and what it adds elsewhere; most layers are given the same one."""
-    if hiding is None:
+    """The mask and the bias in an additive mask; cached, since most layers receive the same tensor."""
+    if additive_mask is None:
         return None, None
-    if id(hiding) not in recorder.masks:
-        whole = hiding[0, :, :n_queries, :n_keys]
-        if whole.dtype == torch.bool:  # True = may attend
-            visible, added = whole, None
+    if id(additive_mask) not in recorder.masks:
+        cells = additive_mask[0, :, :n_queries, :n_keys]
+        if cells.dtype == torch.bool:  # True = may attend
+            visible, bias = cells, None
         else:
-            visible = whole > _HIDDEN
-            added = torch.where(visible, whole, 0)
-            added = added.expand(-1, n_queries, n_keys) if bool(added.any()) else None
-        if bool((visible != visible[:1]).any()):  # another in each head: as a bias of −∞
-            added = torch.where(visible, 0 if added is None else added, -math.inf)
-            recorder.masks[id(hiding)] = hiding, None, added
+            visible = cells > _HIDDEN_BELOW
+            bias = torch.where(visible, cells, 0)
+            bias = bias.expand(-1, n_queries, n_keys) if bool(bias.any()) else None
+        if bool((visible != visible[:1]).any()):  # heads have different masks: a bias of −∞
+            bias = torch.where(visible, 0 if bias is None else bias, -math.inf)
+            recorder.masks[id(additive_mask)] = additive_mask, None, bias
         else:
-            recorder.masks[id(hiding)] = hiding, rule(visible[0].expand(n_queries, n_keys)), added
-    _, mask, added = recorder.masks[id(hiding)]
-    return mask, added
+            mask = detect_mask(visible[0].expand(n_queries, n_keys))
+            recorder.masks[id(additive_mask)] = additive_mask, mask, bias
+    _, mask_or_cells, bias = recorder.masks[id(additive_mask)]
+    return mask_or_cells, bias
 
 
-def rule(visible: Tensor) -> Mask | Tensor:
-    """The rule that hides these cells, or the cells [query_pos key_pos] where none does."""
+def detect_mask(visible: Tensor) -> Mask | Tensor:
+    """The mask rule that gives these visible cells [query_pos key_pos], or the cells if no rule does."""
     farthest = 0
-    seeing = visible.any(dim=1).nonzero()[:, 0]  # the queries that see a key
-    if len(seeing):
-        there = visible[seeing].byte()  # as distances, every cell would take 8 bytes
-        first, last = there.argmax(dim=1), there.shape[1] - 1 - there.flip(1).argmax(dim=1)
-        farthest = int(torch.maximum((seeing - first).abs(), (seeing - last).abs()).max())
+    queries = visible.any(dim=1).nonzero()[:, 0]  # queries with at least one visible key
+    if len(queries):
+        rows = visible[queries].byte()  # as distances, every cell would take 8 bytes
+        first, last = rows.argmax(dim=1), rows.shape[1] - 1 - rows.flip(1).argmax(dim=1)
+        farthest = int(torch.maximum((queries - first).abs(), (queries - last).abs()).max())
     for kind in ("none", "causal", "causal window", "window"):
         mask = Mask(kind, window=farthest if "window" in kind else 0)
         if torch.equal(mask.build(*visible.shape), visible):
@@ -292,6 +312,6 @@ def rule(visible: Tensor) -> Mask | Tensor:
     return visible.clone()
 
 
-def _rows(x: Any) -> Tensor | None:
-    """The one sequence of a batch of one, [pos d_model]."""
+def _without_batch(x: Any) -> Tensor | None:
+    """The sequence [pos d_model] of a batch of one; None for anything else."""
     return x[0].detach() if isinstance(x, Tensor) and x.ndim == 3 and len(x) == 1 else None

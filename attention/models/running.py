@@ -1,4 +1,4 @@
-"""A loaded model reads a text: the ids of its tokens, and one forward pass."""
+"""One forward pass of a loaded model: from text to token ids, and from token ids to the model's output."""
 
 from __future__ import annotations
 
@@ -17,73 +17,72 @@ ATTENTIONS = {
     "decoder": "decoder_attentions",
     "cross": "cross_attentions",
 }
-"""What transformers calls the weights of each kind of layer."""
+"""The output field of transformers with the weights of each kind of layer."""
 
 
 def inputs(loaded: Loaded, text: str, text2: str, most: int) -> tuple[dict[str, Tensor], list[tuple[str, int]]]:
-    """What a forward pass takes, the ids of the tokens, `most` of each text; and which texts were cut, with their lengths.
+    """The input ids [1 pos] of a forward pass by argument name, at most `most` of each text; and the truncated texts.
 
-    With an encoder and a decoder the second text begins with the token that starts the decoder.
+    A truncated text is its name ("text", "second text") with its full length. In an encoder-decoder model the second text begins
+    with the token that starts the decoder.
     """
     texts = {"input_ids": text} | ({"decoder_input_ids": text2} if loaded.two_texts else {})
-    made: dict[str, Tensor] = {}
-    cut: list[tuple[str, int]] = []
-    for name, words in texts.items():
-        ids = loaded.tokenizer(words or "a", return_tensors="pt", truncation=False, verbose=False)["input_ids"]
-        first = torch.tensor([[_start(loaded.model)]]) if name == "decoder_input_ids" else ids[:, :0]
-        if not words.strip():
+    model_inputs: dict[str, Tensor] = {}
+    truncated: list[tuple[str, int]] = []
+    for name, content in texts.items():
+        ids = loaded.tokenizer(content or "a", return_tensors="pt", truncation=False, verbose=False)["input_ids"]
+        start = torch.tensor([[_start_id(loaded.model)]]) if name == "decoder_input_ids" else ids[:, :0]
+        if not content.strip():
             ids = ids[:, :0]
-        elif ids.shape[1] + first.shape[1] > most:
-            cut.append(("second text" if made else "text", ids.shape[1] + first.shape[1]))
-            ids = loaded.tokenizer(words, return_tensors="pt", truncation=True, max_length=most - first.shape[1])[
-                "input_ids"
-            ]
-        made[name] = torch.cat([first, ids], dim=1)
-    return made, cut
+        elif ids.shape[1] + start.shape[1] > most:
+            truncated.append(("second text" if model_inputs else "text", ids.shape[1] + start.shape[1]))
+            max_length = most - start.shape[1]
+            ids = loaded.tokenizer(content, return_tensors="pt", truncation=True, max_length=max_length)["input_ids"]
+        model_inputs[name] = torch.cat([start, ids], dim=1)
+    return model_inputs, truncated
 
 
-def weights(found: Any, given: dict[str, Tensor]) -> list[tuple[str, Tensor]]:
-    """The attention weights that a forward pass gave which was asked for them, by the name of the layer: [head query_pos key_pos].
+def weights(model_output: Any, model_inputs: dict[str, Tensor]) -> list[tuple[str, Tensor]]:
+    """The attention weights [head query_pos key_pos] in the output of a forward pass, each with the name of its layer.
 
-    Empty where it gives none, or of another shape, such as blocks.
+    Empty if the model returns none, or weights of another shape, such as blocks.
     """
-    there = []
-    lengths = {ids.shape[1] for ids in given.values()}
-    for kind, name in ATTENTIONS.items():
-        for i, one in enumerate(found.get(name) or ()):
-            if isinstance(one, Tensor) and one.ndim == 4 and {*one.shape[2:]} <= lengths:
-                there.append((f"{kind} {i}", one[0].detach()))
-    return there
+    named = []
+    lengths = {ids.shape[1] for ids in model_inputs.values()}
+    for kind, field in ATTENTIONS.items():
+        for i, tensor in enumerate(model_output.get(field) or ()):
+            if isinstance(tensor, Tensor) and tensor.ndim == 4 and {*tensor.shape[2:]} <= lengths:
+                named.append((f"{kind} {i}", tensor[0].detach()))
+    return named
 
 
-def run(loaded: Loaded, given: dict[str, Tensor], **more: Any) -> Any:
-    """One forward pass; nothing is learned, nothing is kept for the next token. Passes of one model run one after the other."""
+def run(loaded: Loaded, model_inputs: dict[str, Tensor], **kwargs: Any) -> Any:
+    """The output of one forward pass, without gradients and key-value cache; a model runs one pass at a time."""
     hush()
     with torch.no_grad(), loaded.lock.hold():
         if hasattr(loaded.model.config, "use_cache"):
-            more["use_cache"] = False
+            kwargs["use_cache"] = False
         try:
-            return loaded.model(**given, **more)
-        except AttentionError:  # said by who changes it meanwhile
+            return loaded.model(**model_inputs, **kwargs)
+        except AttentionError:  # raised by our own patches
             raise
         except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-            said = " ".join(str(error).split())[:150]
+            message = " ".join(str(error).split())[:150]
             raise ModelError(
-                f"{loaded.name} should read tokens and nothing else, and says “{said}”: choose a model of texts."
+                f"{loaded.name} should read tokens and nothing else, and fails with “{message}”: choose a model of texts."
             ) from error
 
 
 def hush() -> None:
-    """Keeps what transformers warns of out of a terminal; for good, since threads that come and go share what is ignored."""
+    """Silence the warnings of transformers; permanently, since the warning filters are shared by all threads."""
     from transformers.utils import logging
 
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # of transformers
-    warnings.filterwarnings(
-        "ignore", module=r"(transformers|torch|attention\.models)\b"
-    )  # the same once more does nothing
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # transformers has no annotation
+    warnings.filterwarnings("ignore", module=r"(transformers|torch|attention\.models)\b")  # idempotent
 
 
-def _start(model: Any) -> int:
+def _start_id(model: Any) -> int:
+    """The id of the token that starts the decoder."""
     config = model.config
-    found = (getattr(config, name, None) for name in ("decoder_start_token_id", "bos_token_id", "pad_token_id"))
-    return next((one for one in found if one is not None), 0)
+    ids = (getattr(config, name, None) for name in ("decoder_start_token_id", "bos_token_id", "pad_token_id"))
+    return next((token_id for token_id in ids if token_id is not None), 0)

@@ -1,4 +1,4 @@
-"""Many runs of one text at once, each with other heads silenced: what becomes of a prediction, or of the tokens' vectors."""
+"""Head ablation in batches: one text, many runs with different heads ablated, and the change of a prediction or of the vectors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from attention.errors import ConfigError
 from attention.formula.intervening import Pass
 from attention.models import predicting, recording, running, work
-from attention.models.passing import goes_on
+from attention.models.passing import patched_head_output
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from attention.models.recording import Call
 
 Heads = tuple[tuple[int, int], ...]
-"""Heads that are silenced together, each as (layer, head)."""
+"""Heads that are ablated together, each as (layer, head)."""
 
-TOKENS = 512  # of all texts of a batch: a fraction of a second, so that others are not kept waiting
-BYTES = 2**26  # of its weights of attention in one layer
-MOST_SECONDS = 110.0  # that all runs take together
-_NUMBER = 4  # bytes
+TOKENS = 512  # in all texts of a batch: a fraction of a second, so that other threads wait only briefly
+BYTES = 2**26  # of the attention weights of a batch in one layer
+MOST_SECONDS = 110.0  # of all runs together
+_BYTES_PER_NUMBER = 4
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What of a prediction is looked at.
+    """What a run measures.
 
     Attributes:
-        position: of the token whose vector it is read from; without a language-model head that of the vector, None: of all tokens.
-        target: the token whose log-probability it is; None in a model without a language-model head.
-        distractor: where there is one, the logit of the target less that of this token.
+        position: of the prediction. Without a language-model head, of the vector that is compared; None: all vectors.
+        target: the token whose log-probability is measured; None without a language-model head.
+        distractor: if set, the logit of the target minus the logit of this token is measured instead.
     """
 
     position: int | None = None
@@ -45,90 +45,94 @@ class Asked:
     distractor: int | None = None
 
     @property
-    def at(self) -> tuple[int, ...]:
-        """The positions at which the model is asked."""
+    def logit_positions(self) -> tuple[int, ...]:
+        """The positions at which logits are computed."""
         return () if self.target is None or self.position is None else (self.position,)
 
 
-def seconds(loaded: Loaded, given: Mapping[str, Tensor], many: int, touched: int = 0) -> float:
-    """How many seconds so many runs take, about, of a model of which so many layers are changed anyway.
+def seconds(loaded: Loaded, model_inputs: Mapping[str, Tensor], n_runs: int, n_patched_layers: int = 0) -> float:
+    """The estimated seconds for this number of runs, in each of which this number of layers is patched anyway.
 
     Raises:
-        ConfigError: they are too many.
+        ConfigError: they take too long.
     """
-    tokens = sum(one.shape[-1] for one in given.values())
-    needed = (work.numbers(loaded) * tokens / work.A_SECOND + work.A_LAYER * touched) * many
+    n_tokens = sum(ids.shape[-1] for ids in model_inputs.values())
+    needed = (work.numbers(loaded) * n_tokens / work.A_SECOND + work.A_LAYER * n_patched_layers) * n_runs
     if needed > MOST_SECONDS:
         raise ConfigError(
-            f"Silencing {many:,} heads in turn takes some {needed:,.0f} s here, and at most {MOST_SECONDS:,.0f} s are "
-            "spent: choose a shorter text, or a smaller model."
+            f"Ablating (silencing) {n_runs:,} heads in turn would take about {needed:,.0f} s here; at most "
+            f"{MOST_SECONDS:,.0f} s are allowed: choose a shorter text, or a smaller model."
         )
     return needed
 
 
 def runs(
     loaded: Loaded,
-    given: Mapping[str, Tensor],
-    those: Sequence[Heads],
-    asked: Asked,
-    silence: str = "zero",
-    changing: Pass | None = None,
+    model_inputs: Mapping[str, Tensor],
+    groups: Sequence[Heads],
+    measurement: Asked,
+    ablation: str = "zero",
+    forward: Pass | None = None,
 ) -> Iterator[list[tuple[float, float]]]:
-    """For each group of heads that are silenced together what is asked without it and with it, in batches.
+    """For each group of heads, the measured value without and with their ablation; yielded batch by batch.
 
-    In every batch the text runs along with none of them silenced, so that nothing but the heads makes a difference.
+    Every batch also contains the text without ablation, so that the ablated heads are the only difference.
 
     Args:
         loaded: the model.
-        given: the ids of its texts.
-        those: the groups, by layers of the trace.
-        asked: what of the prediction is looked at.
-        silence: "zero", or "mean": its mean over positions.
-        changing: what is changed in all runs, before heads are silenced on top of it.
+        model_inputs: the ids of its texts.
+        groups: the heads that are ablated together, by layers of the trace.
+        measurement: what is measured.
+        ablation: "zero", or "mean": replace a head's output by its mean over positions.
+        forward: patches that apply in all runs, before the heads are ablated.
     """
-    changing = changing or Pass()
-    length = max(one.shape[-1] for one in given.values())
-    maps = max(site.n_heads for site in loaded.sites) * length * length * _NUMBER
-    size = max(1, min(TOKENS // length, BYTES // maps) - 1)
-    for first in range(0, len(those), size):
-        batch = ((), *those[first : first + size])
-        calls = 0
+    forward = forward or Pass()
+    length = max(ids.shape[-1] for ids in model_inputs.values())
+    weight_bytes = max(site.n_heads for site in loaded.sites) * length * length * _BYTES_PER_NUMBER
+    batch_size = max(1, min(TOKENS // length, BYTES // weight_bytes) - 1)
+    for start in range(0, len(groups), batch_size):
+        batch = ((), *groups[start : start + batch_size])
+        n_calls = 0
 
-        def change(output: Tensor, of: Callable[[int], Call], batch: tuple[Heads, ...] = batch) -> Tensor:
-            nonlocal calls
-            layer, site = loaded.order[calls], loaded.sites[calls]
-            calls += 1
-            if changing.touches(layer):
-                each = (goes_on(changing, layer, of(row), site) for row in range(len(output)))
-                output = torch.stack([one.transpose(0, 1) for one in each if one is not None])
-            there = [(row, head) for row, heads in enumerate(batch) for at, head in heads if at == layer]
-            if not there:
+        def patch(output: Tensor, call_of: Callable[[int], Call], batch: tuple[Heads, ...] = batch) -> Tensor:
+            nonlocal n_calls
+            layer, site = loaded.order[n_calls], loaded.sites[n_calls]
+            n_calls += 1
+            if forward.touches(layer):
+                patched = (patched_head_output(forward, layer, call_of(i), site) for i in range(len(output)))
+                output = torch.stack([z.transpose(0, 1) for z in patched if z is not None])
+            ablated = [(i, head) for i, heads in enumerate(batch) for index, head in heads if index == layer]
+            if not ablated:
                 return output
-            rows, heads = (list(one) for one in zip(*there, strict=True))
+            rows, heads = (list(indices) for indices in zip(*ablated, strict=True))
             output = output.clone()
-            kept = output.mean(dim=1, keepdim=True).expand_as(output) if silence == "mean" else torch.zeros_like(output)
-            output[rows, :, heads] = kept[rows, :, heads]
+            baseline = torch.zeros_like(output)
+            if ablation == "mean":
+                baseline = output.mean(dim=1, keepdim=True).expand_as(output)
+            output[rows, :, heads] = baseline[rows, :, heads]
             return output
 
-        many = {name: ids.expand(len(batch), -1) for name, ids in given.items()}
-        with recording.replacing(change), predicting.asked(asked.at):
-            found = _measured(running.run(loaded, many), asked)
-        before, *after = found.tolist()
-        yield [(before, one) for one in after]
+        batch_inputs = {name: ids.expand(len(batch), -1) for name, ids in model_inputs.items()}
+        with recording.patching_outputs(patch), predicting.asked(measurement.logit_positions):
+            values = _measure(running.run(loaded, batch_inputs), measurement)
+        before, *after = values.tolist()
+        yield [(before, value) for value in after]
 
 
-def _measured(found: Any, asked: Asked) -> Tensor:
-    """What is asked of every text of a batch: a log-probability, a logit difference, or the cosine with the first text's vectors."""
-    if asked.target is None:
-        last = found["last_hidden_state"].double()
+def _measure(model_output: Any, measurement: Asked) -> Tensor:
+    """For every text of a batch a log-probability, a logit difference, or the cosine with the vectors of the first text."""
+    if measurement.target is None:
+        last = model_output["last_hidden_state"].double()
         cosine = torch.cosine_similarity(last, last[:1], dim=-1)
-        # Not more than 1, whatever rounding says of a vector and itself.
-        chosen: Tensor = (cosine.mean(-1) if asked.position is None else cosine[:, asked.position]).clamp_max(1)
-        return chosen
-    logits = found.get("logits", found.get("prediction_logits"))
-    row = logits[:, 0 if logits.shape[1] == 1 else asked.position].double()
-    if asked.distractor is not None:
-        difference: Tensor = row[:, asked.target] - row[:, asked.distractor]
+        # Clamped, since rounding can give more than 1 for equal vectors.
+        selected: Tensor = (
+            cosine.mean(-1) if measurement.position is None else cosine[:, measurement.position]
+        ).clamp_max(1)
+        return selected
+    logits = model_output.get("logits", model_output.get("prediction_logits"))
+    row = logits[:, 0 if logits.shape[1] == 1 else measurement.position].double()
+    if measurement.distractor is not None:
+        difference: Tensor = row[:, measurement.target] - row[:, measurement.distractor]
         return difference
-    logs: Tensor = row.log_softmax(-1)[:, asked.target]
-    return logs
+    log_probabilities: Tensor = row.log_softmax(-1)[:, measurement.target]
+    return log_probabilities

@@ -1,4 +1,4 @@
-"""Where a model attends: found by running it once, with its weights named and tried on that."""
+"""The attention modules of a model, found by running it once; their weight matrices, named and checked against that run."""
 
 from __future__ import annotations
 
@@ -10,74 +10,74 @@ from torch import Tensor
 
 from attention.models import recording
 from attention.models.loaded import Loaded, Site
-from attention.models.parameters import made, makes_output, out_module, parameters
+from attention.models.parameters import makes_output, output_module, parameters, pure_projections
 from attention.models.running import inputs, run
 
 if TYPE_CHECKING:
     from torch.nn import Module
 
-PROBE = "a b c d"  # what every model is tried with once: some words, since a rotation leaves the first as it is
-_NEAR = 1e-4
+PROBE = "a b c d"  # the text that every model is tried with: several words, since a rotation does not change position 0
+_TOLERANCE = 1e-4
 
 
 def sites(loaded: Loaded) -> tuple[Site, ...]:
-    """The places of a model that attend, in the order in which they are called; none where its family goes past the recorder."""
+    """The attention sites of a model, in call order; empty if its family does not call the recorder."""
     calls: list[recording.Call] = []
-    given, _ = inputs(loaded, PROBE, PROBE, 8)
+    model_inputs, _ = inputs(loaded, PROBE, PROBE, 8)
     with recording.recording(calls.append):
-        run(loaded, given)
+        run(loaded, model_inputs)
     modules = {id(call.module): call.module for call in calls}
     for module in modules.values():
-        recording.watch(module)
+        recording.record_inputs(module)
     calls.clear()
-    around = parents(loaded.model)
+    parent_of = parents(loaded.model)
     paths = {id(module): path for path, module in loaded.model.named_modules()}
     outputs: dict[int, Tensor] = {}
-    outs = {key: out_module(module, around.get(key)) for key, module in modules.items()}
+    output_modules = {key: output_module(module, parent_of.get(key)) for key, module in modules.items()}
     hooks = [
-        out.register_forward_hook(lambda _, __, made, key=key: outputs.update({key: made[0]}))
-        for key, out in outs.items()
-        if out is not None
+        module.register_forward_hook(lambda _, __, output, key=key: outputs.update({key: output[0]}))
+        for key, module in output_modules.items()
+        if module is not None
     ]
     with recording.recording(calls.append):
-        run(loaded, given)
+        run(loaded, model_inputs)
     for hook in hooks:
         hook.remove()
-    width = int(getattr(loaded.model.config, "hidden_size", 0) or 0)  # of the input, and of another text's
-    cut = {key: all(_by_rows(call) for call in calls if id(call.module) == key) for key in modules}
+    d_model = int(getattr(loaded.model.config, "hidden_size", 0) or 0)
+    row_blocks = {key: all(_supports_row_blocks(call) for call in calls if id(call.module) == key) for key in modules}
     for key, module in modules.items():
-        if cut[key]:
-            recording.allow_rows(module)
-    named: dict[int, dict[str, Tensor]] = {}
+        if row_blocks[key]:
+            recording.allow_row_blocks(module)
+    parameters_of: dict[int, dict[str, Tensor]] = {}
     for call in calls:
         key = id(call.module)
-        if key not in named:
-            there = parameters(call, around.get(key))
-            if "w_o" in there and not (key in outputs and makes_output(there, call, outputs[key])):
-                there = {name: one for name, one in there.items() if name not in ("w_o", "b_o")}
-            named[key] = there
+        if key not in parameters_of:
+            named = parameters(call, parent_of.get(key))
+            if "w_o" in named and not (key in outputs and makes_output(named, call, outputs[key])):
+                named = {name: tensor for name, tensor in named.items() if name not in ("w_o", "b_o")}
+            parameters_of[key] = named
     return tuple(
         Site(
             name,
-            named[id(call.module)],
-            made(named[id(call.module)], call),
+            parameters_of[id(call.module)],
+            pure_projections(parameters_of[id(call.module)], call),
             len(call.query),
-            sum(one.shape[0] * one.shape[-1] for one in (call.query, call.key, call.value))
-            + width * (1 + (call.memory is not None)),
-            cut[id(call.module)],
+            sum(tensor.shape[0] * tensor.shape[-1] for tensor in (call.query, call.key, call.value))
+            + d_model * (1 + (call.memory is not None)),
+            row_blocks[id(call.module)],
         )
         for name, call in zip(_names(loaded, calls, paths), calls, strict=True)
     )
 
 
-def _by_rows(call: recording.Call) -> bool:
-    """Whether the attention of each query by itself is that of all, as it is unless a family looks how many queries there are."""
-    each = [call.rows(slice(at, at + 1))[1] for at in range(call.query.shape[1])]
-    return torch.allclose(torch.cat(each, dim=1), call.head_output, rtol=_NEAR, atol=_NEAR)
+def _supports_row_blocks(call: recording.Call) -> bool:
+    """Whether attention computed query by query equals attention of all queries; false if a family depends on their number."""
+    rows = [call.attend_rows(slice(i, i + 1))[1] for i in range(call.query.shape[1])]
+    return torch.allclose(torch.cat(rows, dim=1), call.head_output, rtol=_TOLERANCE, atol=_TOLERANCE)
 
 
 def _names(loaded: Loaded, calls: list[recording.Call], paths: dict[int, str]) -> list[str]:
-    """What each call is named by: its kind, and its number among those of its kind."""
+    """The name of each call: its kind, and its number among the calls of that kind."""
     names: list[str] = []
     numbers: dict[str, dict[int, int]] = {}
     for call in calls:
@@ -94,5 +94,5 @@ def _names(loaded: Loaded, calls: list[recording.Call], paths: dict[int, str]) -
 
 
 def parents(model: Any) -> dict[int, Module]:
-    """The module around each, by the id of the one inside."""
+    """The parent of each module, by the id of the child."""
     return {id(child): module for module in model.modules() for child in module.children()}

@@ -1,4 +1,4 @@
-"""Tiny models that learn while one watches."""
+"""Training of tiny transformers, with snapshots to watch."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def train(
     seconds: float | None = None,
     **turned: int,
 ) -> Generator[Snapshot]:
-    """Trains a tiny model and gives a snapshot of it again and again: step, seconds, loss, accuracy, score, parameters. Closed, it stops.
+    """Snapshots of a tiny model in training: step, seconds, loss, accuracy, score, parameters. Closing the generator stops it.
 
-    It uses one thread of torch, and only random generators of its own: two at once get the very digits of one alone.
+    It uses one thread of torch and its own random generators, so two trainings at once give the same digits as one alone.
 
     Args:
         task: one of `TASKS`.
         seed: of the initial parameters and of all batches.
-        steps: at most; 0: as many as the task says.
-        control: one of the task's controls; empty: the model that can learn it.
-        every: how many steps lie between two snapshots; 0: a twentieth of all. The first and the last step always have one.
-        seconds: of work by the wall clock after which it stops; None: 60.
-        turned: the task's sliders, such as `length`.
+        steps: the number of batches; 0: the default of the task.
+        control: one of the task's controls; empty: the model that can learn the task.
+        every: steps between two snapshots; 0: a twentieth of all. The first and the last step always have one.
+        seconds: of wall-clock work after which it stops; None: 60.
+        turned: values of the task's sliders, such as `length`.
 
     Raises:
         ConfigError: there is no such task or control, or a number is out of range.

@@ -1,4 +1,4 @@
-"""What a tiny model is made of, as a value; torch is not needed to say it."""
+"""The design of a tiny transformer as a value; does not import torch."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Design:
-    """The sizes and parts of a tiny transformer. Layer norm stands before every attention and at the end.
+    """The sizes and parts of a tiny transformer. It has a layer norm before every attention and at the end.
 
     With `memory` it is one layer of cross-attention; otherwise `layers` of self-attention.
 
     Attributes:
-        tokens: how many different tokens attend.
-        answers: how many different answers there are.
-        length: how many positions there are at most; relative ones are apart by less than that.
-        offset: how far back a copied token stands, where the task has that.
-        memory: how many different tokens are attended to; of several kinds their rows are added up.
-        layers: of self-attention.
+        tokens: number of distinct query tokens.
+        answers: number of distinct answers.
+        length: the largest number of positions; relative distances are smaller than that.
+        offset: the distance of the copied token, in the copy task.
+        memory: number of distinct key tokens, for each kind of them; the rows of all kinds are added.
+        layers: number of self-attention layers.
         heads: of each layer.
-        width: of a token's row, d_model.
+        width: d_model, the width of a token's row.
         positions: "learned" rows that are added, "relative" biases of the scores, or "none".
         causal: whether a query sees no later key.
-        encoder: the heads of a layer of self-attention over the memory, from which the keys then come; 0: there is none.
-        encoded_values: whether the values come from that encoder too, and not from the bare memory.
-        mlp: whether a layer of ReLUs stands after the attention.
+        encoder: number of heads of a self-attention layer over the memory, whose output gives the keys; 0: no such layer.
+        encoded_values: whether the values come from that encoder too, instead of the bare memory.
+        mlp: whether an MLP with ReLU follows the attention.
     """
 
     tokens: int
@@ -43,16 +43,16 @@ class Design:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What its layers of attention are called, in the order in which they run."""
+        """The names of its attention layers, in the order in which they run."""
         if not self.memory:
             return tuple(f"layer {i}" for i in range(self.layers))
         return ("encoder 0", "cross 0") if self.encoder else ("cross 0",)
 
     @property
     def relative(self) -> tuple[str, ...]:
-        """The layers that add to their scores a number for each distance: the encoder always does."""
+        """The layers with relative position biases; the encoder always has them."""
         return tuple(name for name in self.names if self.positions == "relative" or name.startswith("encoder"))
 
     def heads_of(self, name: str) -> int:
-        """The heads of a layer."""
+        """The number of heads of a layer."""
         return self.encoder if name.startswith("encoder") else self.heads

@@ -1,4 +1,4 @@
-"""Learning: AdamW, and the snapshots that one watches. The copied Python has `learn` word for word, so it is ASCII."""
+"""Training with AdamW, and its snapshots. The copied Python contains `learn` verbatim, so it is ASCII."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from attention.training.design import Design
     from attention.training.plan import Plan
 
-PROBES = 128  # sequences that nothing is learned from
-SECONDS = 60.0  # of one training at most
+PROBES = 128  # held-out sequences for the measurements
+SECONDS = 60.0  # limit of one training
 
 
 class Measured(NamedTuple):
-    """How good a model is: mean loss in nats, right answers, whole sequences that are right, and the weight on gold cells; shares are 0 ... 1."""
+    """The quality of a model: mean loss in nats; fractions from 0 to 1 of right answers, of fully right sequences, and of weight on gold cells."""
 
     loss: float
     accuracy: float
@@ -33,15 +33,17 @@ class Measured(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """A model while it learns.
+    """A model at one step of its training.
 
     Attributes:
-        step: how many batches it has learned from.
-        seconds: that it has worked, by the wall clock.
-        loss: on sequences that nothing is learned from, mean cross-entropy in nats.
-        accuracy: the share of their answers that are right; `whole` of sequences with all answers right.
-        score: the weight on the gold cells, mean over the rows that have any.
+        step: number of batches so far.
+        seconds: wall-clock time of the training so far.
+        loss: mean cross-entropy in nats on held-out sequences.
+        accuracy: fraction of right answers.
+        whole: fraction of sequences with all answers right.
+        score: weight on the gold cells, mean over the rows with gold cells.
         row: all parameters in one row; `parameters` has them by name.
+        design: the model.
     """
 
     step: int
@@ -55,12 +57,12 @@ class Snapshot:
 
     @property
     def nbytes(self) -> int:
-        """The memory of its parameters, in bytes."""
+        """The size of its parameters in bytes."""
         return self.row.nbytes
 
     @property
     def parameters(self) -> Mapping[str, Tensor]:
-        """The parameters by their names, as views of `row`."""
+        """The parameters by name, as views of `row`."""
         return named(self.row, self.design)
 
 
@@ -73,49 +75,51 @@ def learn(
     batch: int,
     seed: int,
 ) -> Iterator[int]:
-    """Changes the parameters in `row` step by step; gives the number of each step before it is done, and the last.
+    """Update the parameters in `row` step by step; yields the number of each step before it is done, and the last.
 
     AdamW with betas 0.9 and 0.98 and weight decay 0.01; 20 steps of warm-up, then a linear decay to a tenth.
     Source: Loshchilov & Hutter 2019, "Decoupled Weight Decay Regularization", algorithm 2.
     """
-    drawn, mean, square = generator(seed, "batches"), torch.zeros_like(row), torch.zeros_like(row)
+    batch_generator, mean, square = generator(seed, "batches"), torch.zeros_like(row), torch.zeros_like(row)
     for step in range(steps):
         yield step
         leaf = row.clone().requires_grad_()
-        now = draw(batch, drawn)
+        sequences = draw(batch, batch_generator)
         with torch.enable_grad():
-            (gradient,) = torch.autograd.grad(loss_of(forward(named(leaf, design), design, now)[0], now), leaf)
+            (gradient,) = torch.autograd.grad(
+                loss_of(forward(named(leaf, design), design, sequences)[0], sequences), leaf
+            )
         mean.lerp_(gradient, 0.1)
         square.lerp_(gradient * gradient, 0.02)
-        pace = rate * min(1.0, (step + 1) / 20, 1 - 0.9 * (step - 20) / max(1, steps - 20))
+        learning_rate = rate * min(1.0, (step + 1) / 20, 1 - 0.9 * (step - 20) / max(1, steps - 20))
         change = (mean / (1 - 0.9 ** (step + 1))) / ((square / (1 - 0.98 ** (step + 1))).sqrt() + 1e-8)
-        row.mul_(1 - pace * 0.01).sub_(pace * change)
+        row.mul_(1 - learning_rate * 0.01).sub_(learning_rate * change)
     yield steps
 
 
 def measured(row: Tensor, design: Design, probes: Batch, silent: Collection[tuple[str, int]] = ()) -> Measured:
-    """How good a model is on these sequences; heads that are `silent`, as (layer's name, head), give zeros."""
+    """The quality of a model on these sequences; `silent` heads, as (layer name, head), are ablated to zero."""
     with torch.no_grad():
-        logits, kept = forward(named(row, design), design, probes, silent)
-        asked, right = probes.answers >= 0, logits.argmax(-1) == probes.answers
-        whole = (right | ~asked).all(-1)
+        logits, activations = forward(named(row, design), design, probes, silent)
+        has_answer, right = probes.answers >= 0, logits.argmax(-1) == probes.answers
+        whole = (right | ~has_answer).all(-1)
         return Measured(
             float(loss_of(logits, probes)),
-            float(right[asked].float().mean()),
+            float(right[has_answer].float().mean()),
             float(whole.float().mean()),
-            score(kept[design.names[-1]]["weights"], probes.gold),
+            score(activations[design.names[-1]]["weights"], probes.gold),
         )
 
 
 def score(weights: Tensor, gold: Tensor) -> float:
-    """The weight on the cells that the rule says matter, mean over heads and over the rows that have any such cell.
+    """The weight on the gold cells, mean over heads and over the rows with gold cells.
 
     Args:
         weights: [sequence head query_pos key_pos].
         gold: [sequence query_pos key_pos].
     """
-    found = (weights * gold[:, None]).sum(-1).mean(1)
-    return float(found[gold.any(-1)].mean())
+    gold_weight = (weights * gold[:, None]).sum(-1).mean(1)
+    return float(gold_weight[gold.any(-1)].mean())
 
 
 def snapshots(
@@ -125,42 +129,42 @@ def snapshots(
     seconds: float | None = None,
     run: Callable[[Callable[[], Any]], Any] = in_turn,
 ) -> Generator[Snapshot]:
-    """Trains a tiny model and gives a snapshot of it again and again: closed, it stops.
+    """Snapshots of a model in training; closing the generator stops it.
 
-    It uses one thread of torch, and only generators of its own: two at once get the very digits of one alone.
+    It uses one thread of torch and its own random generators, so two trainings at once give the same digits as one alone.
 
     Args:
-        plan: what is trained.
-        every: how many steps lie between two snapshots; 0: as the task says. The first and the last step always have one.
-        also: more steps that have one.
-        seconds: of the wall clock after which it stops, None: `SECONDS`; what a watcher takes between two snapshots, and waiting for other trainings, is left out.
-        run: does a piece of the work; usually in the thread for that.
+        plan: the training.
+        every: steps between two snapshots; 0: those of the plan. The first and the last step always have one.
+        also: further steps with a snapshot.
+        seconds: wall-clock seconds after which it stops, None: `SECONDS`; time between two snapshots, and waiting for other trainings, does not count.
+        run: runs a piece of the work; by default in the training thread.
     """
     design, every, spent = plan.design, every or plan.every, 0.0
-    most = SECONDS if seconds is None else seconds
+    limit = SECONDS if seconds is None else seconds
 
     def begin() -> tuple[Tensor, Iterator[int], Batch]:
         row, probes = initial(design, plan.seed), plan.task.draw(PROBES, generator(plan.seed, "probes"), design)
 
-        def draw(count: int, own: torch.Generator) -> Batch:
-            return plan.task.draw(count, own, design)
+        def draw(count: int, batch_generator: torch.Generator) -> Batch:
+            return plan.task.draw(count, batch_generator, design)
 
         return row, learn(row, design, draw, plan.steps, plan.rate, plan.task.batch, plan.seed), probes
 
-    def go_on() -> Snapshot | None:
-        begun = time.monotonic()
+    def train_to_snapshot() -> Snapshot | None:
+        start = time.monotonic()
         for step in steps:
-            now = spent + time.monotonic() - begun
+            elapsed = spent + time.monotonic() - start
             if step % every == 0 or step == plan.steps or step in also:
-                found = measured(row, design, probes)
-                return Snapshot(step, spent + time.monotonic() - begun, *found, row=row.clone(), design=design)
-            if now > most:
+                quality = measured(row, design, probes)
+                return Snapshot(step, spent + time.monotonic() - start, *quality, row=row.clone(), design=design)
+            if elapsed > limit:
                 break
         return None
 
     row, steps, probes = run(begin)
-    while snapshot := run(go_on):
+    while snapshot := run(train_to_snapshot):
         spent = snapshot.seconds
         yield snapshot
-        if snapshot.step == plan.steps or spent > most:
+        if snapshot.step == plan.steps or spent > limit:
             return

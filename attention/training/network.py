@@ -1,4 +1,4 @@
-"""The tiny transformers as plain functions of their parameters. The copied Python has these very lines, so they are ASCII."""
+"""The tiny transformers as plain functions of their parameters. The copied Python contains them verbatim, so they are ASCII."""
 
 from __future__ import annotations
 
@@ -12,86 +12,86 @@ from torch import Tensor
 from attention.formula.seeds import generator
 from attention.training.design import Design
 
-SHARPER = 10.0  # a bias moves by about the learning rate in a step; without this it is not sharp after 200 of them
+SHARPER = 10.0  # scales the biases: they change by about the learning rate per step, too little in 200 steps
 
 
 class Batch(NamedTuple):
-    """Sequences to learn from: ids [sequence query_pos], answers (-1: not asked), gold [sequence query_pos key_pos], and what is attended to."""
+    """Training sequences: ids [sequence query_pos], answers (-1: none), gold [sequence query_pos key_pos], and the ids of the memory."""
 
     tokens: Tensor
     answers: Tensor
     gold: Tensor
     memory: tuple[Tensor, ...] = ()
-    real: Tensor | None = None  # [sequence key_pos], False where a memory is filled up
+    real: Tensor | None = None  # [sequence key_pos], False for padding
 
 
 def shapes(design: Design) -> dict[str, tuple[int, ...]]:
-    """The shapes of all parameters by their names, in the order in which they are drawn."""
+    """The shapes of all parameters by name, in the order in which they are drawn."""
     width = design.width
-    found: dict[str, tuple[int, ...]] = {"token": (design.tokens, width)}
+    result: dict[str, tuple[int, ...]] = {"token": (design.tokens, width)}
     if design.positions == "learned":
-        found["position"] = (design.length, width)
+        result["position"] = (design.length, width)
     for i, kinds in enumerate(design.memory):
-        found[f"memory {i}"] = (kinds, width)
+        result[f"memory {i}"] = (kinds, width)
     norms = [*design.names, *(["keys"] if design.encoder else []), *(["mlp"] if design.mlp else []), "end"]
     for name in norms:
-        found |= {f"{name} scale": (width,), f"{name} shift": (width,)}
+        result |= {f"{name} scale": (width,), f"{name} shift": (width,)}
     for name in design.names:
-        found |= {f"{name} {matrix}": (width, width) for matrix in ("w_q", "w_k", "w_v", "w_o")}
+        result |= {f"{name} {matrix}": (width, width) for matrix in ("w_q", "w_k", "w_v", "w_o")}
     for name in design.relative:
-        found[f"{name} distances"] = (design.heads_of(name), 2 * design.length - 1)
+        result[f"{name} distances"] = (design.heads_of(name), 2 * design.length - 1)
     if design.mlp:
-        found |= {"mlp in": (width, 4 * width), "mlp out": (4 * width, width)}
-    return found | {"answer": (width, design.answers)}
+        result |= {"mlp in": (width, 4 * width), "mlp out": (4 * width, width)}
+    return result | {"answer": (width, design.answers)}
 
 
 def initial(design: Design, seed: int) -> Tensor:
-    """All parameters in one row, as torch begins: rows of tokens normal, projections uniform in +-1/sqrt(rows). Each has a generator of its own."""
+    """All initial parameters in one row, as in torch: token rows normal, projections uniform in +-1/sqrt(rows). Each has its own generator."""
     drawn = []
     for name, shape in shapes(design).items():
-        own = generator(seed, "initial", name)
+        random = generator(seed, "initial", name)
         if name in ("token", "position") or name.startswith("memory"):
-            drawn.append(torch.randn(shape, generator=own))
+            drawn.append(torch.randn(shape, generator=random))
         elif name.endswith(("scale", "shift", "distances")):
             drawn.append(torch.full(shape, float(name.endswith("scale"))))
         else:
-            drawn.append((torch.rand(shape, generator=own) * 2 - 1) / math.sqrt(shape[0]))
-    return torch.cat([one.flatten() for one in drawn])
+            drawn.append((torch.rand(shape, generator=random) * 2 - 1) / math.sqrt(shape[0]))
+    return torch.cat([parameter.flatten() for parameter in drawn])
 
 
 def named(row: Tensor, design: Design) -> dict[str, Tensor]:
-    """The parameters by their names, as views of the one row."""
-    known = shapes(design)
-    parts = torch.split(row, [math.prod(shape) for shape in known.values()])
-    return {name: part.view(shape) for (name, shape), part in zip(known.items(), parts, strict=True)}
+    """The parameters by name, as views of the row."""
+    shape_of = shapes(design)
+    parts = torch.split(row, [math.prod(shape) for shape in shape_of.values()])
+    return {name: part.view(shape) for (name, shape), part in zip(shape_of.items(), parts, strict=True)}
 
 
 def norm(p: Mapping[str, Tensor], name: str, x: Tensor) -> Tensor:
-    """Layer norm."""
+    """Layer norm of the rows."""
     return torch.nn.functional.layer_norm(x, x.shape[-1:], p[f"{name} scale"], p[f"{name} shift"])
 
 
 def bias_of(p: Mapping[str, Tensor], name: str, n_queries: int, n_keys: int) -> Tensor:
-    """What a layer adds to its scores for each distance, [head query_pos key_pos]."""
+    """The relative position bias of a layer, [head query_pos key_pos]."""
     table = p[f"{name} distances"]
-    apart = torch.arange(n_keys) - torch.arange(n_queries)[:, None]
-    return SHARPER * table[:, apart + table.shape[1] // 2]
+    distance = torch.arange(n_keys) - torch.arange(n_queries)[:, None]
+    return SHARPER * table[:, distance + table.shape[1] // 2]
 
 
 def cut(rows: Tensor, heads: int) -> Tensor:
-    """Rows cut into heads: [... pos d_model] as [... head pos d_k]."""
+    """Rows split into heads: [... pos d_model] as [... head pos d_k]."""
     return rows.view(*rows.shape[:-1], heads, -1).transpose(-3, -2)
 
 
 def attend(
-    name: str, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, seen: Tensor | None
+    name: str, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, visible: Tensor | None
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """What the heads of the layer of that name make of queries, keys and values [sequence head pos d_k]: their outputs, and all that is kept."""
+    """The head outputs of the layer with this name, from queries, keys and values [sequence head pos d_k]; and its activations by name."""
     scores = query @ key.mT / math.sqrt(query.shape[-1])
     if bias is not None:
         scores = scores + bias
-    if seen is not None:
-        scores = scores.masked_fill(~seen, -math.inf)
+    if visible is not None:
+        scores = scores.masked_fill(~visible, -math.inf)
     weights = torch.softmax(scores, dim=-1)
     output = weights @ value
     return output, {"query": query, "key": key, "value": value, "weights": weights, "head_output": output}
@@ -104,45 +104,47 @@ def forward(
     silent: Collection[tuple[str, int]] = (),
     how: Callable[..., tuple[Tensor, dict[str, Tensor]]] = attend,
 ) -> tuple[Tensor, dict[str, dict[str, Tensor]]]:
-    """The logits [sequence query_pos answer], and by layer what entered its attention and what was made of it. Heads that are `silent` give zeros.
+    """The logits [sequence query_pos answer], and the activations of each attention layer by name.
 
-    `how` is what the heads of a layer do, called as `attend` is.
+    Heads in `silent`, as (layer name, head), are ablated to zero. `how` replaces `attend`, with the same arguments.
     """
-    kept: dict[str, dict[str, Tensor]] = {}
-    x, seen = p["token"][batch.tokens], None
+    activations: dict[str, dict[str, Tensor]] = {}
+    x, visible = p["token"][batch.tokens], None
     if design.positions == "learned":
         x = x + p["position"][: x.shape[1]]
     if design.causal:
-        seen = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril()
+        visible = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril()
     bare = keys = (
         torch.stack([p[f"memory {i}"][ids] for i, ids in enumerate(batch.memory)]).sum(0) if batch.memory else x
     )
     if batch.real is not None:
-        seen = batch.real[:, None, None, :]
+        visible = batch.real[:, None, None, :]
 
     def layer(name: str, x: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         heads, sides = design.heads_of(name), ((x, "w_q"), (keys, "w_k"), (values, "w_v"))
         bias = bias_of(p, name, x.shape[1], keys.shape[1]) if f"{name} distances" in p else None
-        output, made = how(name, *(cut(rows @ p[f"{name} {w}"], heads) for rows, w in sides), bias, seen)
-        kept[name] = {"input": x, "keys": keys, "values": values, **made}
+        output, heads_activations = how(
+            name, *(cut(rows @ p[f"{name} {w}"], heads) for rows, w in sides), bias, visible
+        )
+        activations[name] = {"input": x, "keys": keys, "values": values, **heads_activations}
         if silent:
             output = output * torch.tensor([(name, head) not in silent for head in range(heads)])[:, None, None]
         return output.transpose(1, 2).flatten(2) @ p[f"{name} w_o"]
 
     if design.encoder:
-        entered = norm(p, design.names[0], bare)
-        keys = norm(p, "keys", bare + layer(design.names[0], entered, entered, entered))
+        normed = norm(p, design.names[0], bare)
+        keys = norm(p, "keys", bare + layer(design.names[0], normed, normed, normed))
     for name in design.names[1 if design.encoder else 0 :]:
-        entered = norm(p, name, x)
-        sides = (entered, entered)
+        normed = norm(p, name, x)
+        sides = (normed, normed)
         if batch.memory:
             sides = (keys, keys if design.encoded_values else bare)
-        x = x + layer(name, entered, *sides)
+        x = x + layer(name, normed, *sides)
     if design.mlp:
         x = x + torch.relu(norm(p, "mlp", x) @ p["mlp in"]) @ p["mlp out"]
-    return norm(p, "end", x) @ p["answer"], kept
+    return norm(p, "end", x) @ p["answer"], activations
 
 
 def loss_of(logits: Tensor, batch: Batch) -> Tensor:
-    """Mean cross-entropy in nats of what is asked."""
+    """Mean cross-entropy in nats of the positions with an answer."""
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch.answers.flatten(), ignore_index=-1)

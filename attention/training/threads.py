@@ -1,4 +1,4 @@
-"""The one thread in which all models here learn: a piece of one after a piece of another."""
+"""The thread in which all models are trained, piece by piece in turn."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from attention.training.watching import current
 
 T = TypeVar("T")
 
-_LONGEST = 0.5  # seconds that a process which ends waits for the piece under way
+_JOIN_SECONDS = 0.5  # how long a process that ends waits for the running piece
 
 
 class Job(Protocol):
@@ -25,56 +25,56 @@ class Job(Protocol):
 
     @property
     def group(self) -> Hashable:
-        """Groups share the thread's time equally."""
+        """The group of the job; groups share the time of the thread equally."""
         ...
 
     def step(self) -> bool:
-        """Does the next piece, and says whether there is more; raises nothing."""
+        """Do the next piece; returns whether there is more, and raises nothing."""
         ...
 
     def fail(self, error: Exception) -> None:
-        """It will not be finished, for this reason."""
+        """End the job with this error."""
         ...
 
 
 class _Worker:
-    """A thread that does a piece of a job of the group that has had the least of its time; the jobs of a group take turns.
+    """A thread that always serves the group with the least used time; the jobs of a group take turns.
 
-    It is a daemon, so that a process which ends waits for the piece under way and for no other.
+    It is a daemon, so that a process that ends waits only for the running piece.
     """
 
     def __init__(self) -> None:
         self._changed, self._closed = Condition(), False
         self._jobs: dict[Hashable, deque[Job]] = {}
-        self._used: dict[Hashable, float] = {}  # seconds, of the groups that have jobs
+        self._used: dict[Hashable, float] = {}  # seconds, for groups with jobs
         self._thread: Thread | None = None
 
     def add(self, job: Job) -> None:
-        """Does the pieces of a job from now on, one after those of others."""
+        """Queue a job."""
         with self._changed:
             if not self._closed:
-                self._put(job)
+                self._enqueue(job)
                 if self._thread is None:
                     atexit.register(self.close)
                     self._thread = Thread(target=self._run, name="training", daemon=True)
                     self._thread.start()
                 return
-        job.fail(_closed())
+        job.fail(_closed_error())
 
     def close(self) -> None:
-        """Ends it, and waits a moment for the piece under way: a thread that is still in torch when Python ends aborts it."""
+        """Stop the thread, and wait briefly for the running piece: a thread inside torch would abort the exit of Python."""
         with self._changed:
             self._closed = True
-            left = [job for jobs in self._jobs.values() for job in jobs]
+            remaining = [job for jobs in self._jobs.values() for job in jobs]
             self._jobs.clear()
             self._changed.notify_all()
-        for job in left:
-            job.fail(_closed())
+        for job in remaining:
+            job.fail(_closed_error())
         if self._thread is not None:
-            self._thread.join(_LONGEST)
+            self._thread.join(_JOIN_SECONDS)
 
-    def _put(self, job: Job) -> None:
-        """Puts a job behind those of its group; a new group begins as if it had used as much as the least used one."""
+    def _enqueue(self, job: Job) -> None:
+        """Add a job at the end of its group; a new group starts with the smallest used time of all groups."""
         group = job.group
         self._used.setdefault(group, min(self._used.values(), default=0.0))
         self._jobs.setdefault(group, deque()).append(job)
@@ -91,22 +91,22 @@ class _Worker:
                 job = self._jobs[group].popleft()
                 if not self._jobs[group]:
                     del self._jobs[group]
-            began = time.monotonic()
-            more = job.step()
+            start = time.monotonic()
+            has_more = job.step()
             with self._changed:
-                self._used[group] += time.monotonic() - began
-                more, closed = more and not self._closed, more and self._closed
-                if more:
-                    self._put(job)
+                self._used[group] += time.monotonic() - start
+                requeue, closed = has_more and not self._closed, has_more and self._closed
+                if requeue:
+                    self._enqueue(job)
                 if group not in self._jobs:
                     self._used.pop(group, None)
             if closed:
-                job.fail(_closed())
-            del job  # what it holds may go while this waits
+                job.fail(_closed_error())
+            del job  # free its memory while the thread waits
 
 
-class _Once(Generic[T]):
-    """A job of one piece, whose result somebody waits for."""
+class _SinglePiece(Generic[T]):
+    """A job of one piece, with a future for its result."""
 
     def __init__(self, work: Callable[[], T]) -> None:
         self.work, self.future, self.group = work, Future[T](), current().group
@@ -114,7 +114,7 @@ class _Once(Generic[T]):
     def step(self) -> bool:
         try:
             self.future.set_result(self.work())
-        except BaseException as error:  # raised again where the result is waited for
+        except BaseException as error:  # raised again by `future.result`
             self.future.set_exception(error)
         return False
 
@@ -122,27 +122,30 @@ class _Once(Generic[T]):
         self.future.set_exception(error)
 
 
-def _closed() -> ConfigError:
-    return ConfigError("This process ends and trains no model any more: try again in a moment.")
+def _closed_error() -> ConfigError:
+    return ConfigError("This server is shutting down and trains no more models: try again in a moment.")
 
 
 def _use_one_thread() -> None:
-    """`torch.set_num_threads` is of the thread that calls it, and of every thread that begins later; a thread of its own takes the second back."""
-    others = torch.get_num_threads()
+    """Give this thread one thread of torch.
+
+    `torch.set_num_threads` applies to the calling thread and to all later threads; a helper thread restores it for the latter.
+    """
+    n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    back = Thread(target=torch.set_num_threads, args=(others,))
-    back.start()
-    back.join()
+    restore = Thread(target=torch.set_num_threads, args=(n_threads,))
+    restore.start()
+    restore.join()
 
 
 WORKER = _Worker()
 
 
 def in_turn(work: Callable[[], T]) -> T:
-    """What `work` gives, done with one thread of torch when those who came before have theirs.
+    """The result of `work`, run in the training thread with one thread of torch, after the jobs that came before.
 
-    Several threads collapse where a machine is busy, and add up in another order; what others do has as many as before.
+    Several threads of torch are slow on a busy machine and sum in another order. Other threads keep their number.
     """
-    job = _Once(work)
+    job = _SinglePiece(work)
     WORKER.add(job)
     return job.future.result()

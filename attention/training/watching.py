@@ -1,4 +1,4 @@
-"""Who looks at trainings. What a key or a group stands for, such as a session and its address, is known to the caller alone."""
+"""The watchers of trainings. Keys and groups are opaque here; for the app, they are a session and its address."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 
-def _always() -> bool:
+def _always_present() -> bool:
     return True
 
 
 @dataclass(frozen=True)
 class Watcher:
-    """Somebody who looks at trainings.
+    """A user who watches trainings.
 
     Attributes:
-        key: equal for the same person; None: nobody in particular, for whom there is no bound.
-        group: what several people share; groups take turns.
-        present: whether they can still be shown anything.
+        key: identifies the user; None: anonymous, without a bound on their trainings.
+        group: shared by several users; groups take turns.
+        present: returns whether the user is still connected.
     """
 
     key: Hashable = None
     group: Hashable = None
-    present: Callable[[], bool] = _always
+    present: Callable[[], bool] = _always_present
 
 
-_WATCHER: ContextVar[Watcher] = ContextVar("watcher", default=Watcher())  # noqa: B039  # it is frozen
+_WATCHER: ContextVar[Watcher] = ContextVar("watcher", default=Watcher())  # noqa: B039  # it is immutable
 
 
 @contextmanager
 def watching(watcher: Watcher) -> Iterator[None]:
-    """While it lasts, this watcher is the one who looks at trainings in this thread."""
+    """A context in which this is the watcher of the thread."""
     token = _WATCHER.set(watcher)
     try:
         yield

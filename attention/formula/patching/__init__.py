@@ -1,4 +1,4 @@
-"""What can be changed of a head inside its model: a file for each kind, a line of the table for each."""
+"""Interventions on the heads of a model: one file for each kind, one line of the table for each."""
 
 from __future__ import annotations
 
@@ -27,38 +27,38 @@ __all__ = [
 ]  # fmt: skip
 
 KINDS: tuple[Kind, ...] = (Silence(), Temperature(), NoScaling(), OtherMask(), Cells(), Take())
-"""Every kind of change: what there is to choose from. Of the numbers the last is done first: what is taken may be silenced."""
+"""All kinds of interventions. Numbers are changed in reverse order: a patched output can be ablated."""
 
 
-def computed(hand: ByHand, layer: Steps, step: str, heads: slice, rows: slice, make: Callable[[], Scores]) -> Scores:
-    """A block of a map with all changes; `make` makes the block without."""
-    if hand != ByHand():
+def computed(edits: ByHand, layer: Steps, step: str, heads: slice, rows: slice, make: Callable[[], Scores]) -> Scores:
+    """A block of a map with all interventions; `make` computes the block without them."""
+    if edits != ByHand():
         for kind in reversed(KINDS):
-            make = partial(kind.compute, hand, layer, step, heads, rows, make)
+            make = partial(kind.compute, edits, layer, step, heads, rows, make)
     return make()
 
 
-def patched_output(hand: ByHand, z: Tensor, taken: Tensor | None) -> Tensor:
-    """What goes on of a head's output [query_pos d_v]; `taken` is the output of another run."""
+def patched_output(edits: ByHand, z: Tensor, other: Tensor | None) -> Tensor:
+    """The patched output [query_pos d_v] of a head; `other` is its output in another run."""
     for kind in reversed(KINDS):
-        z = kind.output(hand, z, taken)
+        z = kind.output(edits, z, other)
     return z
 
 
 def explained(work: StepWork[E_co]) -> E_co | None:
-    """A number that a change has made; None where the step made it as always."""
-    return next((told for kind in KINDS if (told := kind.explain(work)) is not None), None)
+    """The explanation of a number that an intervention changed; None for other numbers."""
+    return next((explanation for kind in KINDS if (explanation := kind.explain(work)) is not None), None)
 
 
-def python(hand: ByHand, step: str, lines: list[str]) -> list[str]:
-    """The lines of a map with all changes; `lines` make it without."""
+def python(edits: ByHand, step: str, lines: list[str]) -> list[str]:
+    """Lines that compute a map with all interventions; `lines` compute it without."""
     for kind in reversed(KINDS):
-        lines = kind.python(hand, step, lines)
+        lines = kind.python(edits, step, lines)
     return lines
 
 
-def output_python(hand: ByHand, z: str) -> str:
-    """What goes on of a head's output, as an expression of plain torch."""
+def output_python(edits: ByHand, z: str) -> str:
+    """An expression of plain torch for the patched output of a head."""
     for kind in reversed(KINDS):
-        z = kind.output_python(hand, z)
+        z = kind.output_python(edits, z)
     return z

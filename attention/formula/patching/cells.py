@@ -1,4 +1,4 @@
-"""Single cells of a head's scores or weights that are set."""
+"""Setting single cells of the scores or weights of a head (attention knockout)."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ if TYPE_CHECKING:
     from attention.formula.steps.step import Steps, StepWork
     from attention.formula.work import E_co
 
-_INDEX = Whole(0, 10**6)  # of a position
-_SET = {MASKED_SCORES: (SCORES, "before the softmax"), WEIGHTS: (WEIGHTS, "after the softmax")}
-"""Where a cell is set: what a `SetCell` calls the step, and when that is."""
+_POSITION = Whole(0, 10**6)
+_SETTABLE = {MASKED_SCORES: (SCORES, "before the softmax"), WEIGHTS: (WEIGHTS, "after the softmax")}
+"""For each map with editable cells: the step of a `SetCell`, and the place in words."""
 
 
-def _cells(value: object) -> bool:
+def _are_cells(value: object) -> bool:
     cells = value if isinstance(value, tuple | list) else (None,)
-    return all(isinstance(one, tuple | list) and 4 <= len(one) <= 5 and _cell(*one) for one in cells)
+    return all(isinstance(cell, tuple | list) and 4 <= len(cell) <= 5 and _is_cell(*cell) for cell in cells)
 
 
-def _cell(step: object, query: object, key: object, value: object, rescaled: object = False) -> bool:
-    within = Real(0, 1) if step == WEIGHTS else Real(-1e30, 1e30)
-    fits = _INDEX.takes(query) and _INDEX.takes(key) and within.takes(value) and isinstance(rescaled, bool)
+def _is_cell(step: object, query: object, key: object, value: object, rescaled: object = False) -> bool:
+    allowed = Real(0, 1) if step == WEIGHTS else Real(-1e30, 1e30)
+    fits = _POSITION.takes(query) and _POSITION.takes(key) and allowed.takes(value) and isinstance(rescaled, bool)
     return step in (SCORES, WEIGHTS) and fits
 
 
 _CHECKS: Checks = {
-    "cells": (_cells, "cells such as (step, query, key, value), of scores or weights, a weight from 0 to 1"),
+    "cells": (_are_cells, "cells such as (step, query, key, value), of scores or weights, a weight from 0 to 1"),
 }
 
 
 @dataclass(frozen=True)
 class Cells(Kind):
-    """A score as it enters the softmax, or a weight after it."""
+    """Sets a score before the normalizer, or a weight after it."""
 
     name: str = "Set a cell"
     term: str = "attention knockout"
@@ -51,103 +51,101 @@ class Cells(Kind):
     examples: tuple[str, ...] = ("s2,1=2", "s1,0=-3", "w3,0=0.75r", "w2,1=0.25")
     checks: Checks = field(default_factory=lambda: _CHECKS, compare=False)
 
-    def read(self, found: re.Match[str]) -> dict[str, Any]:
-        """One cell."""
-        step = SCORES if found[1] == "s" else WEIGHTS
-        return {"cells": (SetCell(step, int(found[2]), int(found[3]), float(found[4]), bool(found[5])),)}
+    def read(self, match: re.Match[str]) -> dict[str, Any]:
+        """The cell."""
+        step = SCORES if match[1] == "s" else WEIGHTS
+        return {"cells": (SetCell(step, int(match[2]), int(match[3]), float(match[4]), bool(match[5])),)}
 
-    def write(self, one: Change) -> str:
-        """w3,0=0.75r."""
-        (cell,) = one.cells
+    def write(self, change: Change) -> str:
+        """The code, such as w3,0=0.75r."""
+        (cell,) = change.cells
         return f"{cell.step[0]}{cell.query},{cell.key}={number(cell.value)}{'r' * cell.rescaled}"
 
-    def words(self, one: Change) -> str:
-        """Which cell, and what it becomes."""
-        (cell,) = one.cells
-        where = f"of query {cell.query} for key {cell.key} set to {cell.value:g}"
+    def words(self, change: Change) -> str:
+        """The cell and its new value in words."""
+        (cell,) = change.cells
+        cell_words = f"of query {cell.query} for key {cell.key} set to {cell.value:g}"
         if cell.step == SCORES:
-            return f"the score {where}, before the softmax"
+            return f"the score {cell_words}, before the softmax"
         rest = "the rest of its row is" if cell.rescaled else "its row is not"
-        return f"the weight {where}, after the softmax; {rest} rescaled"
+        return f"the weight {cell_words}, after the softmax; {rest} rescaled"
 
-    def check(self, one: Change, layer: Extent) -> None:
-        """Looks whether there are such rows and columns."""
-        for cell in one.cells:
+    def check(self, change: Change, layer: Extent) -> None:
+        """Raise ConfigError if the layer does not have these queries and keys."""
+        for cell in change.cells:
             counts(f"queries of {layer.name}", cell.query, layer.queries)
             counts(f"keys of {layer.name}", cell.key, layer.keys)
 
-    def turn(self, formula: Formula, one: Change) -> Formula:
-        """Its cells after those that are there."""
-        return replace(formula, by_hand=replace(formula.by_hand, cells=(*formula.by_hand.cells, *one.cells)))
+    def turn(self, formula: Formula, change: Change) -> Formula:
+        """The formula with these cells after the existing ones."""
+        return replace(formula, by_hand=replace(formula.by_hand, cells=(*formula.by_hand.cells, *change.cells)))
 
     def compute(
-        self, hand: ByHand, layer: Steps, step: str, heads: slice, rows: slice, make: Callable[[], Scores]
+        self, edits: ByHand, layer: Steps, step: str, heads: slice, rows: slice, make: Callable[[], Scores]
     ) -> Scores:
-        """The block with its cells set; the rest of a row rescaled where one of them says so."""
-        made, first = make(), rows.start or 0
-        there = [one for one in _of(hand, step) if 0 <= one.query - first < made.shape[-2]]
-        if not there:
-            return made
-        made = made.clone()
-        for query in {one.query for one in there}:
-            row, cells = made[..., query - first, :], [one for one in there if one.query == query]
-            total_, others = row.sum(dim=-1, keepdim=True), row.clone()
+        """The block with its cells set; the rest of a row is rescaled if one of its cells asks for it."""
+        block, first = make(), rows.start or 0
+        edited = [cell for cell in _cells_of(edits, step) if 0 <= cell.query - first < block.shape[-2]]
+        if not edited:
+            return block
+        block = block.clone()
+        for query in {cell.query for cell in edited}:
+            row, cells = block[..., query - first, :], [cell for cell in edited if cell.query == query]
+            row_sum, others = row.sum(dim=-1, keepdim=True), row.clone()
             for cell in cells:
                 others[..., cell.key] = 0
             if step == WEIGHTS and any(cell.rescaled for cell in cells):
-                left = (total_ - sum({cell.key: cell.value for cell in cells}.values())).clamp_min(0)
-                row.mul_(left / others.sum(dim=-1, keepdim=True).clamp_min(1e-30))
+                remaining = (row_sum - sum({cell.key: cell.value for cell in cells}.values())).clamp_min(0)
+                row.mul_(remaining / others.sum(dim=-1, keepdim=True).clamp_min(1e-30))
             for cell in cells:
                 row[..., cell.key] = cell.value
-        return made
+        return block
 
     def explain(self, work: StepWork[E_co]) -> E_co | None:
-        """That it was set, or what the others of its row became."""
-        cells = [one for one in _of(work.formula.by_hand, work.cell.step) if one.query == work.cell.row]
-        values = {one.key: one.value for one in cells}
+        """The explanation of a set cell, or of a rescaled weight in its row."""
+        cells = [cell for cell in _cells_of(work.formula.by_hand, work.cell.step) if cell.query == work.cell.row]
+        values = {cell.key: cell.value for cell in cells}
         if work.cell.column in values:
-            return work.stated(values[work.cell.column], f"Set by hand, {_SET[work.cell.step][1]}.", "set by hand")
-        if work.cell.step == WEIGHTS and any(one.rescaled for one in cells):
-            return _rescaled(work, values)
+            return work.stated(values[work.cell.column], f"Set by hand, {_SETTABLE[work.cell.step][1]}.", "set by hand")
+        if work.cell.step == WEIGHTS and any(cell.rescaled for cell in cells):
+            return _explain_rescaled(work, values)
         return None
 
-    def python(self, hand: ByHand, step: str, lines: list[str]) -> list[str]:
-        """The same."""
-        there = _of(hand, step)
-        lines = [*lines, f"{step} = {step}.clone()"] if there else lines
-        for query in dict.fromkeys(one.query for one in there):
-            of_row = {one.key: one.value for one in there if one.query == query}
-            if step == WEIGHTS and any(one.rescaled for one in there if one.query == query):
+    def python(self, edits: ByHand, step: str, lines: list[str]) -> list[str]:
+        """Lines that set the cells."""
+        edited = _cells_of(edits, step)
+        lines = [*lines, f"{step} = {step}.clone()"] if edited else lines
+        for query in dict.fromkeys(cell.query for cell in edited):
+            values = {cell.key: cell.value for cell in edited if cell.query == query}
+            if step == WEIGHTS and any(cell.rescaled for cell in edited if cell.query == query):
                 lines += [
                     f"rest = {step}[:, {query}].clone()  # the rest of this row is rescaled",
-                    f"rest[:, {list(of_row)}] = 0",
-                    f"left = ({step}[:, {query}].sum(-1, keepdim=True) - {sum(of_row.values())!r}).clamp_min(0)",
+                    f"rest[:, {list(values)}] = 0",
+                    f"left = ({step}[:, {query}].sum(-1, keepdim=True) - {sum(values.values())!r}).clamp_min(0)",
                     f"{step}[:, {query}] *= left / rest.sum(-1, keepdim=True).clamp_min(1e-30)",
                 ]
-            lines += [f"{step}[:, {query}, {key}] = {value!r}  # set by hand" for key, value in of_row.items()]
+            lines += [f"{step}[:, {query}, {key}] = {value!r}  # set by hand" for key, value in values.items()]
         return lines
 
 
-def _of(hand: ByHand, step: str) -> list[SetCell]:
-    """The cells that are set in a step."""
-    return [one for one in hand.cells if step in _SET and one.step == _SET[step][0]]
+def _cells_of(edits: ByHand, step: str) -> list[SetCell]:
+    """The edited cells of a step."""
+    return [cell for cell in edits.cells if step in _SETTABLE and cell.step == _SETTABLE[step][0]]
 
 
-def _rescaled(work: StepWork[E_co], values: dict[int, float]) -> E_co:
-    """A weight beside one that was set: what the softmax gave, times what is left for the rest of its row."""
-    row, column, hand = work.cell.row, work.cell.column, work.formula.by_hand
-    others = tuple(one for one in hand.cells if one.step != WEIGHTS)
-    before = work.layer.remade(replace(work.formula, by_hand=replace(hand, cells=others)))
+def _explain_rescaled(work: StepWork[E_co], values: dict[int, float]) -> E_co:
+    """The explanation of a rescaled weight: the weight before the edit, times the factor of the rest of its row."""
+    row, column, edits = work.cell.row, work.cell.column, work.formula.by_hand
+    score_cells = tuple(cell for cell in edits.cells if cell.step != WEIGHTS)
+    before = work.layer.remade(replace(work.formula, by_hand=replace(edits, cells=score_cells)))
     head = slice(work.cell.head, work.cell.head + 1)
     weights = before.part(WEIGHTS, heads=head, rows=slice(row, row + 1))[0][0, 0].double()
-    rest = sum(float(one) for key, one in enumerate(weights) if key not in values)
-    factors = float(weights[column]), max(0.0, float(weights.sum()) - sum(values.values())) / max(rest, 1e-30)
+    other_sum = sum(float(weight) for key, weight in enumerate(weights) if key not in values)
+    factors = float(weights[column]), max(0.0, float(weights.sum()) - sum(values.values())) / max(other_sum, 1e-30)
 
     def line(digits: int) -> Printed:
         return total([product(*factors, digits)])
 
-    words = (
-        "Another weight of this row was set by hand: what the softmax gave, times what is left for the rest of the row."
-    )
+    words = "Another weight of this row was set by hand: the computed weight, times the factor that rescales the rest of the row."
     came_from = (work.cell_of(MASKED_SCORES, row, column),)
     return work.made(Arithmetic("", [line], [line], words, [factors[0] * factors[1]]), came_from)

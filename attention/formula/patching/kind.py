@@ -1,4 +1,4 @@
-"""What every kind of change to a head has to say and do: its form in links, its words, what it computes, explains and writes."""
+"""The interface of a kind of intervention on a head: its code in links, its words, what it computes, explains and writes."""
 
 from __future__ import annotations
 
@@ -20,25 +20,26 @@ if TYPE_CHECKING:
 
 NUMBER = r"-?(?:\d+(?:\.\d+)?(?:e[-+]?\d+)?|inf)"
 Checks = Mapping[str, tuple[Callable[[Any], bool], str]]
-"""For each field whether a value fits, and what is expected."""
+"""For each field a function that checks a value, and the expected values in words."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """What is changed, and of which heads: the fields of an `attention.formula.intervention.Intervention`.
+    """An intervention and the heads that it applies to: the fields of an `attention.formula.intervention.Intervention`.
 
     Attributes:
         layer: its index in `trace.layers`; None: all layers.
-        head: of the queries; None: all heads of the layer.
-        silence: "zero": Z becomes 0 (zero ablation); "mean": its mean over positions (mean ablation).
-        strength: of silencing, 0 (nothing changes) to 1.
-        temperature: what the scores are divided by beside the model's own divisor; 0 is argmax, infinity uniform.
-        scaled: False: scores are not divided by the model's own divisor.
-        mask: one of `attention.formula.patching.masking.MASKS` instead of the model's own; "first": every query attends to the first token alone.
-        window: for the window masks: how many positions away a key may be; `prefix` for the prefix mask: how many first keys
-            every query sees; `hidden` for the custom mask: its cells, as `attention.formula.masks.encode` writes them.
+        head: the query head; None: all heads of the layer.
+        silence: "zero": Z becomes 0 (zero ablation); "mean": Z becomes its mean over positions (mean ablation).
+        strength: of the ablation, from 0 (nothing changes) to 1.
+        temperature: divides the scores in addition to the model's divisor; 0 is argmax, infinity uniform.
+        scaled: False: scores are not divided by the model's divisor.
+        mask: one of `attention.formula.patching.masking.MASKS` instead of the model's; "first": every query attends to the first token alone.
+        window: of the window masks: the largest distance of a visible key.
+        prefix: of the prefix mask: how many first keys every query sees.
+        hidden: of the custom mask: its cells, as `attention.formula.masks.encode` writes them.
         cells: single cells of scores or weights that are set.
-        take: "query", "key", "value", "weights" or "head_output": from the other state (activation patching).
+        take: "query", "key", "value", "weights" or "head_output", patched from the other state (activation patching).
     """
 
     layer: int | None = None
@@ -56,7 +57,7 @@ class Change:
 
 
 class Extent(NamedTuple):
-    """How large one layer is, by its name."""
+    """The name of a layer and its numbers of heads, queries and keys."""
 
     name: str
     n_heads: int
@@ -66,18 +67,19 @@ class Extent(NamedTuple):
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of change.
+    """One kind of intervention.
 
-    A change of the formula (temperature, mask) needs no more than `turn`: numbers, explanation and program follow from the formula.
-    One of the numbers themselves keeps in `ByHand` what it does, and says what becomes of a map in `compute`, `explain` and `python`,
-    or of a head's output in `output`, `explain` and `output_python`.
+    A kind that changes the formula (temperature, mask) defines only `turn`: numbers, explanation and program follow from the formula.
+    A kind that changes the numbers stores its state in `ByHand`, and defines `compute`, `explain` and `python` for maps, or
+    `output`, `explain` and `output_python` for head outputs.
 
     Attributes:
-        name: in plain words, for a list to choose from; `term` what the field calls it.
-        fields: of an `Intervention`, first the one that says whether there is such a change.
-        pattern: of its short form.
-        examples: short forms that show all it can do.
-        checks: what its fields may be.
+        name: in plain words, for a menu.
+        term: the term of the field.
+        fields: its fields of an `Intervention`; the first is set if the intervention is of this kind.
+        pattern: regular expression of its code in links.
+        examples: codes that cover all its options.
+        checks: the checks of its fields.
     """
 
     name: str = ""
@@ -87,66 +89,66 @@ class Kind:
     examples: tuple[str, ...] = ()
     checks: Checks = field(default_factory=dict, compare=False)
 
-    def read(self, found: re.Match[str]) -> dict[str, Any]:
-        """Its fields from what the pattern has found; ValueError where they cannot be."""
-        raise NotImplementedError(f"{self.name} has no read: say what its short form means.")
+    def read(self, match: re.Match[str]) -> dict[str, Any]:
+        """The fields from a match of the pattern; raises ValueError if they are not valid."""
+        raise NotImplementedError(f"{self.name} has no read: define how its code is parsed.")
 
-    def write(self, one: Change) -> str:
-        """Its short form."""
-        raise NotImplementedError(f"{self.name} has no write: say its short form.")
+    def write(self, change: Change) -> str:
+        """The code in links."""
+        raise NotImplementedError(f"{self.name} has no write: define its code.")
 
-    def words(self, one: Change) -> str:
-        """What it does, in plain words, with the field's term in brackets."""
-        raise NotImplementedError(f"{self.name} has no words: say what it does.")
+    def words(self, change: Change) -> str:
+        """The effect in plain words, with the term of the field in brackets."""
+        raise NotImplementedError(f"{self.name} has no words: describe its effect.")
 
-    def turn(self, formula: Formula, one: Change) -> Formula:
-        """A head's formula with the change."""
-        raise NotImplementedError(f"{self.name} has no turn: say what becomes of a head's formula.")
+    def turn(self, formula: Formula, change: Change) -> Formula:
+        """The formula of a head with the intervention."""
+        raise NotImplementedError(f"{self.name} has no turn: define how it changes the formula of a head.")
 
-    def unfreezes(self, one: Change) -> bool:
-        """Whether weights that are frozen in a later layer are no more: the change is one of the weights."""
+    def unfreezes(self, change: Change) -> bool:
+        """Whether it changes the weights, which are then not frozen in a later layer."""
         return False
 
-    def reaches_group(self, one: Change) -> bool:
-        """Whether it reaches all heads that share keys and values with the one."""
+    def reaches_group(self, change: Change) -> bool:
+        """Whether it affects all heads that share keys and values."""
         return False
 
-    def on_output(self, one: Change) -> bool:
-        """Whether it needs no formula of the layer, since it changes the heads' outputs alone."""
+    def on_output(self, change: Change) -> bool:
+        """Whether it changes only head outputs, so that the layer needs no formula."""
         return False
 
-    def check(self, one: Change, layer: Extent) -> None:
-        """Raises ConfigError where a layer does not have what is changed."""
+    def check(self, change: Change, layer: Extent) -> None:
+        """Raise ConfigError if the layer does not have the changed cells."""
 
     def compute(
-        self, hand: ByHand, layer: Steps, step: str, heads: slice, rows: slice, make: Callable[[], Scores]
+        self, edits: ByHand, layer: Steps, step: str, heads: slice, rows: slice, make: Callable[[], Scores]
     ) -> Scores:
-        """A block of a map with the change; `make` makes the block without."""
+        """A block of a map with the intervention; `make` computes the block without it."""
         return make()
 
-    def output(self, hand: ByHand, z: Tensor, taken: Tensor | None) -> Tensor:
-        """What goes on of a head's output [query_pos d_v]; `taken` is the output of another run."""
+    def output(self, edits: ByHand, z: Tensor, other: Tensor | None) -> Tensor:
+        """The patched output [query_pos d_v] of a head; `other` is its output in another run."""
         return z
 
     def explain(self, work: StepWork[E_co]) -> E_co | None:
-        """A number that the change has made; None where the step made it as always."""
+        """The explanation of a number that the intervention changed; None for other numbers."""
         return None
 
-    def python(self, hand: ByHand, step: str, lines: list[str]) -> list[str]:
-        """The lines of a map with the change; `lines` make it without."""
+    def python(self, edits: ByHand, step: str, lines: list[str]) -> list[str]:
+        """Lines that compute a map with the intervention; `lines` compute it without."""
         return lines
 
-    def output_python(self, hand: ByHand, z: str) -> str:
-        """What goes on of a head's output, an expression of plain torch made of another."""
+    def output_python(self, edits: ByHand, z: str) -> str:
+        """An expression of plain torch for the patched output, from the expression `z` of the output."""
         return z
 
 
 def number(value: float) -> str:
-    """A number in a short form."""
+    """A number as in links, without a trailing .0."""
     return repr(float(value)).removesuffix(".0")
 
 
-def counts(those: str, index: int | None, size: int) -> None:
-    """Raises ConfigError where there are not so many."""
+def counts(noun: str, index: int | None, size: int) -> None:
+    """Raise ConfigError if the index is not below the size; `noun` is the plural for the message."""
     if index is not None and index >= size:
-        raise ConfigError(f"{those} count from 0 to {size - 1}; got {index}: choose one of these.")
+        raise ConfigError(f"{noun} count from 0 to {size - 1}; got {index}: choose one of these.")

@@ -1,4 +1,4 @@
-"""Another temperature for a head, or scores that are not divided."""
+"""Overriding the temperature of a head, or removing the scaling of its scores."""
 
 from __future__ import annotations
 
@@ -17,69 +17,69 @@ _TEMPERATURE: Checks = {
     "temperature": (Real(0, optional=True).takes, "a number from 0 (argmax) to infinity (uniform), or None")
 }
 _SCALED: Checks = {
-    "scaled": (lambda one: one is None or isinstance(one, bool), "False, or None for the model's own"),
+    "scaled": (lambda value: value is None or isinstance(value, bool), "False, or None for the model's own"),
 }
 
 
 @dataclass(frozen=True)
 class Temperature(Kind):
-    """Scores are divided by it beside the model's own divisor."""
+    """Scores are divided by a temperature in addition to the model's divisor."""
 
-    name: str = "Another temperature"
+    name: str = "Override the temperature"
     term: str = "softmax temperature"
     fields: tuple[str, ...] = ("temperature",)
     pattern: str = rf"t({NUMBER})"
     examples: tuple[str, ...] = ("t0.5", "t0", "tinf")
     checks: Checks = field(default_factory=lambda: _TEMPERATURE, compare=False)
 
-    def read(self, found: re.Match[str]) -> dict[str, Any]:
-        """The number."""
-        return {"temperature": float(found[1])}
+    def read(self, match: re.Match[str]) -> dict[str, Any]:
+        """The temperature."""
+        return {"temperature": float(match[1])}
 
-    def write(self, one: Change) -> str:
-        """t0.2."""
-        return f"t{number(one.temperature or 0)}"
+    def write(self, change: Change) -> str:
+        """The code, such as t0.2."""
+        return f"t{number(change.temperature or 0)}"
 
-    def words(self, one: Change) -> str:
-        """The number."""
-        return f"temperature {one.temperature:g}"
+    def words(self, change: Change) -> str:
+        """The temperature in words."""
+        return f"temperature {change.temperature:g}"
 
-    def unfreezes(self, one: Change) -> bool:
-        """It changes the weights."""
+    def unfreezes(self, change: Change) -> bool:
+        """True: the weights change."""
         return True
 
-    def turn(self, formula: Formula, one: Change) -> Formula:
-        """As a hand turns the temperature of what is looked at."""
-        return replace(formula, **formula.what_if(WhatIf(temperature=one.temperature or 0.0)))
+    def turn(self, formula: Formula, change: Change) -> Formula:
+        """The formula with this temperature, as a what-if override gives it."""
+        return replace(formula, **formula.what_if(WhatIf(temperature=change.temperature or 0.0)))
 
 
 @dataclass(frozen=True)
 class NoScaling(Kind):
-    """Scores are not divided by the model's own divisor."""
+    """Scores are not divided by the model's divisor."""
 
-    name: str = "No scaling"
+    name: str = "Remove the scaling"
     term: str = "without 1/√d_k"
     fields: tuple[str, ...] = ("scaled",)
     pattern: str = "unscaled"
     examples: tuple[str, ...] = ("unscaled",)
     checks: Checks = field(default_factory=lambda: _SCALED, compare=False)
 
-    def read(self, found: re.Match[str]) -> dict[str, Any]:
-        """Nothing else."""
+    def read(self, match: re.Match[str]) -> dict[str, Any]:
+        """The field, which has one value."""
         return {"scaled": False}
 
-    def write(self, one: Change) -> str:
-        """The word."""
+    def write(self, change: Change) -> str:
+        """The code."""
         return "unscaled"
 
-    def words(self, one: Change) -> str:
-        """What it does."""
+    def words(self, change: Change) -> str:
+        """The effect in words."""
         return "scores not divided (no scaling)"
 
-    def unfreezes(self, one: Change) -> bool:
-        """It changes the weights."""
+    def unfreezes(self, change: Change) -> bool:
+        """True: the weights change."""
         return True
 
-    def turn(self, formula: Formula, one: Change) -> Formula:
-        """A divisor of 1 where there is one."""
+    def turn(self, formula: Formula, change: Change) -> Formula:
+        """The formula with a divisor of 1, if it scales the scores."""
         return replace(formula, divisor=None if formula.divisor is None else 1.0)

@@ -1,4 +1,4 @@
-"""How weights come from scores: one file for each way, one line of the table for each file."""
+"""Normalizers, which turn scores into weights: one file for each, one line of the table for each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from attention.formula.shares.softmax import Softmax
 from attention.formula.shares.softmax1 import Sinks, Softmax1
 from attention.formula.shares.sparsemax import Sparsemax
 
-SHARES: dict[str, Share] = {share.name: share for share in (Softmax(), Softmax1(), Sigmoid(), Sparsemax(), Sinks())}
-"""Every way to share out, by its name in links."""
+SHARES: dict[str, Share] = {
+    normalizer.name: normalizer for normalizer in (Softmax(), Softmax1(), Sigmoid(), Sparsemax(), Sinks())
+}
+"""All normalizers by their names in links."""
 
 __all__ = ["SHARES", "Share"]

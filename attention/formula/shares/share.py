@@ -1,4 +1,4 @@
-"""What every way to share out has to say of itself."""
+"""The interface of a normalizer, which turns scores into weights."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Row:
-    """One query's masked scores, for the arithmetic of one of its weights.
+    """The masked scores of one query, for the arithmetic of one of its weights.
 
     Attributes:
-        scores: [key_pos], −∞ where a key is hidden.
+        scores: [key_pos], −∞ for hidden keys.
         column: the key whose weight is explained.
-        at: the indices of the cell as LaTeX; `any_at` those of any key of the row.
-        own: what the share's parameter has for this head.
+        at: the indices of the cell as LaTeX.
+        any_at: the indices of any key of the row as LaTeX.
+        own: the parameter of the normalizer for this head.
     """
 
     scores: list[float]
@@ -39,23 +40,23 @@ class Row:
 
     @property
     def keys(self) -> str:
-        """How many it sees, in words."""
+        """The number of visible keys in words."""
         return f"{len(self.visible)} {'key' if len(self.visible) == 1 else 'keys'}"
 
 
 @dataclass(frozen=True)
 class Share(ABC):
-    """One way to make weights of scores.
+    """One way to turn scores into weights.
 
     Attributes:
         name: as in `AttentionConfig.share` and in links.
-        words: what it changes and who uses it, one sentence.
-        paper: where it comes from.
+        words: its effect and its users, for a menu.
+        paper: its source.
         formula: plain text.
-        sums: what the rows sum to.
-        in_page: whether the page's own arithmetic knows it, under this name.
-        argmax: whether its limit at temperature 0 is argmax: the largest take all, and share it.
-        parameter: what it needs beside the scores, one number a head, by the name of the layer's parameter.
+        sums: the sums of its rows.
+        in_page: whether the page itself can compute it, under this name in kernel.js.
+        argmax: whether its limit at temperature 0 is argmax: the largest scores share all the weight.
+        parameter: the name of a layer parameter that it needs, [head]; may be empty.
     """
 
     name: str = ""
@@ -69,18 +70,18 @@ class Share(ABC):
 
     @abstractmethod
     def weights(self, scores: Scores) -> Weights:
-        """The weights of masked scores; a key at −∞ gets 0, and so does every key of a row that sees none."""
+        """The weights of masked scores; keys at −∞ get 0, also in a row with no visible key."""
 
     def knowing(self, own: PerHead) -> Share:
-        """The same with what a layer has learned as its parameter."""
+        """The normalizer with the parameter of a layer."""
         raise NotImplementedError(f"{self.name} has no parameter")
 
     def limit(self, scores: Scores, bias: Scores) -> Weights:
-        """The weights at temperature 0, where the scores without their bias decide, and among the largest the `bias`."""
+        """The weights at temperature 0: the scores without bias decide, and the `bias` only among the largest."""
         return self.weights(winners(scores, bias))
 
     def python(self, scores: str) -> list[str]:
-        """Lines of plain torch that compute `weights` from a variable of that name: the body of the function `weights`."""
+        """Lines of plain torch that compute `weights` from the variable `scores`: the body of the function `weights`."""
         return inlined(type(self).weights, WEIGHTS, scores=scores)
 
     def limit_python(self, scores: str, bias: str) -> list[str]:
@@ -89,10 +90,10 @@ class Share(ABC):
 
     @abstractmethod
     def arithmetic(self, row: Row) -> Arithmetic:
-        """How the weight of a row's column came about; the row sees at least one key."""
+        """The arithmetic of the weight of the row's column; the row has at least one visible key."""
 
 
 def winners(scores: Scores, bias: Scores) -> Scores:
-    """The bias where a score is the largest of its row, −∞ everywhere else."""
-    most = scores.amax(dim=-1, keepdim=True)
-    return bias.masked_fill((scores != most) | (scores == -math.inf), -math.inf)
+    """The bias at the largest scores of each row, −∞ elsewhere."""
+    largest = scores.amax(dim=-1, keepdim=True)
+    return bias.masked_fill((scores != largest) | (scores == -math.inf), -math.inf)

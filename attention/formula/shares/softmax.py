@@ -1,4 +1,4 @@
-"""The softmax: every visible key gets its share of 1."""
+"""The softmax: the weights of the visible keys sum to 1."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Softmax(Share):
-    """Rows sum to 1, and no visible key gets nothing."""
+    """Rows sum to 1, and every visible key has a positive weight."""
 
     name: str = "softmax"
     words: str = "Every visible key gets a share of 1, larger scores exponentially more. Nearly every transformer."
@@ -29,68 +29,68 @@ class Softmax(Share):
     argmax: bool = True
 
     def weights(self, scores: Scores) -> Weights:
-        """Rows sum to 1; a row with no visible key is 0 throughout, never NaN and never uniform."""
+        """The softmax of each row; a row with no visible key is 0 throughout, never NaN and never uniform."""
         weights = softmax(scores)
         blind = weights[..., :1].isnan()  # an all-hidden row is 0 / 0 from its first key to its last
         return weights.masked_fill(blind, 0) if blind.any() else weights
 
     def python(self, scores: str) -> list[str]:
-        """One line."""
+        """The line that computes the softmax."""
         return inlined(softmax, WEIGHTS, scores=scores)
 
     def arithmetic(self, row: Row) -> Arithmetic:
-        """E to the score over the sum of all, the largest subtracted first."""
+        """e^score over the sum of all, after subtraction of the largest."""
         highest = max(row.scores)
         return exponentials(row, highest, 0.0)
 
 
 def softmax(scores: Scores) -> Weights:
-    """The softmax of rows that see a key."""
+    """The softmax of rows with at least one visible key."""
     import torch
 
     return torch.softmax(scores, dim=-1)  # every row sums to 1
 
 
 def exponentials(row: Row, shift: float, added: float) -> Arithmetic:
-    """e^(score − shift) over the sum of all of them, and of what is `added` to it."""
+    """e^(score − shift) over `added` plus the sum of all of them."""
     visible, column, scores = row.visible, row.column, row.scores
     power = {j: math.exp(scores[j] - shift) for j in visible}
-    top, total, below = power.get(column, 0.0), math.fsum(power.values()) + added, Parts([*power.values()])
+    numerator, total, terms = power.get(column, 0.0), math.fsum(power.values()) + added, Parts([*power.values()])
 
-    def one_more(digits: int) -> list[Printed]:
+    def sink_term(digits: int) -> list[Printed]:
         if not added:
             return []
         return [number(1.0, digits) if shift == row.own else printed.power(row.own, shift, digits)]
 
-    def parts(digits: int) -> list[Printed]:
-        powers = below.printed(lambda i: printed.powered(scores[visible[i]], shift, digits), digits)
-        return [*one_more(digits), *powers]
+    def printed_terms(digits: int) -> list[Printed]:
+        powers = terms.printed(lambda i: printed.powered(scores[visible[i]], shift, digits), digits)
+        return [*sink_term(digits), *powers]
 
-    def above(digits: int) -> Printed:
+    def printed_power(digits: int) -> Printed:
         return printed.power(scores[column], shift, digits)
 
-    def whole(digits: int) -> Printed:
-        if len(below.few) <= 4:
-            return quotient(above(digits), printed.total(parts(digits), per_line=99))
-        one, whole_sum = above(digits), printed.total(parts(digits))
-        tex = rf"{one.tex} \;\big/\; \big({whole_sum.tex}\big)"
-        return Printed(tex, "", one.value / whole_sum.value, (one, whole_sum))
+    def full_line(digits: int) -> Printed:
+        if len(terms.few) <= 4:
+            return quotient(printed_power(digits), printed.total(printed_terms(digits), per_line=99))
+        power_of_key, total_of_row = printed_power(digits), printed.total(printed_terms(digits))
+        tex = rf"{power_of_key.tex} \;\big/\; \big({total_of_row.tex}\big)"
+        return Printed(tex, "", power_of_key.value / total_of_row.value, (power_of_key, total_of_row))
 
-    def shares(digits: int) -> Printed:
-        return quotient(number(top, digits), number(total, digits))
+    def divided(digits: int) -> Printed:
+        return quotient(number(numerator, digits), number(total, digits))
 
     def short(digits: int) -> Printed:
-        return quotient(above(digits), number(total, digits))
+        return quotient(printed_power(digits), number(total, digits))
 
     sink = r"\text{sink} " if row.own else ""
     largest_of = rf"\max_j M{row.any_at}" if not added else rf"\max({sink or 0}, \max_j M{row.any_at})"
     first = f"e^{{{sink}-m}} + " if added else ""
     return Arithmetic(
         formula=rf"\frac{{e^{{M{row.at} - m}}}}{{{first}\sum_j e^{{M{row.any_at} - m}}}}, \quad m = {largest_of} = {printed.exponent(shift).tex}",
-        lines=[whole, shares],
+        lines=[full_line, divided],
         shorts=[short],
         words=f"The share of key {column} in everything query {{row}} can see ({row.keys}).",
-        values=[top, total],
+        values=[numerator, total],
         operation="quotient",
-        below=[*[added] * bool(added), *below.values],
+        below=[*[added] * bool(added), *terms.values],
     )

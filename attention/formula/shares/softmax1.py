@@ -1,4 +1,4 @@
-"""The softmax with something added to the sum: a query may attend to nothing."""
+"""The softmax with a term added to its denominator: a query may attend to nothing."""
 
 from __future__ import annotations
 
@@ -33,44 +33,41 @@ class Softmax1(Share):
     in_page: bool = True
 
     def weights(self, scores: Scores) -> Weights:
-        """Rows sum to less than 1; a row with no visible key is 0 throughout."""
+        """The softmax with a sink; a row with no visible key is 0 throughout."""
         return with_sink(scores, self._sink(scores))
 
     def limit(self, scores: Scores, bias: Scores) -> Weights:
-        """Above 0 the largest take all, at 0 what was added takes its part, below it takes all."""
-        first = winners(scores, bias)
-        return with_sign(scores, first, self.weights(first))
+        """The largest scores take all above 0, share with the sink at 0, and get nothing below."""
+        largest = winners(scores, bias)
+        return with_sign(scores, largest, self.weights(largest))
 
     def python(self, scores: str) -> list[str]:
-        """Lines that subtract the largest first, so that nothing overflows."""
+        """Lines of the softmax with a sink of 0."""
         return [f"sink = {scores}.new_zeros(())", *inlined(with_sink, WEIGHTS, scores=scores)]
 
     def limit_python(self, scores: str, bias: str) -> list[str]:
-        """Above 0 the largest take all, at 0 what was added takes its part, below it takes all."""
+        """Lines of the limit."""
         return [
             *super().limit_python(scores, bias),
             *inlined(with_sign, WEIGHTS, scores=scores, level=WEIGHTS),
         ]
 
     def _sink(self, scores: Tensor) -> Tensor:
-        """What is added as one more score: 0, and e to it 1."""
+        """The sink, an extra score of 0: it adds e^0 = 1 to the sum."""
         return scores.new_zeros(())
 
     def arithmetic(self, row: Row) -> Arithmetic:
-        """E to the score over e to the sink, which is 1 where there is none, and the sum of all."""
+        """e^score over e^sink plus the sum of all; without a learned sink, e^sink is 1."""
         shift = max(row.own, *row.scores)
         return exponentials(row, shift, math.exp(row.own - shift))
 
 
 @dataclass(frozen=True)
 class Sinks(Softmax1):
-    """e^s / (e^sink + Σ e^s): what is added to the sum is learned in each head."""
+    """e^s / (e^sink + Σ e^s): each head has a learned sink."""
 
     name: str = "sinks"
-    words: str = (
-        "A number that each head has learned is added to the sum as one more score, which belongs to no key: a query may attend to "
-        "nearly nothing. gpt-oss."
-    )
+    words: str = "Each head has a learned extra score (sink) that belongs to no key, so that a query may attend to nearly nothing. gpt-oss."
     paper: str = "OpenAI 2025, gpt-oss-120b & gpt-oss-20b Model Card, section 2.2"
     formula: str = "e^M / (e^sink + Σ e^M) over key_pos"
     in_page: bool = False
@@ -78,7 +75,7 @@ class Sinks(Softmax1):
     own: PerHead | None = None
 
     def knowing(self, own: PerHead) -> Sinks:
-        """With the sinks of a layer."""
+        """The normalizer with the sinks of a layer."""
         return replace(self, own=own)
 
     def _sink(self, scores: Tensor) -> Tensor:
@@ -86,12 +83,12 @@ class Sinks(Softmax1):
         return super()._sink(scores) if self.own is None else self.own[:, None, None].to(scores.dtype)
 
     def python(self, scores: str) -> list[str]:
-        """The same lines, with `sinks` [head]."""
+        """Lines of the softmax with `sinks` [head]."""
         return ["sink = sinks[:, None, None]", *inlined(with_sink, WEIGHTS, scores=scores)]
 
 
 def with_sink(scores: Scores, sink: Tensor) -> Weights:
-    """The softmax over the scores and one more, the sink, which belongs to no key."""
+    """The softmax over the scores and an extra score, the sink, which belongs to no key."""
     import torch
 
     highest = torch.maximum(scores.amax(dim=-1, keepdim=True), sink)
@@ -100,9 +97,9 @@ def with_sink(scores: Scores, sink: Tensor) -> Weights:
 
 
 def with_sign(scores: Scores, winners: Scores, level: Weights) -> Weights:
-    """By the sign of a row's largest score: it takes all, it takes what it has at that `level`, or nothing."""
+    """By the sign of a row's largest score: the softmax of the winners above 0, `level` at 0, nothing below."""
     import torch
 
-    most = scores.amax(dim=-1, keepdim=True)
+    largest = scores.amax(dim=-1, keepdim=True)
     above = torch.softmax(winners, dim=-1).nan_to_num(0)
-    return torch.where(most > 0, above, torch.where(most == 0, level, torch.zeros_like(above)))
+    return torch.where(largest > 0, above, torch.where(largest == 0, level, torch.zeros_like(above)))

@@ -1,7 +1,7 @@
-"""Every step of attention and every parameter, declared once: a file for each step, a line of the table for each.
+"""The registry of all steps and parameters of attention: one file for each step, one line of the table for each.
 
 Shape checks, titles, colours, tables, the explanation, the copied Python, the reference page and the tests read `STEPS` and `PARAMETERS`.
-Names elsewhere were read in TransformerLens's abstract_attention.py and transformer_block.py, in transformers' modeling_llama.py and
+The names in other libraries come from TransformerLens's abstract_attention.py and transformer_block.py, in transformers' modeling_llama.py and
 modeling_gpt2.py, in nn.MultiheadAttention, in jax.nn, and in bertviz.
 """
 
@@ -42,15 +42,15 @@ STEPS: tuple[Step, ...] = (
 
 _STEPS = {step.name: step for step in STEPS}
 
-DECLARED: dict[str, Step | Parameter] = _STEPS | {one.name: one for one in PARAMETERS}
-"""Steps and parameters by their names."""
+DECLARED: dict[str, Step | Parameter] = _STEPS | {parameter.name: parameter for parameter in PARAMETERS}
+"""Steps and parameters by name."""
 
 
 def find_step(name: str) -> Step:
-    """The step called `name`.
+    """The step with this name.
 
     Raises:
-        MissingError: there is none of that name.
+        MissingError: there is no such step.
     """
     if name in _STEPS:
         return _STEPS[name]
@@ -58,20 +58,21 @@ def find_step(name: str) -> Step:
 
 
 def is_step(name: str) -> bool:
-    """Whether there is a step called `name`; otherwise it is a parameter's name."""
+    """Whether this is the name of a step, not of a parameter."""
     return name in _STEPS
 
 
 def declared(name: str) -> Step | Parameter:
-    """The step or parameter called `name`.
+    """The step or parameter with this name.
 
     Raises:
-        MissingError: there is none of that name.
+        MissingError: there is no such step or parameter.
     """
     return DECLARED.get(name) or find_step(name)
 
 
 def knobs_of(formula: Formula, step: Step) -> tuple[object, ...]:
-    """The fields of a formula on which a step depends: its own and those of the steps before it."""
-    found = tuple(getattr(formula, name) for one in STEPS[: STEPS.index(step) + 1] for name in one.knobs)
-    return (*found, formula.by_hand, formula.heads) if formula.changed else found
+    """The values of the fields of a formula on which a step depends, directly or through the steps before it."""
+    steps = STEPS[: STEPS.index(step) + 1]
+    values = tuple(getattr(formula, name) for earlier in steps for name in earlier.knobs)
+    return (*values, formula.by_hand, formula.heads) if formula.changed else values

@@ -1,15 +1,15 @@
-"""The axes of the tensors: what each is called, what runs along it, what others call it."""
+"""The axes of the tensors: their names, meanings, and names in other libraries."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-Names = tuple[tuple[str, str], ...]  # who calls it what, such as ("TransformerLens", "hook_z")
+Names = tuple[tuple[str, str], ...]  # (library, its name), such as ("TransformerLens", "hook_z")
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis of the tensors: its name, what runs along it, and what others call it."""
+    """One axis of the tensors: its name, its meaning, and its names in other libraries."""
 
     name: str
     meaning: str
@@ -21,7 +21,7 @@ AXES: tuple[Axis, ...] = (
     Axis("head", "number of the head, from zero", (
         ("TransformerLens", "head_index"), ("transformers", "num_heads"), ("torch", "num_heads"),
         ("notebook 1", "h"), ("notebook 4", "n_heads"))),
-    Axis("kv_head", "number of the head that keys and values have, from zero; several query heads may share one", (
+    Axis("kv_head", "number of the head of keys and values, from zero; several query heads may share one", (
         ("TransformerLens", "n_key_value_heads"), ("transformers", "num_key_value_heads"))),
     Axis("query_pos", "position of the token that attends", (
         ("TransformerLens", "query_pos"), ("transformers", "q_len"), ("torch", "L"),
@@ -38,11 +38,11 @@ AXES: tuple[Axis, ...] = (
     Axis("d_v", "width of a value row in each head", (
         ("TransformerLens", "d_head"), ("transformers", "head_dim"), ("torch", "head_dim"),
         ("notebook 1", "d_v"), ("notebook 2", "head_size"), ("notebook 4", "d_key"), ("notebook 5", "d_model"))),
-    Axis("bucket", "how far apart query and key are, near ones each by itself and far ones together", (
+    Axis("bucket", "distance between query and key: near distances have a bucket each, far ones share buckets", (
         ("transformers", "num_buckets"),)),
 )
 # fmt: on
-"""Every axis there is, in the order in which they stand in a shape."""
+"""All axes, in the order of a shape."""
 
 
 HEAD_AXES = ("head", "kv_head")

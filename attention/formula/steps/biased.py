@@ -1,4 +1,4 @@
-"""The biased scores: plus a number for each pair of positions."""
+"""The biased scores: the scores plus a bias for each pair of positions."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class BiasedScores(Map):
-    """The scores plus the bias; how that is made is an entry of `attention.formula.biases.BIASES`."""
+    """The scores plus the bias, which is an entry of `attention.formula.biases.BIASES`."""
 
-    def make(self, layer: Steps, before: Scores | None, heads: slice, rows: slice) -> Scores:
-        """Score plus bias."""
-        return add_bias(known(before), BIASES[formula_of(layer).bias].bias(layer, heads, rows))
+    def make(self, layer: Steps, previous: Scores | None, heads: slice, rows: slice) -> Scores:
+        """Scores plus bias."""
+        return add_bias(known(previous), BIASES[formula_of(layer).bias].bias(layer, heads, rows))
 
     def explain(self, work: StepWork[E_co]) -> E_co:
-        """Two numbers, added."""
+        """The sum of the score and the bias."""
         bias = BIASES.get(work.formula.bias)
         words = f"{self.words} The bias is {bias.words}." if bias else self.words
         return added(self, work, words, {}, frozenset(("bias",)))
 
     def python(self, writer: Writer) -> list[str]:
-        """The lines of the bias, and the sum."""
+        """Lines that compute the bias and add it."""
         lines = BIASES[writer.formula.bias].python(writer.layer.n_heads)
         return [*lines, *inlined(add_bias, self.name, scores=writer.before, bias="bias")]
 

@@ -1,4 +1,4 @@
-"""The capped scores: bent so that none goes beyond the cap."""
+"""The capped scores: bounded by the cap through a tanh (softcap)."""
 
 from __future__ import annotations
 
@@ -22,35 +22,37 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class CappedScores(Map):
-    """cap · tanh(S′ / cap)."""
+    """Step C: cap · tanh(S′ / cap)."""
 
-    def make(self, layer: Steps, before: Scores | None, heads: slice, rows: slice) -> Scores:
-        """At temperature 0 they are −cap, 0 or cap."""
+    def make(self, layer: Steps, previous: Scores | None, heads: slice, rows: slice) -> Scores:
+        """The capped scores; at temperature 0 each is −cap, 0 or cap."""
         cap = formula_of(layer).cap or 1.0
-        return cap_scores(known(before), cap) if layer.temperature else cap_signs(known(before), cap)
+        return cap_scores(known(previous), cap) if layer.temperature else cap_signs(known(previous), cap)
 
     def explain(self, work: StepWork[E_co]) -> E_co:
-        """The cap times a tanh."""
+        """The cap times the tanh of a score."""
         row, column = work.cell.row, work.cell.column
-        (_, before), cap = work.layer.factors(self)[0], work.formula.cap or 1.0
-        score = work.number_at(before, row, column)
-        came_from = (work.cell_of(before, row, column),)
+        (_, previous), cap = work.layer.factors(self)[0], work.formula.cap or 1.0
+        score = work.number_at(previous, row, column)
+        came_from = (work.cell_of(previous, row, column),)
         if work.layer.temperature == 0:
-            words = f"Temperature 0 is the limit: every score that is not 0 goes all the way to the cap, {shown(cap)}."
-            return work.stated(cap * ((score > 0) - (score < 0)), words, "as far as the cap lets it", came_from)
+            words = f"At temperature 0 every score that is not 0 becomes the cap, {shown(cap)}, with its sign."
+            return work.stated(
+                cap * ((score > 0) - (score < 0)), words, "the cap with the sign of the score", came_from
+            )
 
         def line(digits: int) -> Printed:
-            limit, inside = number(cap, 9), quotient(number(score, digits), number(cap, 9))
-            value = limit.value * Decimal(math.tanh(float(inside.value)))
-            tex = rf"{limit.tex} \cdot \tanh\left({inside.tex}\right)"
-            return Printed(tex, f"{limit.text}·tanh({inside.text})", value)
+            bound, inside = number(cap, 9), quotient(number(score, digits), number(cap, 9))
+            value = bound.value * Decimal(math.tanh(float(inside.value)))
+            tex = rf"{bound.tex} \cdot \tanh\left({inside.tex}\right)"
+            return Printed(tex, f"{bound.text}·tanh({inside.text})", value)
 
-        words = f"The score bent so that it stays between −{shown(cap)} and {shown(cap)}; near 0 it stays what it is."
-        formula = rf"\text{{cap}} \cdot \tanh({work.symbol(before, row, column)} / \text{{cap}})"
+        words = f"The score, smoothly bounded between −{shown(cap)} and {shown(cap)}; small scores hardly change."
+        formula = rf"\text{{cap}} \cdot \tanh({work.symbol(previous, row, column)} / \text{{cap}})"
         return work.made(Arithmetic(formula, [line], [line], words, [cap * math.tanh(score / cap)]), came_from)
 
     def python(self, writer: Writer) -> list[str]:
-        """One line."""
+        """The line that caps the scores."""
         function = cap_scores if writer.layer.temperature else cap_signs
         return inlined(function, self.name, scores=writer.before, cap=repr(writer.formula.cap))
 

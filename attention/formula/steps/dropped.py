@@ -1,4 +1,4 @@
-"""The dropped weights: a share of the weights set to 0, the rest made larger."""
+"""The dropped weights (dropout): a fraction of the weights set to 0, the rest scaled up."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class DroppedWeights(Map):
-    """Which weights are dropped says the formula's `attention.formula.dropping.Dropping`."""
+    """Step D: the weights after the dropout of the formula's `attention.formula.dropping.Dropping`."""
 
     def formula_in(self, formula: Formula) -> str:
-        """That of the dropping."""
+        """The formula of the dropout."""
         return formula.dropping.formula
 
-    def make(self, layer: Steps, before: Scores | None, heads: slice, rows: slice) -> Scores:
-        """What is left of the weights."""
-        return formula_of(layer).dropping.weights(layer, known(before), heads, rows)
+    def make(self, layer: Steps, previous: Scores | None, heads: slice, rows: slice) -> Scores:
+        """The weights after dropout."""
+        return formula_of(layer).dropping.weights(layer, known(previous), heads, rows)
 
     def explain(self, work: StepWork[E_co]) -> E_co:
-        """A weight that was dropped, or left."""
+        """A weight that was dropped, or kept and scaled."""
         row, column, dropping = work.cell.row, work.cell.column, work.formula.dropping
         weight, symbol = work.number_at(names.WEIGHTS, row, column), work.symbol(names.WEIGHTS, row, column)
         ones = work.row_of(names.WEIGHTS, row).new_ones(1, 1, work.layer.sizes["key_pos"])
         head, rows = slice(work.cell.head, work.cell.head + 1), slice(row, row + 1)
-        by = float(dropping.weights(work.layer, ones, head, rows)[0, 0, column])
-        arithmetic = dropping.arithmetic(symbol, weight, row, column, hides(work, column), by)
+        multiplier = float(dropping.weights(work.layer, ones, head, rows)[0, 0, column])
+        arithmetic = dropping.arithmetic(symbol, weight, row, column, hides(work, column), multiplier)
         return work.made(arithmetic, (work.cell_of(names.WEIGHTS, row, column),))
 
     def python(self, writer: Writer) -> list[str]:
-        """The lines of the dropping."""
+        """Lines that apply dropout."""
         return writer.formula.dropping.python(writer.before)
 
 

@@ -1,4 +1,4 @@
-"""What enters attention: embeddings, positions, their sum, and the second text."""
+"""The inputs of attention: embeddings, positions, their sum, and the second text."""
 
 from __future__ import annotations
 
@@ -14,43 +14,44 @@ from attention.formula.work import E_co
 from attention.printed import Arithmetic, Printed, number
 
 _TOKENS = ("query_pos", "d_model")
-_ALONE = {
-    names.EMBEDDING: "The token's embedding; no positions are added.",
-    names.POSITION: "The encoding of the position; there is no embedding to add it to.",
+_SINGLE_TERM = {
+    names.EMBEDDING: "The token's embedding; no position is added.",
+    names.POSITION: "The encoding of the position; there is no embedding.",
 }
 
 
 @dataclass(frozen=True, repr=False)
 class Position(Step):
-    """The encoding of positions: recorded, and explained as the sine or cosine that it is."""
+    """The positional encoding: recorded, and explained as a sine or cosine."""
 
     def explain(self, work: StepWork[E_co]) -> E_co:
-        """A sine or cosine of the position; a table that has something else is explained as one."""
+        """A sine or cosine of the position; if the recorded number differs, that it comes from a table."""
         row, column = work.cell.row, work.cell.column
         d_model = work.layer[self.name].shape[1]
         rate, even = f"{column // 2 * 2}/{d_model}", column % 2 == 0
         angle = row / BASE ** (column // 2 * 2 / d_model)
-        wave, turn = ("sin", math.sin) if even else ("cos", math.cos)
+        wave, function = ("sin", math.sin) if even else ("cos", math.cos)
 
-        def turned(digits: int) -> Printed:
-            at = number(angle, digits)
-            return Printed(rf"\{wave}({at.tex})", f"{wave}({at.text})", Decimal(turn(float(at.value))))
+        def line(digits: int) -> Printed:
+            radians = number(angle, digits)
+            value = Decimal(function(float(radians.value)))
+            return Printed(rf"\{wave}({radians.tex})", f"{wave}({radians.text})", value)
 
         def short(_: int) -> Printed:
-            return Printed("", f"{wave}({row} / 10000^({rate}))", Decimal(turn(angle)))
+            return Printed("", f"{wave}({row} / 10000^({rate}))", Decimal(function(angle)))
 
-        words = f"Position {row} in column {column}: {'a sine' if even else 'a cosine'} that turns more slowly in later columns."
+        words = f"Position {row} in column {column}: {'a sine' if even else 'a cosine'} of the position, slower in later columns."
         formula = rf"\{wave}\left({row} \,/\, 10000^{{{rate}}}\right)"
-        return work.made(Arithmetic(formula, [turned], [short], words, [turn(angle)]))
+        return work.made(Arithmetic(formula, [line], [short], words, [function(angle)]))
 
 
 @dataclass(frozen=True, repr=False)
 class Input(Step):
-    """The rows of the tokens: recorded, and explained as a sum."""
+    """The input rows of the tokens: recorded, and explained as a sum."""
 
     def explain(self, work: StepWork[E_co]) -> E_co:
-        """Embedding plus position."""
-        return added(self, work, self.words, _ALONE, frozenset())
+        """The sum of embedding and position."""
+        return added(self, work, self.words, _SINGLE_TERM, frozenset())
 
 
 # fmt: off
@@ -60,12 +61,12 @@ EMBEDDING = Step(
     elsewhere=called(lens="hook_embed", transformers="inputs_embeds", n1="embedded_sentence", n4="lut"))
 POSITION = Position(
     names.POSITION, "P", "P", _TOKENS, "positional encoding", "signed", equation=r"P_i = \text{the row of position } i",
-    unknown="The row this position has in the table of positions: nothing is computed here.",
+    unknown="The row of this position in the table of positions: it is not computed.",
     elsewhere=called(lens="hook_pos_embed", transformers="position_embeds", n4="pe"))
 INPUT = Input(
     names.INPUT, "X", "X", _TOKENS, "E + P", "signed", equation="X = E + P",
     words="The token's embedding plus the encoding of its position.",
-    unknown="The input as it was given: nothing is computed here.",
+    unknown="The input as provided: it is not computed.",
     of=(cells_of(names.EMBEDDING), cells_of(names.POSITION)),
     elsewhere=called(
         lens="hook_resid_pre", transformers="hidden_states", torch="query (argument)",

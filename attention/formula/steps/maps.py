@@ -1,4 +1,4 @@
-"""Steps that are a query × key map: each is made from the map before it, some heads and some queries at a time."""
+"""Steps that are a query × key map: each is computed from the previous map, for some heads and queries at a time."""
 
 from __future__ import annotations
 
@@ -20,69 +20,69 @@ ALL = slice(None)
 
 @dataclass(frozen=True, repr=False)
 class Map(Step):
-    """A map [head query_pos key_pos]; `make` makes it of the map before it."""
+    """A map [head query_pos key_pos]; `make` computes it from the previous map."""
 
     def available(self, layer: Steps) -> bool:
-        """Where there are scores."""
+        """Whether the layer has scores."""
         return layer.has(names.SCORES)
 
-    def make(self, layer: Steps, before: Scores | None, heads: slice, rows: slice) -> Scores:
-        """This map of some heads and some queries, from the same block of the map before it; the first has none."""
-        raise NotImplementedError(f"{self.name} has no make: say how it is computed.")
+    def make(self, layer: Steps, previous: Scores | None, heads: slice, rows: slice) -> Scores:
+        """This map for some heads and queries, from the same block of the previous map; None for the first map."""
+        raise NotImplementedError(f"{self.name} has no make: define how it is computed.")
 
-    def changed(self, layer: Steps, before: Scores | None, heads: slice, rows: slice) -> Scores:
-        """The same with what was changed of it by hand."""
-        hand = formula_of(layer).by_hand
-        return patching.computed(hand, layer, self.name, heads, rows, lambda: self.make(layer, before, heads, rows))
+    def changed(self, layer: Steps, previous: Scores | None, heads: slice, rows: slice) -> Scores:
+        """The block of `make` with the interventions on this step."""
+        edits = formula_of(layer).by_hand
+        return patching.computed(edits, layer, self.name, heads, rows, lambda: self.make(layer, previous, heads, rows))
 
-    def block(self, layer: Steps, before: Scores | None, heads: slice, rows: slice) -> Scores:
-        """The same where the layer has it recorded, and where some heads have another formula."""
+    def block(self, layer: Steps, previous: Scores | None, heads: slice, rows: slice) -> Scores:
+        """The block of this map: recorded, or computed with the formula of each head."""
         if self.name in layer.recorded:
             return layer.recorded[self.name][heads, rows]
-        whole = self.changed(layer, before, heads, rows)
-        there = range(*heads.indices(layer.n_heads))
-        others = [head for head, _ in formula_of(layer).heads if head in there]
-        whole = whole.clone() if others else whole  # it may be the step before, or recorded
-        for head in others:
-            at = slice(there.index(head), there.index(head) + 1)
-            own = None if before is None else before[at]
-            whole[at] = self.block(layer.of(head), own, slice(head, head + 1), rows)
-        return whole
+        block = self.changed(layer, previous, heads, rows)
+        selected = range(*heads.indices(layer.n_heads))
+        patched_heads = [head for head, _ in formula_of(layer).heads if head in selected]
+        block = block.clone() if patched_heads else block  # it may be the previous step, or recorded
+        for head in patched_heads:
+            i = slice(selected.index(head), selected.index(head) + 1)
+            previous_of_head = None if previous is None else previous[i]
+            block[i] = self.block(layer.of(head), previous_of_head, slice(head, head + 1), rows)
+        return block
 
     def compute(self, layer: Steps, head: int | None) -> Tensor:
-        """All heads or one, from the map before it as it is kept."""
+        """The map of all heads or of one, from the previous map as it is cached."""
         heads = ALL if head is None else slice(head, head + 1)
-        before, maps = None, maps_of(layer)
-        if at := maps.index(self):
-            name = maps[at - 1].name
-            before = layer[name] if head is None else layer.matrix(name, head)[None]
-        whole = self.block(layer, before, heads, ALL)
-        return whole if head is None else whole[0]
+        previous, maps = None, maps_of(layer)
+        if index := maps.index(self):
+            name = maps[index - 1].name
+            previous = layer[name] if head is None else layer.matrix(name, head)[None]
+        block = self.block(layer, previous, heads, ALL)
+        return block if head is None else block[0]
 
 
 def maps_of(layer: Steps) -> list[Map]:
-    """The maps of a layer in their order, each made from the one before it; the last mixes the values."""
+    """The maps of a layer in order, each computed from the previous one; the last multiplies the values."""
     return [step for step in layer.steps if isinstance(step, Map)]
 
 
 def formula_of(layer: Steps) -> Formula:
     """The formula of a layer that has one."""
-    assert layer.formula is not None  # the layer has looked
+    assert layer.formula is not None  # checked by the layer
     return layer.formula
 
 
 def of_queries(layer: Steps, tensor: Tensor, heads: slice) -> Tensor:
-    """Keys or values [kv_head …] as the `heads` of the queries see them: of several heads that share one, each the same."""
+    """Keys or values [kv_head …] repeated for these query heads, [head …] (repeat_kv)."""
     import torch
 
     group = layer.n_heads // len(tensor)
     return tensor[heads] if group == 1 else tensor[torch.arange(layer.n_heads)[heads] // group]
 
 
-def known(before: Scores | None) -> Scores:
-    """The map before one that is not the first."""
-    assert before is not None
-    return before
+def known(previous: Scores | None) -> Scores:
+    """The previous map of a map that is not the first."""
+    assert previous is not None
+    return previous
 
 
 __all__ = ["ALL", "MAP_AXES", "Map", "formula_of", "known", "maps_of", "of_queries"]

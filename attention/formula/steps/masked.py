@@ -21,43 +21,45 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class MaskedScores(Map):
-    """The last of the scores, as they enter the softmax."""
+    """Step M: the scores as they enter the normalizer."""
 
-    def make(self, layer: Steps, before: Scores | None, heads: slice, rows: slice) -> Scores:
-        """−∞ where the mask hides."""
-        return mask_scores(known(before), layer["mask"][rows] if layer.hides else None)
+    def make(self, layer: Steps, previous: Scores | None, heads: slice, rows: slice) -> Scores:
+        """The scores, −∞ where the mask hides a key."""
+        return mask_scores(known(previous), layer["mask"][rows] if layer.hides else None)
 
     def explain(self, work: StepWork[E_co]) -> E_co:
-        """A score that stays as it is, or is hidden."""
+        """A score that stays as it is, or becomes −∞."""
         row, column = work.cell.row, work.cell.column
         factors = (name for _, name in work.layer.factors(self))
-        before = next((name for name in factors if isinstance(work.declared(name), Step)), "")
-        if not before:
+        previous = next((name for name in factors if isinstance(work.declared(name), Step)), "")
+        if not previous:
             return work.as_recorded("The masked score as the source recorded it; what made it is not known.")
         hider = hider_of(work, column)
         if hider == "mask":
-            words = f"The mask hides key {column} from query {row}: its score becomes −∞, so that its weight will be exactly 0."
-            came_from = (work.cell_of(before, row, column),)
+            words = (
+                f"The mask hides key {column} from query {row}: its score becomes −∞, so its weight will be exactly 0."
+            )
+            came_from = (work.cell_of(previous, row, column),)
             return work.stated(-math.inf, words, "hidden by the mask", came_from, (r"-\infty \quad \text{(hidden)}",))
         words = f"Nothing hides key {column} from query {row}: its score stays as it is."
         if work.value == -math.inf:
             words = f"The score is −∞ already, and stays −∞: key {column} is hidden from query {row}."
             if hider:
-                words = f"The bias has hidden key {column} from query {row} already: its score stays −∞."
+                words = f"The bias hides key {column} from query {row} already: its score stays −∞."
         elif work.layer.has("mask"):
             words = f"The mask lets query {row} see key {column}: its score stays as it is."
         reason = "stays as it is, the key is visible" if work.value > -math.inf else "stays as it is"
-        return work.copied(before, row, column, words, reason)
+        return work.copied(previous, row, column, words, reason)
 
     def python(self, writer: Writer) -> list[str]:
-        """Lines that make the mask, and hide."""
+        """Lines that compute the mask and apply it."""
         if not writer.layer.hides:
             return [f"{self.name} = {writer.before}  # nothing is hidden"]
         return [*_mask(writer), *inlined(hide_scores, self.name, scores=writer.before, mask="mask")]
 
 
 def _mask(writer: Writer) -> list[str]:
-    """Lines that make the mask: by its rule, or cell by cell."""
+    """Lines that compute the mask: by its rule, or cell by cell."""
     mask = writer.formula.mask
     rule = mask.python() if mask is not None else ""
     if mask is None or not rule:
@@ -67,7 +69,7 @@ def _mask(writer: Writer) -> list[str]:
 
 
 def hider_of(work: StepWork[E_co], key: int) -> str:
-    """What hides a key from the query: the mask, or a bias of −∞; empty where neither does."""
+    """What hides a key from the query: "mask", or "bias" for a bias of −∞; empty if neither does."""
     if hides(work, key):
         return "mask"
     return "bias" if work.layer.has("bias") and work.number_at("bias", work.cell.row, key) == -math.inf else ""

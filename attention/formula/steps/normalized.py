@@ -1,4 +1,4 @@
-"""The weights: what a normalizer makes of the masked scores."""
+"""The weights: the masked scores after the normalizer, such as the softmax."""
 
 from __future__ import annotations
 
@@ -26,49 +26,49 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class NormalizedWeights(Map):
-    """How scores become weights is an entry of `attention.formula.shares.SHARES`."""
+    """Step A: the weights; the normalizer is an entry of `attention.formula.shares.SHARES`."""
 
     def formula_in(self, formula: Formula) -> str:
-        """That of the normalizer."""
+        """The formula of the normalizer, or the other run of patched weights."""
         if formula.by_hand.takes(self.name):
             return f"A of {dict(formula.by_hand.taken)[self.name]}"
         return SHARES[formula.share].formula if formula.share else self.formula
 
-    def make(self, layer: Steps, before: Scores | None, heads: slice, rows: slice) -> Scores:
-        """As the formula's normalizer does; at temperature 0 its limit."""
+    def make(self, layer: Steps, previous: Scores | None, heads: slice, rows: slice) -> Scores:
+        """The weights of the formula's normalizer; at temperature 0 its limit."""
         import torch
 
-        formula, before = formula_of(layer), known(before)
-        share = SHARES[formula.share]
-        if share.parameter:
-            share = share.knowing(layer[share.parameter][heads])
-        if layer.temperature != 0 or formula.cap:  # capped scores have a limit of their own
-            return share.weights(before)
+        formula, scores = formula_of(layer), known(previous)
+        normalizer = SHARES[formula.share]
+        if normalizer.parameter:
+            normalizer = normalizer.knowing(layer[normalizer.parameter][heads])
+        if layer.temperature != 0 or formula.cap:  # capped scores stay finite at temperature 0
+            return normalizer.weights(scores)
         if not formula.bias:
-            return share.limit(before, torch.zeros_like(before))
-        # The scores decide, and a bias only among the largest: so it is taken out again.
-        deciding, maps = None, maps_of(layer)
+            return normalizer.limit(scores, torch.zeros_like(scores))
+        # The scores decide, and the bias only among the largest, so compute the scores without it.
+        unbiased, maps = None, maps_of(layer)
         for step in maps[: [step.name for step in maps].index(names.BIASED_SCORES)]:
-            deciding = step.block(layer, deciding, heads, rows)
+            unbiased = step.block(layer, unbiased, heads, rows)
         bias = BIASES[formula.bias].bias(layer, heads, rows)
-        deciding = known(deciding).masked_fill(bias == -math.inf, -math.inf)  # what a bias hides stays hidden
-        return share.limit(MASKED_SCORES.changed(layer, deciding, heads, rows), bias)
+        unbiased = known(unbiased).masked_fill(bias == -math.inf, -math.inf)  # keys that the bias hides stay hidden
+        return normalizer.limit(MASKED_SCORES.changed(layer, unbiased, heads, rows), bias)
 
     def explain(self, work: StepWork[E_co]) -> E_co:
-        """What this key gets of what the query has to give."""
+        """The weight that the normalizer gives this key."""
         row, column, formula = work.cell.row, work.cell.column, work.formula
         if not work.layer.has(names.MASKED_SCORES):
             return work.as_recorded()
         masked = work.row_of(names.MASKED_SCORES, row).double().tolist()
-        learned = SHARES[formula.share].parameter
-        own = float(work.layer[learned][work.cell.head]) if learned else 0.0
-        scores = Row(masked, column, work.at(row, column), work.at(row, "j"), own)
+        parameter = SHARES[formula.share].parameter
+        sink = float(work.layer[parameter][work.cell.head]) if parameter else 0.0
+        scores = Row(masked, column, work.at(row, column), work.at(row, "j"), sink)
         came_from = (work.cell_of(names.MASKED_SCORES, row, column),)
         if not scores.visible:
             hiders = {hider_of(work, key) for key in range(len(masked))}
             hides = " or the ".join(sorted(hiders, reverse=True)) if all(hiders) else ""
-            hiding = f"The {hides} hides every key from" if hides else "Every score is −∞ of"
-            words = f"{hiding} query {row}: there is nothing to share out, so the weight is 0."
+            hiding = f"The {hides} hides every key from query {row}" if hides else f"Every score of query {row} is −∞"
+            words = f"{hiding}: no key is visible, so the weight is 0."
             return work.stated(0.0, words, f"the {hides} hides every key" if hides else "every score is −∞", came_from)
         hider = hider_of(work, column)
         hiding, reason = "", ""
@@ -77,59 +77,61 @@ class NormalizedWeights(Map):
             hiding = f"{hiding}ts score is −∞, so its weight is 0. "
             reason = f"hidden by the {hider}" if hider else "its score is −∞"
         if work.layer.temperature == 0 and not formula.cap:
-            return self._coldest(work, scores, hiding, reason, came_from)
+            return self._explain_limit(work, scores, hiding, reason, came_from)
         arithmetic = SHARES[formula.share].arithmetic(scores)
         words = hiding + arithmetic.words
         return work.made(replace(arithmetic, words=words, reason=reason or arithmetic.reason), came_from)
 
-    def _coldest(self, work: StepWork[E_co], row: Row, hiding: str, reason: str, came_from: tuple[Cell, ...]) -> E_co:
-        """The limit of temperature 0."""
+    def _explain_limit(
+        self, work: StepWork[E_co], row: Row, hiding: str, reason: str, came_from: tuple[Cell, ...]
+    ) -> E_co:
+        """The arithmetic of a weight at temperature 0."""
         formula, highest, cell = work.formula, max(row.scores), work.cell
         if not SHARES[formula.share].argmax or formula.bias:
-            words = f"{hiding}Temperature 0 is the limit of ever smaller ones: scores above, at and below the largest, or 0, are told apart and nothing else."
+            words = f"{hiding}Temperature 0 is the limit of ever smaller temperatures: only the order and the sign of the scores matter."
             head, rows = slice(cell.head, cell.head + 1), slice(cell.row, cell.row + 1)
             (limit,) = work.layer.without(self.name).part(self.name, heads=head, rows=rows)
             return work.stated(float(limit[0, 0, cell.column]), words, "the limit of temperature 0", came_from)
         winners = [j for j in row.visible if row.scores[j] == highest]
-        won, shared = float(row.column in winners), float(len(winners))
+        wins, n_winners = float(row.column in winners), float(len(winners))
 
         def line(digits: int) -> Printed:
-            return quotient(number(won, digits), Printed(f"{len(winners)}", f"{len(winners)}", Decimal(len(winners))))
+            return quotient(number(wins, digits), Printed(f"{len(winners)}", f"{len(winners)}", Decimal(len(winners))))
 
-        words = f"{hiding}Temperature 0 is argmax: the largest score, {shown(highest)}, takes all"
+        words = f"{hiding}Temperature 0 is argmax: the largest score, {shown(highest)}, gets all the weight"
         words += f", shared by {len(winners)} keys." if len(winners) > 1 else "."
-        reason = "" if won else reason or "not the largest score"
-        return work.made(Arithmetic("", [line], [line], words, [won, shared], "quotient", reason=reason), came_from)
+        reason = "" if wins else reason or "not the largest score"
+        return work.made(Arithmetic("", [line], [line], words, [wins, n_winners], "quotient", reason=reason), came_from)
 
     def python(self, writer: Writer) -> list[str]:
-        """The lines of the normalizer, or of its limit where the temperature is 0; a query that sees no key takes nothing."""
+        """Lines of the normalizer, or of its limit at temperature 0; a query that sees no key has only zeros."""
         layer, formula = writer.layer, writer.formula
         lines = list(SHARES[formula.share].python(names.MASKED_SCORES))
         if layer.temperature == 0 and not formula.cap:
             lines = _limit(writer)
         if formula.bias == "given" and bool((layer[names.MASKED_SCORES] == -math.inf).all(dim=-1).any()):
             lines += ["blind = (masked_scores == -math.inf).all(dim=-1, keepdim=True)"]
-            lines += ["weights = weights.masked_fill(blind, 0)  # a query that sees no key takes nothing"]
+            lines += ["weights = weights.masked_fill(blind, 0)  # a query that sees no key has zero weights"]
         elif layer.has("mask") and not bool(layer["mask"].any(dim=-1).all()):
-            lines += ["weights = weights.masked_fill(~mask, 0)  # a query that sees no key takes nothing"]
+            lines += ["weights = weights.masked_fill(~mask, 0)  # a query that sees no key has zero weights"]
         return lines
 
 
 def _limit(writer: Writer) -> list[str]:
     """Lines of the limit at temperature 0, where a bias decides among the highest scores."""
-    formula, share = writer.formula, SHARES[writer.formula.share]
-    if share.argmax and not formula.bias:
+    formula, normalizer = writer.formula, SHARES[writer.formula.share]
+    if normalizer.argmax and not formula.bias:
         return [
-            "# temperature 0: the highest score takes all, equal ones share it",
-            "shares = (masked_scores == masked_scores.amax(dim=-1, keepdim=True)).to(masked_scores.dtype)",
-            "weights = shares / shares.sum(dim=-1, keepdim=True)",
+            "# temperature 0: the largest score gets all the weight, ties share it",
+            "largest = (masked_scores == masked_scores.amax(dim=-1, keepdim=True)).to(masked_scores.dtype)",
+            "weights = largest / largest.sum(dim=-1, keepdim=True)",
         ]
-    lines = ["# temperature 0: the scores decide, and a bias only among the highest"]
+    lines = ["# temperature 0: the scores decide, and a bias only among the largest"]
     if not formula.bias:
-        return [*lines, *share.limit_python(names.MASKED_SCORES, "torch.zeros_like(masked_scores)")]
-    before = names.SCALED_SCORES if writer.layer.has(names.SCALED_SCORES) else names.SCORES
-    lines += [f"deciding = {before}.masked_fill(masked_scores == -math.inf, -math.inf)"]
-    return [*lines, *share.limit_python("deciding", "bias")]
+        return [*lines, *normalizer.limit_python(names.MASKED_SCORES, "torch.zeros_like(masked_scores)")]
+    unbiased = names.SCALED_SCORES if writer.layer.has(names.SCALED_SCORES) else names.SCORES
+    lines += [f"unbiased = {unbiased}.masked_fill(masked_scores == -math.inf, -math.inf)"]
+    return [*lines, *normalizer.limit_python("unbiased", "bias")]
 
 
 WEIGHTS = NormalizedWeights(

@@ -1,4 +1,4 @@
-"""The heads' outputs, what goes on of them, and the output of the layer."""
+"""The heads' outputs, the same after ablation or patching, and the output of the layer."""
 
 from __future__ import annotations
 
@@ -35,97 +35,96 @@ _AXES = ("head", "query_pos", "d_v")
 
 @dataclass(frozen=True, repr=False)
 class HeadOutput(Product):
-    """Each head's mix of values."""
+    """Step Z: for each head and query, the values weighted by the weights."""
 
     @property
     def by_formula(self) -> bool:
-        """It is."""
+        """True."""
         return True
 
     def available(self, layer: Steps) -> bool:
-        """Where there are scores and values."""
+        """Whether the layer has scores and values."""
         return names.VALUE in layer.holds and layer.has(names.SCORES)
 
     def compute(self, layer: Steps, head: int | None) -> Tensor:
-        """The last map, times the values."""
-        whole = mix_values(layer[maps_of(layer)[-1].name], of_queries(layer, layer[names.VALUE], ALL))
-        return whole if head is None else whole[head]
+        """The last map times the values."""
+        z = mix_values(layer[maps_of(layer)[-1].name], of_queries(layer, layer[names.VALUE], ALL))
+        return z if head is None else z[head]
 
     def words_of(self, work: StepWork[E_co], left: str) -> str:
-        """With what mixes: weights, or the scores themselves."""
+        """How the cell is computed, from weights or from the scores themselves."""
         share = "score" if left == names.SCORES else "weight"
         words = self.words.format(row=work.cell.row, share=share)
-        return words.replace(" says.", " says; there is no softmax.") if left == names.SCORES else words
+        return f"{words} There is no softmax." if left == names.SCORES else words
 
     def python(self, writer: Writer) -> list[str]:
-        """One line."""
+        """The line that mixes the values."""
         (line,) = inlined(mix_values, self.name, weights=writer.before, value=writer.shared(names.VALUE))
         return [f"{line}  # [head query_pos d_v]"]
 
 
 @dataclass(frozen=True, repr=False)
 class PatchedOutput(Step):
-    """What goes on of the heads' outputs where some are silenced or taken from another run."""
+    """Step Z′: the heads' outputs after ablation and patching, as they enter W_O."""
 
     @property
     def by_formula(self) -> bool:
-        """It is."""
+        """True."""
         return True
 
     def formula_in(self, formula: Formula) -> str:
-        """What was done, where the same was done to all heads."""
+        """The formula of the intervention, if all heads have the same."""
         return self.formula if formula.heads else formula.by_hand.formula
 
     def available(self, layer: Steps) -> bool:
-        """Where there is something to keep."""
+        """Whether the layer has head outputs."""
         return layer.has(names.HEAD_OUTPUT)
 
     def compute(self, layer: Steps, head: int | None) -> Tensor:
-        """Head by head, since each has its own."""
+        """The patched outputs, head by head, since heads have different interventions."""
         import torch
 
         formula = formula_of(layer)
-        z, taken = layer[names.HEAD_OUTPUT], layer.recorded.get("patched_head_output")
-        kept = (
-            patching.patched_output(formula.of(i).by_hand, one, None if taken is None else taken[i])
-            for i, one in enumerate(z)
-        )
-        whole = torch.stack(list(kept))
-        return whole if head is None else whole[head]
+        outputs, other = layer[names.HEAD_OUTPUT], layer.recorded.get("patched_head_output")
+        patched = [
+            patching.patched_output(formula.of(i).by_hand, z, None if other is None else other[i])
+            for i, z in enumerate(outputs)
+        ]
+        return torch.stack(patched) if head is None else patched[head]
 
     def explain(self, work: StepWork[E_co]) -> E_co:
-        """A head that is not changed; of the others their change explains it."""
-        words = "This head is not changed: its output goes on as it is."
-        return work.copied(names.HEAD_OUTPUT, work.cell.row, work.cell.column, words, "goes on as it is")
+        """That the head is not changed; interventions explain the other heads."""
+        words = "No intervention on this head: its output enters W_O unchanged."
+        return work.copied(names.HEAD_OUTPUT, work.cell.row, work.cell.column, words, "unchanged, no intervention")
 
     def python(self, writer: Writer) -> list[str]:
-        """A line for each head of which something else goes on."""
+        """A line for each head whose output is ablated or patched."""
         lines = [f"{self.name} = {names.HEAD_OUTPUT}.clone()  # [head query_pos d_v]"]
         for head in range(writer.layer.n_heads):
-            hand, z = writer.formula.of(head).by_hand, f"{names.HEAD_OUTPUT}[{head}]"
-            lines += [f"{self.name}[{head}] = {patching.output_python(hand, z)}"] if hand.keeps else []
+            edits, z = writer.formula.of(head).by_hand, f"{names.HEAD_OUTPUT}[{head}]"
+            lines += [f"{self.name}[{head}] = {patching.output_python(edits, z)}"] if edits.keeps else []
         return lines
 
 
 @dataclass(frozen=True, repr=False)
 class Output(Product):
-    """The heads side by side, times W_O."""
+    """Step O: the heads side by side, times W_O."""
 
     def available(self, layer: Steps) -> bool:
-        """Where there is a W_O."""
+        """Whether the layer has W_O and head outputs."""
         return "w_o" in layer.holds and layer.has(names.HEAD_OUTPUT)
 
     def compute(self, layer: Steps, head: int | None) -> Tensor:
-        """The same whatever the head."""
+        """The output [query_pos d_model], which has no head axis."""
         z = layer[names.PATCHED_OUTPUT if layer.has(names.PATCHED_OUTPUT) else names.HEAD_OUTPUT]
         return project_output(z, layer["w_o"], layer.recorded.get("b_o"))
 
     def words_of(self, work: StepWork[E_co], left: str) -> str:
-        """The same for every cell."""
+        """How the cell is computed."""
         return self.words.format(row=work.cell.row, column=work.cell.column)
 
     def python(self, writer: Writer) -> list[str]:
-        """One line."""
+        """The line that joins the heads."""
         z = names.PATCHED_OUTPUT if writer.layer.has(names.PATCHED_OUTPUT) else names.HEAD_OUTPUT
         (line,) = inlined(join_heads, self.name, head_output=z, w_o="w_o")
         return ["# [query_pos d_model], the heads side by side", f"{line}{' + b_o' if writer.layer.has('b_o') else ''}"]
@@ -134,13 +133,13 @@ class Output(Product):
 # fmt: off
 HEAD_OUTPUT = HeadOutput(
     names.HEAD_OUTPUT, "Z", "Z", _AXES, "A V", "signed", equation="Z = A V",
-    words="Query {row} takes from each key's value as much as its {share} says.", unknown=recorded(names.HEAD_OUTPUT),
+    words="The values of all keys, each times its {share} for query {row}, added up.", unknown=recorded(names.HEAD_OUTPUT),
     of=(rows_of(names.DROPPED_WEIGHTS, names.WEIGHTS, names.SCORES), columns_of(names.VALUE)), in_page="whole",
     elsewhere=called(
         lens="hook_z", transformers="attn_output", jax="encoded", n1="Y, Y2", n2="out", n3="attention", n4="A",
         n5="res, attension_scores"))
 PATCHED_OUTPUT = PatchedOutput(
-    names.PATCHED_OUTPUT, "Z′", "Z'", _AXES, "what is kept of Z", "signed",
+    names.PATCHED_OUTPUT, "Z′", "Z'", _AXES, "Z after ablation and patching", "signed",
     equation=r"Z' = (1 - \text{strength})\, Z + \text{strength} \cdot \text{its mean, or } 0",
     unknown=recorded(names.PATCHED_OUTPUT), when="keeps", example=(("by_hand", ByHand(silence="mean", strength=0.5)),), of=(cells_of(names.HEAD_OUTPUT),))
 OUTPUT = Output(

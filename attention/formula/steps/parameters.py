@@ -1,4 +1,4 @@
-"""What a layer keeps beside its steps: the mask, the projections, their biases."""
+"""The parameters of a layer: its mask, projections, biases, and tensors of other runs."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ PARAMETERS: tuple[Parameter, ...] = (
     _parameter("b_o",
         "b_O", "d_model", "is added to every output", lens="b_O", transformers="o_proj.bias", torch="out_proj.bias"),
     _parameter("w_s",
-        "w_S", "head d_k", "weighs the columns of tanh(q + k) where scores are additive"),
+        "w_S", "head d_k", "weighs the columns of tanh(q + k) in additive scores"),
     _parameter("bias",
         "bias", "head query_pos key_pos", "what is added to the scores of each pair of positions",
         transformers="position_bias", torch="attn_mask"),
     _parameter("sinks",
-        "sink", "head", "is one more score in every row of its head, of no key: what it takes of the weights goes nowhere",
+        "sink", "head", "an extra score in every row of its head that belongs to no key: its weight is dropped",
         transformers="sinks"),
     _parameter("dropout_mask",
         "dropout_mask", "head query_pos key_pos", "what the weights are multiplied by: 0 drops one, 1 / (1 − dropout) keeps it"),
     _parameter("patched_weights",
-        "A₂", "head query_pos key_pos", "weights of another run of the model, for the heads that take theirs from there"),
+        "A₂", "head query_pos key_pos", "weights of another run of the model, for the heads that are patched with them"),
     _parameter("patched_head_output",
-        "Z₂", "head query_pos d_v", "heads' outputs of another run of the model, for the heads that take theirs from there"),
+        "Z₂", "head query_pos d_v", "heads' outputs of another run of the model, for the heads that are patched with them"),
     _parameter("bias_table",
-        "R", "bucket head", "what is added to the scores of keys so far away", transformers="relative_attention_bias.weight"),
+        "R", "bucket head", "what is added to the scores of keys at this distance", transformers="relative_attention_bias.weight"),
 )
-"""What a layer keeps beside its steps: the mask, the projections, their biases."""
+"""All parameters of a layer."""
 # fmt: on

@@ -20,11 +20,11 @@ class Product(Step):
         return self.multiplied(work, factors) if len(factors) == len(self.of) else self.incomplete(work, factors)
 
     def incomplete(self, work: StepWork[E_co], factors: list[tuple[Factor, str]]) -> E_co:
-        """Where the layer does not have all factors."""
+        """The explanation of a cell if the layer does not have all factors."""
         return work.as_recorded()
 
     def words_of(self, work: StepWork[E_co], left: str) -> str:
-        """How the cell is made; `left` is the name of the left factor."""
+        """How the cell is computed; `left` is the name of the left factor."""
         symbol = work.declared(left).symbol
         return self.words.format(row=work.cell.row, column=work.cell.column, left=symbol)
 
@@ -33,32 +33,38 @@ class Product(Step):
         (left, left_name), (right, right_name) = factors
         row, column = work.cell.row, work.cell.column
         if left.side_by_side:
-            one, other = work.layer[left_name][:, row].flatten(), work.layer[right_name][:, :, column].flatten()
+            left_row = work.layer[left_name][:, row].flatten()
+            right_column = work.layer[right_name][:, :, column].flatten()
             width = work.layer.shape(left_name)[-1]
             tex = rf"\sum_{{h,i}} Z^{{(h)}}_{{{row},i}}\, W^{{O(h)}}_{{i,{column}}}"
-            cells = [work.cell_of(left_name, row, i % width, i // width) for i in range(len(one))]
+            cells = [work.cell_of(left_name, row, i % width, i // width) for i in range(len(left_row))]
 
-            def back(i: int) -> tuple[Cell, ...]:
+            def cells_of_term(i: int) -> tuple[Cell, ...]:
                 return (cells[i],)
         else:
-            one = work.row_of(left_name, row)
+            left_row = work.row_of(left_name, row)
             by_row = right.row == "column"  # Q Kᵀ: a row of K
-            other = work.row_of(right_name, column) if by_row else work.column_of(right_name, column)
+            right_column = work.row_of(right_name, column) if by_row else work.column_of(right_name, column)
             letter = "j" if work.declared(left_name).axes[-1] == "key_pos" else "i"
-            places = (column, letter) if by_row else (letter, column)
-            tex = rf"\sum_{letter} {work.symbol(left_name, row, letter)}\, {work.symbol(right_name, *places)}"
+            indices = (column, letter) if by_row else (letter, column)
+            tex = rf"\sum_{letter} {work.symbol(left_name, row, letter)}\, {work.symbol(right_name, *indices)}"
 
-            def back(i: int) -> tuple[Cell, ...]:
-                there = [(left_name, row, i), (right_name, column, i) if by_row else (right_name, i, column)]
-                return tuple(work.cell_of(*place) for place in there if isinstance(work.declared(place[0]), Step))
+            def cells_of_term(i: int) -> tuple[Cell, ...]:
+                places = [(left_name, row, i), (right_name, column, i) if by_row else (right_name, i, column)]
+                return tuple(work.cell_of(*place) for place in places if isinstance(work.declared(place[0]), Step))
 
-        plus = None
+        added_bias = None
         if self.bias and work.layer.has(self.bias):
             bias = work.layer[self.bias]
-            plus = float(bias[column] if bias.ndim == 1 else work.layer.matrix(self.bias, work.cell.head)[column])
+            added_bias = float(bias[column] if bias.ndim == 1 else work.layer.matrix(self.bias, work.cell.head)[column])
             tex += f" + {work.symbol(self.bias, '', column)}"
-        pairs = list(zip(one.double().tolist(), other.double().tolist(), strict=True))
+        pairs = list(zip(left_row.double().tolist(), right_column.double().tolist(), strict=True))
         words = self.words_of(work, left_name)
         return work.summed(
-            [a * b for a, b in pairs], lambda i, digits: product(*pairs[i], digits), tex, words, back, plus
+            [a * b for a, b in pairs],
+            lambda i, digits: product(*pairs[i], digits),
+            tex,
+            words,
+            cells_of_term,
+            added_bias,
         )

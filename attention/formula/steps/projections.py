@@ -1,4 +1,4 @@
-"""Queries, keys and values: projections of the input, which a source records."""
+"""Queries, keys and values: recorded projections of the input."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from attention.formula.work import E_co
 
 @dataclass(frozen=True, repr=False)
 class Projection(Product):
-    """The input, times a matrix of each head."""
+    """The input times a matrix of each head."""
 
     def incomplete(self, work: StepWork[E_co], factors: list[tuple[Factor, str]]) -> E_co:
-        """Where the projection is not known; a step that is the input itself is explained as that."""
+        """The explanation of a cell without a known projection; a step that equals the input is explained as a copy."""
         row, column = work.cell.row, work.cell.column
         source = factors[0][1] if factors else ""
         if not source or not isinstance(declared := work.declared(source), Step):
@@ -31,19 +31,19 @@ class Projection(Product):
 QUERY = Projection(
     names.QUERY, "Q", "Q", ("head", "query_pos", "d_k"), "X W_Q", "signed", equation="Q = X W_Q",
     words="Row {row} of {left} times column {column} of this head's W_Q.",
-    unknown="The query as it was given: nothing is computed here.",
+    unknown="The query as provided: it is not computed.",
     of=(rows_of(names.INPUT), columns_of("w_q")), bias="b_q",
     elsewhere=called(lens="hook_q", transformers="query_states", torch="q", bertviz="queries", n1="Q, M_Q", n2="q", n3="Q", n4="Q", n5="q"))
 KEY = Projection(
     names.KEY, "K", "K", ("kv_head", "key_pos", "d_k"), "X W_K", "signed", equation="K = X W_K",
     words="Row {row} of {left} times column {column} of this head's W_K.",
-    unknown="The key as it was given: nothing is computed here.",
+    unknown="The key as provided: it is not computed.",
     of=(rows_of(names.MEMORY, names.INPUT), columns_of("w_k")), bias="b_k",
     elsewhere=called(lens="hook_k", transformers="key_states", torch="k", bertviz="keys", n1="K, M_K", n2="k", n3="K", n4="K", n5="k"))
 VALUE = Projection(
     names.VALUE, "V", "V", ("kv_head", "key_pos", "d_v"), "X W_V", "signed", equation="V = X W_V",
     words="Row {row} of {left} times column {column} of this head's W_V.",
-    unknown="The value as it was given: nothing is computed here.",
+    unknown="The value as provided: it is not computed.",
     of=(rows_of(names.MEMORY, names.INPUT), columns_of("w_v")), bias="b_v",
     elsewhere=called(lens="hook_v", transformers="value_states", torch="v", n1="V, M_V", n2="v", n3="V", n4="V", n5="v"))
 # fmt: on

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from attention.formula import names
 from attention.formula.functions import divide_scores, scale_scores
 from attention.formula.inline import inlined
-from attention.formula.scores import SCORES as WAYS
+from attention.formula.scores import SCORES as SCORE_FUNCTIONS
 from attention.formula.steps.axis import MAP_AXES
 from attention.formula.steps.maps import Map, formula_of, known
 from attention.formula.steps.step import Steps, StepWork, Writer, called, cells_of, recorded
@@ -24,60 +24,62 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class ScaledScores(Map):
-    """The scores over divisor · temperature."""
+    """Step S′: the scores over divisor · temperature."""
 
     def formula_in(self, formula: Formula) -> str:
-        """With the divisor that the formula has."""
-        own = formula.divisor == formula.own_divisor and f"S / ({formula.divisor:g} · temperature)"
-        return "S / temperature" if formula.divisor == 1 else own or WAYS[formula.score].scaled
+        """S over the divisor of the formula and the temperature."""
+        custom = formula.divisor == formula.own_divisor and f"S / ({formula.divisor:g} · temperature)"
+        return "S / temperature" if formula.divisor == 1 else custom or SCORE_FUNCTIONS[formula.score].scaled
 
-    def make(self, layer: Steps, before: Scores | None, heads: slice, rows: slice) -> Scores:
-        """At temperature 0 they are divided by the divisor alone."""
-        return scale_scores(known(before), formula_of(layer).divisor or 1.0, layer.temperature)
+    def make(self, layer: Steps, previous: Scores | None, heads: slice, rows: slice) -> Scores:
+        """The scores over divisor · temperature; at temperature 0 over the divisor alone."""
+        return scale_scores(known(previous), formula_of(layer).divisor or 1.0, layer.temperature)
 
     def explain(self, work: StepWork[E_co]) -> E_co:
-        """A score, divided by √d_k and by the temperature, as far as they change anything."""
+        """A score divided by √d_k and the temperature; factors of 1 are left out."""
         row, column = work.cell.row, work.cell.column
         score, divisor = work.number_at(names.SCORES, row, column), work.formula.divisor or 1.0
         temperature, d_k = work.layer.temperature, work.layer.sizes.get("d_k", 0)
-        below, texts, reason, warmth = list[str](), list[str](), "", number(temperature, 9)
+        below, texts, reason, printed_temperature = list[str](), list[str](), "", number(temperature, 9)
         if d_k > 1 and math.isclose(divisor, 1 / math.sqrt(d_k)):
             below, texts, words = [rf"(1/\sqrt{{{d_k}}})"], [f"(1/√{d_k})"], "The score times √d_k"
         elif d_k > 1 and math.isclose(divisor, math.sqrt(d_k)):
             below, texts, words = [rf"\sqrt{{{d_k}}}"], [f"√{d_k}"], "The score divided by √d_k"
         elif divisor == 1:
-            reason = "d_k is 1, and so is √d_k" if d_k == 1 else "scaling is off" if d_k else "no query and key made it"
+            reason = (
+                "d_k is 1, and so is √d_k" if d_k == 1 else "scaling is off" if d_k else "there is no query and key"
+            )
             words = f"The score is not divided by √d_k: {reason}"
         else:
             below, texts, words = [number(divisor).tex], [number(divisor).text], "The score divided by its divisor"
         came_from, symbol = (work.cell_of(names.SCORES, row, column),), work.symbol(names.SCORES, row, column)
         if temperature == 0:
-            words += "; the division by temperature 0 is left out, the weights take its limit instead."
+            words += "; the division by temperature 0 is left out, and the weights are its limit."
         elif temperature == 1:
             words += "."
         else:
             words += ", and by the temperature." if texts else "; it is divided by the temperature."
-            below, texts = [*below, warmth.tex], [*texts, warmth.text]
+            below, texts = [*below, printed_temperature.tex], [*texts, printed_temperature.text]
         if not texts:
             return work.copied(names.SCORES, row, column, words, f"the score itself, {reason}")
-        whole, rooted, under = divisor * (temperature or 1.0), "√" in texts[0], r" \cdot ".join(below)
+        denominator, has_root, denominator_tex = divisor * (temperature or 1.0), "√" in texts[0], r" \cdot ".join(below)
 
         def line(digits: int) -> Printed:
-            return quotient(number(score, digits), number(whole, digits))
+            return quotient(number(score, digits), number(denominator, digits))
 
         def short(digits: int) -> Printed:
-            above, by = number(score, digits), number(divisor, digits)
-            # A root has no last digit; a temperature may be printed with fewer than it has.
-            exact = Decimal(divisor) if rooted else by.value
-            said = " · ".join(texts if rooted or divisor == 1 else [by.text, *texts[1:]])
-            text = f"{above.text} / {f'({said})' if len(texts) > 1 else said}"
-            return Printed("", text, above.value / (exact * (warmth.value or 1)))
+            numerator, printed_divisor = number(score, digits), number(divisor, digits)
+            # A root has no last digit; a temperature may be printed with fewer digits than it has.
+            exact = Decimal(divisor) if has_root else printed_divisor.value
+            product = " · ".join(texts if has_root or divisor == 1 else [printed_divisor.text, *texts[1:]])
+            text = f"{numerator.text} / {f'({product})' if len(texts) > 1 else product}"
+            return Printed("", text, numerator.value / (exact * (printed_temperature.value or 1)))
 
-        made = Arithmetic(rf"\frac{{{symbol}}}{{{under}}}", [line], [short], words, [score, whole], "quotient")
-        return work.made(made, came_from)
+        tex, values = rf"\frac{{{symbol}}}{{{denominator_tex}}}", [score, denominator]
+        return work.made(Arithmetic(tex, [line], [short], words, values, "quotient"), came_from)
 
     def python(self, writer: Writer) -> list[str]:
-        """Lines that divide by root of d_k and temperature, as far as they change anything."""
+        """Lines that divide by √d_k and the temperature; factors of 1 are left out."""
         layer, divisor = writer.layer, writer.formula.divisor
         lines, factors = list[str](), list[str]()
         if layer.has(names.QUERY) and divisor == math.sqrt(layer.sizes.get("d_k", 0)):

@@ -1,4 +1,4 @@
-"""What every step of the formula has to say and do: its declaration, its numbers, their explanation, its Python."""
+"""The interface of a step of the formula: its declaration, its numbers, their explanation, its Python."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Kind = Literal["signed", "probability"]
 
 @dataclass(frozen=True)
 class Factor:
-    """One matrix that a step is made of, and how a cell of the step finds its place in it.
+    """One matrix from which a step is computed, and how a cell of the step maps to its cells.
 
     Attributes:
-        names: of the step or parameter; of several the first that a layer has.
-        row: which side of the step's cell gives the row: "row", "column", or "" where all rows take part.
-        column: the same for the column; "pair" where a rotation takes the other column of its pair too.
-        side_by_side: whether the matrices of all heads take part, next to one another.
+        names: the names of a step or parameter; the first that the layer has counts.
+        row: which index of the step's cell is the row: "row", "column", or "" if all rows contribute.
+        column: the same for the column; "pair" if a rotation uses the other column of the pair too.
+        side_by_side: whether the matrices of all heads contribute, concatenated.
     """
 
     names: tuple[str, ...]
@@ -36,103 +36,98 @@ class Factor:
 
 
 def rows_of(*names: str) -> Factor:
-    """Row by row: the step's row is the factor's."""
+    """A factor that contributes the row of the cell."""
     return Factor(names, row="row")
 
 
 def columns_of(*names: str) -> Factor:
-    """Column by column: the step's column is the factor's."""
+    """A factor that contributes the column of the cell."""
     return Factor(names, column="column")
 
 
 def cells_of(*names: str) -> Factor:
-    """Cell by cell."""
+    """A factor that contributes the same cell."""
     return Factor(names, row="row", column="column")
 
 
 def pairs_of(*names: str) -> Factor:
-    """Cell by cell, with the other column of the pair."""
+    """A factor that contributes the same cell and the other column of its pair."""
     return Factor(names, row="row", column="pair")
 
 
 class Steps(Tensors, Protocol):
-    """What a step may ask of a layer; a `Layer` is one."""
+    """The interface of a layer that steps use; a `Layer` implements it."""
 
     @property
     def recorded(self) -> Mapping[str, Tensor]:
-        """Tensors by the name of their step or parameter."""
+        """The recorded tensors by the name of their step or parameter."""
 
     @property
     def holds(self) -> Mapping[str, Tensor]:
-        """What is recorded and still holds after the formula was turned."""
+        """The recorded tensors that are still valid under the current formula."""
 
     @property
     def formula(self) -> Formula | None:
-        """What makes the steps that are not recorded."""
+        """The formula of the steps that are not recorded."""
 
     @property
     def whole(self) -> bool:
-        """Whether the query × key matrices are made for all heads at once."""
+        """Whether the query × key matrices are computed for all heads at once."""
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """The steps that there are, in the order of the formula."""
+        """The available steps, in the order of the formula."""
 
     @property
     def temperature(self) -> float:
-        """The formula's temperature, 0 where a quotient overflows."""
+        """The formula's temperature; 0 if a quotient would overflow."""
 
     @property
     def hides(self) -> bool:
-        """Whether the mask hides anything."""
+        """Whether the mask hides any key."""
 
     def has(self, name: str, /) -> bool:
-        """Whether there is a step or parameter."""
+        """Whether the layer has this step or parameter."""
 
     def matrix(self, name: str, head: int = 0, /) -> Tensor:
         """One head's matrix of a step or parameter."""
 
     def part(self, *names: str, heads: slice = ..., rows: slice = ...) -> tuple[Tensor, ...]:
-        """Some heads and queries of query × key matrices."""
+        """Query × key matrices of these steps for some heads and queries."""
 
     def shape(self, name: str, /) -> tuple[int, ...]:
         """The shape of a step or parameter."""
 
     def of(self, head: int, /) -> Steps:
-        """The same as one head has it."""
+        """The layer with the formula of one head."""
 
     def without(self, *names: str) -> Steps:
-        """The same without some of what is recorded."""
+        """The layer without these recorded tensors."""
 
     def remade(self, formula: Formula, /) -> Steps:
-        """The same with another formula."""
+        """The layer with another formula."""
 
     def factors(self, step: Step, /) -> list[tuple[Factor, str]]:
-        """The factors of a step that there are, each with the name of its step or parameter."""
+        """The available factors of a step, each with the name of its step or parameter."""
 
 
 class StepWork(Work[E_co], Protocol[E_co]):
-    """What the explanation of a step's cell is written with."""
+    """The context in which a step explains a cell."""
 
     @property
     def layer(self) -> Steps:
-        """The layer, as the head of the cell has it."""
+        """The layer with the formula of the cell's head."""
 
     @property
     def formula(self) -> Formula:
-        """What made the number."""
+        """The formula that computed the number."""
 
     def declared(self, name: str, /) -> Step | Parameter:
-        """The step or parameter called `name`."""
+        """The step or parameter with this name."""
 
 
 class Writer(Protocol):
-    """What the Python of a step is written with; `attention.export.formula` has it.
-
-    Attributes:
-        before: the variable of the map before this one.
-        keys: the variable of the tokens attended to.
-    """
+    """The context in which a step writes its Python; implemented in `attention.export.formula`."""
 
     @property
     def layer(self) -> Steps:
@@ -140,55 +135,55 @@ class Writer(Protocol):
 
     @property
     def formula(self) -> Formula:
-        """Its formula."""
+        """The formula of the layer."""
 
     @property
     def before(self) -> str:
-        """The variable of the map before this one."""
+        """The name of the variable with the previous map."""
 
     @property
     def keys(self) -> str:
-        """The variable of the tokens attended to."""
+        """The name of the variable with the key tokens."""
 
     def shared(self, name: str, /) -> str:
-        """Keys or values as all heads of the queries see them."""
+        """An expression of keys or values, repeated for all query heads."""
 
     def product(self) -> str:
-        """The function that the program multiplies with as the trace does; empty where it is the plain product."""
+        """The name of the matrix product that the trace uses; empty for the plain product."""
 
     def picture(self) -> list[str]:
-        """Lines that make `mask` cell by cell."""
+        """Lines that define `mask` cell by cell."""
 
     def padding(self, real: tuple[bool, ...], /) -> list[str]:
-        """Lines that make `real`, which keys are no padding."""
+        """Lines that define `real`: which keys are not padding."""
 
 
 @dataclass(frozen=True, repr=False)
 class Step:
-    """One step of the formula: what it is called, what its axes mean, how it is computed, explained and written as Python.
+    """One step of the formula: its names and axes, and how it is computed, explained and written as Python.
 
-    This one is computed by nothing: a source records it, or does not have it. Steps that a formula computes are of a class with the
-    four functions `available`, `compute`, `explain` and `python`.
+    The base class is for steps that only a source records. Steps that a formula computes are instances of subclasses, which define
+    `available`, `compute`, `explain` and `python`.
 
     Attributes:
-        name: as in `layer.weights`, and in links; one of `attention.formula.names`.
-        symbol: its letter in the formula, plain text; `tex` the same for LaTeX.
+        name: its name in `layer.weights` and in links; one of `attention.formula.names`.
+        symbol: its letter in the formula, plain text.
+        tex: the same as LaTeX.
         axes: the names of its axes, in order.
-        formula: how it is made, plain text.
-        kind: "signed" numbers lie around zero; a "probability" lies in 0 … 1.
-        equation: how it is made, LaTeX, with the symbol on the left.
-        words: how a cell is made, with {row} and {column}.
-        unknown: the explanation of a cell where the source does not have what made it.
-        when: the field of a `Formula` that must be set for this step to be there; empty: it always is.
-        knobs: the fields of a `Formula` that it depends on, beside those of the steps before it.
-        example: fields of a `Formula` that has this step, where another than the default one is needed.
-        elsewhere: what others call it, (who, name) pairs; whoever has no name for it is not listed. Their
-            axes may stand in another order.
-        of: the matrices it is made of, in the order of the formula.
-        bias: the parameter that is added to every row of it, where a layer has that.
-        masked: whether the cells that the mask hides are drawn as hidden.
-        in_page: whether the page's own arithmetic makes it, under this name, in kernel.js and steps.js; "whole": where it
-            has the values of all heads.
+        formula: how it is computed, plain text.
+        kind: "signed" for numbers around zero; "probability" for numbers from 0 to 1.
+        equation: how it is computed, LaTeX, with the symbol on the left.
+        words: how a cell is computed, with {row} and {column}.
+        unknown: the explanation of a cell if its factors are not recorded.
+        when: the field of a `Formula` that enables this step; empty: always enabled.
+        knobs: the fields of a `Formula` that it depends on, besides those of the steps before it.
+        example: fields of a `Formula` with this step, if the default formula does not have it.
+        elsewhere: its names in other libraries, (library, name) pairs; their axes may have another order.
+        of: the matrices from which it is computed, in the order of the formula.
+        bias: the parameter that is added to every row, if the layer has it.
+        masked: whether hidden cells are drawn as hidden.
+        in_page: "head" if the page itself can compute it (under this name in kernel.js and steps.js); "whole" if the page
+            needs the values of all heads for that.
     """
 
     name: str
@@ -215,52 +210,52 @@ class Step:
 
     @property
     def per_head(self) -> bool:
-        """Whether every head has a matrix of its own."""
+        """Whether each head has its own matrix."""
         return self.axes[0] in HEAD_AXES
 
     @property
     def by_formula(self) -> bool:
-        """Whether a `Formula` makes it, and neither the source nor a projection."""
+        """Whether a `Formula` computes it, rather than the source or a projection."""
         return self.axes == MAP_AXES
 
     @property
     def row_axis(self) -> str:
-        """The axis that runs down the picture."""
+        """The vertical axis of the picture."""
         return self.axes[-2]
 
     @property
     def column_axis(self) -> str:
-        """The axis that runs across the picture."""
+        """The horizontal axis of the picture."""
         return self.axes[-1]
 
     def enabled(self, formula: Formula) -> bool:
-        """Whether a formula has this step, given that there are scores."""
+        """Whether a formula that has scores has this step."""
         return not self.when or bool(getattr(formula, self.when))
 
     def formula_in(self, formula: Formula) -> str:
-        """How a formula makes this step, plain text."""
+        """How a formula computes this step, plain text."""
         return self.formula
 
     def available(self, layer: Steps) -> bool:
-        """Whether a layer that has not recorded this step, and whose formula has it, can compute it."""
+        """Whether a layer whose formula has this step can compute it, if it is not recorded."""
         return False
 
     def compute(self, layer: Steps, head: int | None) -> Tensor:
-        """The step of one head [row column], or of all."""
-        raise NotImplementedError(f"{self.name} is computed by nothing: a source records it.")
+        """The step of one head [row column], or of all heads."""
+        raise NotImplementedError(f"{self.name} cannot be computed: a source records it.")
 
     def explain(self, work: StepWork[E_co]) -> E_co:
         """The arithmetic of one cell."""
         return work.as_recorded(f"Looked up, not computed: {self.formula}.")
 
     def python(self, writer: Writer) -> list[str]:
-        """Lines of plain torch that compute it into a variable of its name."""
+        """Lines of plain torch that assign the step to a variable of its name."""
         raise NotImplementedError(f"{self.name} is written by the source that records it.")
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One matrix that a layer keeps beside its steps: what it is called, its axes, what it is for."""
+    """A tensor of a layer that is not a step, such as W_Q: its name, axes and meaning."""
 
     name: str
     symbol: str
@@ -270,11 +265,11 @@ class Parameter:
 
 
 def called(**elsewhere: str) -> Names:
-    """Keyword arguments as (who, name): ``lens`` is TransformerLens, ``n4`` is notebook 4."""
-    who = {"lens": "TransformerLens", "jax": "JAX", **{f"n{i}": f"notebook {i}" for i in range(1, 6)}}
-    return tuple((who.get(key, key), name) for key, name in elsewhere.items())
+    """The keyword arguments as (library, name) pairs: ``lens`` is TransformerLens, ``n4`` is notebook 4."""
+    libraries = {"lens": "TransformerLens", "jax": "JAX", **{f"n{i}": f"notebook {i}" for i in range(1, 6)}}
+    return tuple((libraries.get(key, key), name) for key, name in elsewhere.items())
 
 
 def recorded(name: str) -> str:
-    """The words of a step of which nothing is known but its numbers."""
+    """The explanation of a recorded step whose factors are not known."""
     return f"The {name} as the source recorded it; what made it is not known."

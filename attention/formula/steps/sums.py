@@ -1,4 +1,4 @@
-"""Cells of two matrices, added."""
+"""The explanation of a cell that is the sum of two cells."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from attention.formula.work import E_co
 from attention.printed import Arithmetic, Printed, factor
 
 
-def added(step: Step, work: StepWork[E_co], words: str, alone: Mapping[str, str], given: frozenset[str]) -> E_co:
-    """Two cells, added; where there is one of them only, it is taken over.
+def added(
+    step: Step, work: StepWork[E_co], words: str, single_term: Mapping[str, str], parameters: frozenset[str]
+) -> E_co:
+    """The sum of two cells; a copy if the layer has only one of them.
 
     Args:
-        step: whose cell it is.
-        work: the cell.
-        words: of the sum.
-        alone: of a term that stands alone, by its name.
-        given: the terms that are parameters, and no steps.
+        step: the step of the cell.
+        work: the context of the cell.
+        words: the explanation of the sum.
+        single_term: the explanation if a term is the only one, by its name.
+        parameters: the terms that are parameters, not steps.
     """
     row, column = work.cell.row, work.cell.column
     names = [name for _, name in work.layer.factors(step)]
@@ -27,11 +29,13 @@ def added(step: Step, work: StepWork[E_co], words: str, alone: Mapping[str, str]
         return work.as_recorded()
     values = [work.number_at(name, row, column) for name in names]
     symbols = [work.symbol(name, row, column) for name in names]
-    came_from = tuple(work.cell_of(name, row, column) for name in names if name not in given)
+    came_from = tuple(work.cell_of(name, row, column) for name in names if name not in parameters)
     if len(names) == 1:
-        return work.copied(names[0], row, column, alone.get(names[0], step.unknown), f"the token's {names[0]} alone")
-    if -math.inf in values and names[values.index(-math.inf)] in given:
-        text = f"The bias of this pair is −∞: it hides key {column} from query {row}, as a mask would."
+        return work.copied(
+            names[0], row, column, single_term.get(names[0], step.unknown), f"the token's {names[0]} alone"
+        )
+    if -math.inf in values and names[values.index(-math.inf)] in parameters:
+        text = f"The bias of this pair is −∞: it hides key {column} from query {row} like a mask."
         return work.stated(-math.inf, text, "hidden by the bias", came_from, (" + ".join(symbols), r"-\infty"))
 
     def line(digits: int) -> Printed:

@@ -1,4 +1,4 @@
-"""The task of an induction head: what came after this token the last time?"""
+"""The induction task: what came after this token last time?"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def repeated(count: int, generator: torch.Generator, design: Design) -> torch.Tensor:
-    """A segment of tokens, each another, again and again. How long it is differs, so that no position can tell the answer."""
+    """Repetitions of a segment of distinct tokens; its length varies, so that no position reveals the answer."""
     import torch
 
     n = design.length
@@ -26,14 +26,14 @@ def repeated(count: int, generator: torch.Generator, design: Design) -> torch.Te
 
 
 def continued(ids: torch.Tensor, design: Design) -> Batch:
-    """The next token, asked where its own has stood before. Gold are the keys after the same token: what came then."""
+    """The batch that asks for the next token, at tokens that occurred before. Gold keys: those after an earlier occurrence of the same token."""
     import torch
 
     from attention.training.network import Batch
 
     tokens = ids[:, :-1]
-    same = torch.nn.functional.pad(tokens, (1, 0), value=-1)[:, :-1]  # the token before each
-    gold = (tokens[:, :, None] == same[:, None, :]).tril()
+    previous = torch.nn.functional.pad(tokens, (1, 0), value=-1)[:, :-1]  # the token before each token
+    gold = (tokens[:, :, None] == previous[:, None, :]).tril()
     return Batch(tokens, ids[:, 1:].masked_fill(~gold.any(-1), -1), gold)
 
 
@@ -41,28 +41,28 @@ SAMPLE = "an owl asked the moon why nights are so dark and it blinked"
 
 
 def sample(design: Design) -> str:
-    """As many words as the model can be shown twice."""
+    """As many words as fit twice into the model."""
     return " ".join(tokenize(SAMPLE)[: design.length // 2])
 
 
 def read_words(text: str, design: Design) -> Example:
-    """A person's words, shown twice. Each distinct word is a token that the model has never seen as a word.
+    """The user's words, repeated once. Each distinct word becomes one of the random tokens of the training.
 
     Raises:
         TextError: there are too few or too many.
     """
     import torch
 
-    words, most = tokenize(text), design.length // 2
-    if not 2 <= len(words) <= most:
+    words, max_words = tokenize(text), design.length // 2
+    if not 2 <= len(words) <= max_words:
         raise TextError(
-            f"The words are shown twice to a model of {design.length} positions, so 2 to {most} of them fit; got {len(words)}: "
+            f"The words are shown twice to a model of {design.length} positions, so 2 to {max_words} of them fit; got {len(words)}: "
             f"type {'more' if len(words) < 2 else 'fewer'}."
         )
-    known = list(dict.fromkeys(words))
-    ids = [known.index(word) for word in (*words, *words, words[0])]
-    names = (*known, *(f"token {i}" for i in range(len(known), design.tokens)))
-    notes = ["Your words are shown twice; it learned from random tokens alone, and has seen none of them."]
-    if len(known) < len(words):
+    distinct = list(dict.fromkeys(words))
+    ids = [distinct.index(word) for word in (*words, *words, words[0])]
+    names = (*distinct, *(f"token {i}" for i in range(len(distinct), design.tokens)))
+    notes = ["Your words are shown twice; the model learned from random tokens only, and has seen none of them."]
+    if len(distinct) < len(words):
         notes.append("A word that you wrote more than once has several continuations: its row splits between them.")
     return Example(torch.tensor([ids]), (*words, *words), (), names, tuple(notes))

@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
     from attention.training.network import Batch
 
-START = "▸"  # what is read before the first letter is written
+START = "▸"  # the query of the first letter
 
 
 def letters(count: int, generator: torch.Generator, design: Design) -> torch.Tensor:
-    """Letters, each any of 26."""
+    """Random letters, [count position]."""
     import torch
 
     return torch.randint(26, (count, design.length), generator=generator)
 
 
 def reversed_letters(ids: torch.Tensor, design: Design) -> Batch:
-    """The letter at the other end: gold is the anti-diagonal."""
+    """The batch that asks for the letter at the other end; gold is the anti-diagonal."""
     import torch
 
     from attention.training.network import Batch
@@ -34,7 +34,7 @@ def reversed_letters(ids: torch.Tensor, design: Design) -> Batch:
 
 
 def copied_letters(ids: torch.Tensor, design: Design) -> Batch:
-    """The letter so many places back: gold is a diagonal, and the first places are not asked."""
+    """The batch that asks for the letter `design.back` positions earlier; gold is a diagonal, and the first positions have no answer."""
     import torch
 
     from attention.training.network import Batch
@@ -46,28 +46,28 @@ def copied_letters(ids: torch.Tensor, design: Design) -> Batch:
 
 
 def distinct_letters(count: int, generator: torch.Generator, design: Design) -> torch.Tensor:
-    """Letters, each another."""
+    """Distinct random letters, [count position]."""
     import torch
 
     return torch.rand(count, 26, generator=generator).argsort(dim=1)[:, : design.length]
 
 
 def sorted_letters(ids: torch.Tensor, design: Design) -> Batch:
-    """The next letter of the alphabet that is there; each query is the letter before it. Gold is where the next one stands."""
+    """The batch that asks for the next letter in alphabetical order; each query is the previous one. Gold is the position of the next letter."""
     import torch
 
     from attention.training.network import Batch
 
     answers = ids.sort(dim=1).values
-    before = torch.cat([torch.full((len(ids), 1), 26), answers[:, :-1]], dim=1)  # 26: nothing is written yet
-    return Batch(before, answers, answers[:, :, None] == ids[:, None, :], (ids,))
+    previous = torch.cat([torch.full((len(ids), 1), 26), answers[:, :-1]], dim=1)  # 26: the start
+    return Batch(previous, answers, answers[:, :, None] == ids[:, None, :], (ids,))
 
 
 def read_letters(text: str, design: Design) -> Example:
-    """Exactly as many letters as the model has places.
+    """Exactly as many letters as the model has positions.
 
     Raises:
-        TextError: it is something else.
+        TextError: the text has another length, or other characters.
     """
     ids = _ids(text, design.length)
     typed = tuple(LETTERS[i] for i in ids[0].tolist())
@@ -75,37 +75,35 @@ def read_letters(text: str, design: Design) -> Example:
 
 
 def read_distinct(text: str, design: Design) -> Example:
-    """As many letters as the model sorts, each another.
+    """As many distinct letters as the model sorts.
 
     Raises:
-        TextError: it is something else.
+        TextError: the text has another length, other characters, or a repeated letter.
     """
     ids = _ids(text, design.length)
     typed = [LETTERS[i] for i in ids[0].tolist()]
     if len(set(typed)) < len(typed):
-        twice = next(letter for letter in typed if typed.count(letter) > 1)
+        repeated = next(letter for letter in typed if typed.count(letter) > 1)
         raise TextError(
-            f"To sort, {design.length} letters are needed, each another; got {twice!r} twice: change one of them."
+            f"This model sorts {design.length} distinct letters; got {repeated!r} twice: change one of them."
         )
-    before = (START, *sorted(typed)[:-1])
-    note = (
-        "Each row is the letter that was written last; here it is the right one, whatever the model would have written."
-    )
-    return Example(ids, before, tuple(typed), tuple(LETTERS), (note,))
+    previous = (START, *sorted(typed)[:-1])
+    note = "The query of each row is the last letter written; here it is the right one, whatever the model would have written."
+    return Example(ids, previous, tuple(typed), tuple(LETTERS), (note,))
 
 
 def sample(text: str, design: Design) -> str:
-    """The first letters of a text, begun again where the model has more places."""
+    """The first letters of a text, repeated if the model has more positions."""
     return (text * design.length)[: design.length]
 
 
-def _ids(text: str, many: int) -> torch.Tensor:
+def _ids(text: str, length: int) -> torch.Tensor:
     import torch
 
     typed = "".join(text.split()).lower()
-    if len(typed) != many or any(letter not in LETTERS for letter in typed):
-        shown = typed if len(typed) <= 60 else f"{typed[:60]}…"
+    if len(typed) != length or any(letter not in LETTERS for letter in typed):
+        preview = typed if len(typed) <= 60 else f"{typed[:60]}…"
         raise TextError(
-            f"This model reads exactly {many} letters from a to z; got {len(typed)} in {shown!r}: type {many}, or train one for another length."
+            f"This model reads exactly {length} letters from a to z; got {len(typed)} in {preview!r}: type {length}, or train one for another length."
         )
     return torch.tensor([[LETTERS.index(letter) for letter in typed]])

@@ -1,4 +1,4 @@
-"""The task of a dictionary: each query is a key, and its value is asked."""
+"""The lookup task: each query is a key of a dictionary, and the answer is its value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def entries(count: int, generator: torch.Generator, design: Design) -> torch.Tensor:
-    """Keys, each another, then their values, then the keys in another order."""
+    """Rows of ids: distinct keys, their values, and the keys in another order as queries."""
     import torch
 
     keys = torch.rand(count, 26, generator=generator).argsort(dim=1)[:, : design.length]
@@ -26,39 +26,39 @@ def entries(count: int, generator: torch.Generator, design: Design) -> torch.Ten
 
 
 def looked_up(ids: torch.Tensor, design: Design) -> Batch:
-    """The value of each asked key: gold is where that key stands."""
+    """The batch that asks for the value of each query key; gold is the position of that key."""
     from attention.training.network import Batch
 
     n = design.length
-    keys, values, asked = ids[:, :n], ids[:, n : 2 * n], ids[:, 2 * n :]
-    gold = asked[:, :, None] == keys[:, None, :]
-    return Batch(asked, values.gather(1, gold.int().argmax(-1)), gold, (keys, values))
+    keys, values, queries = ids[:, :n], ids[:, n : 2 * n], ids[:, 2 * n :]
+    gold = queries[:, :, None] == keys[:, None, :]
+    return Batch(queries, values.gather(1, gold.int().argmax(-1)), gold, (keys, values))
 
 
 def sample(design: Design) -> str:
-    """As many entries as the model has."""
+    """A dictionary with as many entries as the model reads."""
     keys, values = "kdqazmtewhbrxnfyjcuv", "71490382651420973856"
     return " ".join(f"{key}:{value}" for key, value in zip(keys[: design.length], values, strict=False))
 
 
 def read_entries(text: str, design: Design) -> Example:
-    """As many entries as the model has, such as `a:3 b:7`; all keys are asked, in the order of the alphabet.
+    """As many entries as the model reads, such as `a:3 b:7`; the queries are all keys in alphabetical order.
 
     Raises:
-        TextError: it is something else.
+        TextError: the text has another form.
     """
     import torch
 
     n, parts = design.length, text.replace(",", " ").lower().split()
-    found = [re.fullmatch(r"([a-z]):([0-9])", part) for part in parts]
-    entered = {one[1]: one[2] for one in found if one}
-    if len(parts) != n or len(entered) != n:
+    matches = [re.fullmatch(r"([a-z]):([0-9])", part) for part in parts]
+    value_of = {match[1]: match[2] for match in matches if match}
+    if len(parts) != n or len(value_of) != n:
         raise TextError(
             f"This dictionary has {n} entries such as a:3, a letter and a digit, each letter once; got {len(parts)} entries "
-            f"with {len(entered)} such letters: type {n}."
+            f"with {len(value_of)} such letters: type {n}."
         )
-    keys, asked = list(entered), sorted(entered)
-    ids = [*map(LETTERS.index, keys), *map(int, entered.values()), *map(LETTERS.index, asked)]
+    keys, queries = list(value_of), sorted(value_of)
+    ids = [*map(LETTERS.index, keys), *map(int, value_of.values()), *map(LETTERS.index, queries)]
     return Example(
-        torch.tensor([ids]), tuple(asked), tuple(f"{key}:{entered[key]}" for key in keys), tuple("0123456789")
+        torch.tensor([ids]), tuple(queries), tuple(f"{key}:{value_of[key]}" for key in keys), tuple("0123456789")
     )

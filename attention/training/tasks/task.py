@@ -1,4 +1,4 @@
-"""What a task declares: what is asked, what the rule says matters, the model that learns it, and those that cannot."""
+"""The declaration of a task: its sequences and answers, the gold cells, the model that learns it, and its controls."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 class Control(NamedTuple):
-    """A model that is the same but for one thing, and what that thing does, in a sentence."""
+    """A model that differs in one respect, and the effect of that in a sentence."""
 
     sentence: str
     changes: Mapping[str, Any]
 
 
 class Example(NamedTuple):
-    """A person's own text as the task reads it.
+    """A user's text as the task reads it.
 
     Attributes:
-        ids: one sequence, as `Task.draw` draws many.
-        tokens: what attends; `memory` what is attended to, empty where that is the same.
-        answers: what each answer is called.
-        notes: what a person must know of it.
+        ids: one sequence, as `Task.ids` draws them.
+        tokens: the query tokens.
+        memory: the key tokens; empty if they are the query tokens.
+        answers: the name of each answer.
+        notes: remarks for the user.
     """
 
     ids: Tensor
@@ -43,23 +44,27 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """One thing to learn.
+    """A task to learn.
 
     Attributes:
-        name: as in links.
-        title: as a person reads it.
-        sentence: what is asked, and what to look for.
+        name: its name in links.
+        title: for pages.
+        sentence: the task, and what to look for.
         design: the model.
-        ids: draws sequences, [count position]; `posed` makes of them what is asked, and which cells are gold.
-        read: a person's text as one sequence.
-        sample: what is shown where nobody has typed anything.
-        hint: what can be typed.
-        steps, rate, batch: how it is learned.
-        controls: by name, those that must fail, or succeed in another way.
-        sliders: the fields of `design` that can be turned, as knobs with their safe ranges.
-        reads: a text of a person that it reads; `refuses` some that it does not.
-        next: whether an answer is what comes next, and not what belongs to its place.
-        reaches: the accuracy and the score that at least 19 of 20 seeds reach.
+        ids: draws sequences, [count position].
+        posed: a batch from these ids, with answers and gold cells.
+        read: parses a user's text as one sequence.
+        sample: the text that is shown by default.
+        hint: the kind of text that can be typed.
+        steps: number of batches.
+        rate: the largest learning rate.
+        batch: sequences in a batch.
+        controls: by name, the models that must fail, or succeed in another way.
+        sliders: the fields of `design` that users can change, as knobs with safe ranges.
+        reads: an example of a valid text.
+        refuses: examples of invalid texts.
+        next: whether answers are the next token, rather than the token of their position.
+        reaches: accuracy and score that at least 19 of 20 seeds reach.
     """
 
     name: str
@@ -82,5 +87,5 @@ class Task:
     next: bool = False
 
     def draw(self, count: int, generator: Generator, design: Design) -> Batch:
-        """So many sequences to learn from."""
+        """A batch of `count` random sequences."""
         return self.posed(self.ids(count, generator, design), design)
