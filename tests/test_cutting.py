@@ -297,7 +297,9 @@ def test_dropout_mask_multiplies_weights_is_explained_written_and_carried() -> N
     times = explain(trace, "dropped_weights", 0, 0, 4, 1)
     assert times.short.endswith("·2")
     check(source)
-    with pytest.raises(ShapeError, match="dropout_mask is multiplied with the weights, whose shape is 1 × 5 × 7; got 1 × 1"):
+    with pytest.raises(
+        ShapeError, match="dropout_mask is multiplied with the weights, whose shape is 1 × 5 × 7; got 1 × 1"
+    ):
         Matrices(**QKV, dropout_mask=((1.0,),)).trace()
     dropped = TypedText("a b c", AttentionConfig(d_model=8, n_heads=2, dropout=0.5)).trace()
     found = carried(dropped, 0)

@@ -130,7 +130,9 @@ def _matrices(layer: Layer) -> dict[str, Matrix | Stack] | None:
         for name in present
         if name != "b_o" or "w_o" in present
     }
-    return matrices | ({"dropout_mask": _to_tuples(_dropout_factors(layer), is_stack)} if layer.has(DROPPED_WEIGHTS) else {})
+    return matrices | (
+        {"dropout_mask": _to_tuples(_dropout_factors(layer), is_stack)} if layer.has(DROPPED_WEIGHTS) else {}
+    )
 
 
 def _dropout_factors(layer: Layer) -> Tensor:

@@ -157,7 +157,10 @@ class Matrices:
         sizes = HeadSizes(n_heads, width("w_q", QUERY, "x"), width("w_v", VALUE, "x"))
         queries, keys = first("x", QUERY, SCORES).rows, first(MEMORY, "x", KEY, VALUE).rows
         n_maps = (
-            3 + (self.config.mask != "none") + (self.config.cap is not None) + 2 * (bool(self.bias) + bool(self.dropout_mask))
+            3
+            + (self.config.mask != "none")
+            + (self.config.cap is not None)
+            + 2 * (bool(self.bias) + bool(self.dropout_mask))
         )
         d_model = max(first("x").columns, first("w_o").columns)
         memory = int(bool(self.memory))

@@ -18,7 +18,17 @@ if TYPE_CHECKING:
 MOST_LAYERS = 1024
 _EXPORTED_KEY = re.compile(r"L(\d{1,4})\.(?:H(\d{1,4})\.)?(\w{1,40})", re.ASCII)
 _SHARED_BY_LAYERS = ("mask", "bias", "bias_table")  # all layers may share these
-_SLICED_BY_HEAD = ("w_q", "w_k", "w_v", "b_q", "b_k", "b_v", "w_s", "bias", "dropout_mask")  # one head has a slice of these
+_SLICED_BY_HEAD = (
+    "w_q",
+    "w_k",
+    "w_v",
+    "b_q",
+    "b_k",
+    "b_v",
+    "w_s",
+    "bias",
+    "dropout_mask",
+)  # one head has a slice of these
 _SETTINGS = (*Formula().settings, "scaling", "name")
 _METADATA = ("tokens", "key_tokens", *_SETTINGS, "layers", "random", "notes")
 _REQUIRED = (WEIGHTS, SCORES, MASKED_SCORES, QUERY)  # a layer has at least one of these
