@@ -33,6 +33,7 @@ MATHS_CALLS = {
     *("softmax", "exp", "log", "sqrt", "matmul", "einsum", "mean", "std", "var", "argmax", "masked_fill", "transpose")
 }
 NAMES = {step.name for step in STEPS}
+MAX_WORDS_OF_TEST = 10
 
 # Texts that are a step's name by accident.
 OTHER_WORDS = {
@@ -208,3 +209,10 @@ def global_randomness(module: Module) -> Offences:
         drawn = isinstance(node.func, ast.Attribute) and node.func.attr in ("rand", "randn")
         if drawn and "generator" not in {keyword.arg for keyword in node.keywords}:
             yield node.lineno, f"give {node.func.attr} a generator, so that a seed gives the same numbers"
+
+
+def long_test_names(module: Module) -> Offences:
+    for node in (*module.nodes[ast.FunctionDef], *module.nodes[ast.AsyncFunctionDef]):
+        words = node.name.split("_")[1:]
+        if node.name.startswith("test_") and len(words) > MAX_WORDS_OF_TEST:
+            yield node.lineno, f"{node.name} has {len(words)} words: name module and behaviour in {MAX_WORDS_OF_TEST}"

@@ -33,7 +33,7 @@ def stacked(*patterns: torch.Tensor) -> Trace:
 
 @pytest.mark.parametrize("n", [2, 5, 8])
 @pytest.mark.parametrize("many", [1, 2, 6])
-def test_rollout_is_that_of_the_closed_forms(n: int, many: int) -> None:
+def test_rollout_equals_its_closed_forms(n: int, many: int) -> None:
     rollout = aggregates.find("rollout")
     even = torch.full((n, n), 1 / n, dtype=torch.float64)
     found = rollout.matrix(stacked(*[even] * many), many - 1)
@@ -49,7 +49,7 @@ def test_rollout_is_that_of_the_closed_forms(n: int, many: int) -> None:
         np.testing.assert_allclose(found[row], wanted, atol=1e-12)
 
 
-def test_mean_and_max_are_those_of_the_heads_and_every_row_of_a_rollout_sums_to_1() -> None:
+def test_mean_and_max_match_heads_and_rollout_rows_are_normalized() -> None:
     made = trace()
     weights = made.layers[1].weights
     assert weights is not None
@@ -67,7 +67,7 @@ def test_mean_and_max_are_those_of_the_heads_and_every_row_of_a_rollout_sums_to_
 
 @pytest.mark.parametrize("reading", [*aggregates.AGGREGATES, norms.NORMS], ids=lambda one: one.name)
 @pytest.mark.parametrize("many", [1, 3])
-def test_the_arithmetic_of_a_cell_gives_its_number(reading: Reading, many: int) -> None:
+def test_aggregate_arithmetic_gives_the_value_of_every_cell(reading: Reading, many: int) -> None:
     made = trace(*range(many), n_heads=16)
     layer = many - 1
     for row, column in ((0, 0), (5, 2), (8, 8), (1, 7)):
@@ -83,7 +83,7 @@ def test_the_arithmetic_of_a_cell_gives_its_number(reading: Reading, many: int) 
         reading.explain(made, Cell(layer, "weights", 0, 9, 0))
 
 
-def test_what_cannot_be_is_said_in_a_sentence() -> None:
+def test_aggregates_refuse_bad_input_in_one_sentence() -> None:
     crossed = TypedText("a b c", text2="x y").trace()
     with pytest.raises(ShapeError, match=r"Rollout follows one text .* choose mean or max, or another layer"):
         aggregates.find("rollout").matrix(crossed, 0)
@@ -96,7 +96,7 @@ def test_what_cannot_be_is_said_in_a_sentence() -> None:
         aggregates.find("mean").matrix(bare, 0)
 
 
-def test_a_rollout_goes_through_the_layers_of_one_text_only() -> None:
+def test_rollout_uses_only_layers_of_one_text() -> None:
     """An encoder, a decoder and what the decoder reads of the encoder: each has its own tokens."""
     one, two = (TypedText(text).trace().layers[0] for text in ("a b c", "x y"))
     between = TypedText("x y", text2="a b c").trace().layers[0]
@@ -107,7 +107,7 @@ def test_a_rollout_goes_through_the_layers_of_one_text_only() -> None:
     assert rollout.matrix(whole, 4).shape == (2, 2)
 
 
-def test_the_norm_weighted_map_is_the_length_of_each_vector() -> None:
+def test_norm_weighted_map_is_the_length_of_each_vector() -> None:
     made = trace(0, n_heads=4, n_kv_heads=2)
     layer = made.layers[0]
     weights, value, w_o = layer.weights, layer.value, layer.w_o

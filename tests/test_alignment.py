@@ -12,7 +12,7 @@ def partners(a, b):
     return [(" ".join(a[slice(*one.a)]), " ".join(b[slice(*one.b)])) for one in aligned(tuple(a), tuple(b)).groups]
 
 
-def test_equal_tokens_go_one_to_one():
+def test_equal_tokens_align_one_to_one():
     assert aligned(("a", "b", "a"), ("a", "b", "a")) == Alignment.numbered(3)
     assert aligned(("a", "b", "a"), ("a", "b", "a")).plain
 
@@ -35,12 +35,12 @@ def test_equal_tokens_go_one_to_one():
         ("so walk ##ing man", "and walking man", [("", "and"), ("", "walking"), ("so", ""), ("walk", ""), ("##ing", ""), ("man", "man")]),
     ],
 )  # fmt: skip
-def test_other_tokens_are_aligned_by_what_they_are_read_as(a, b, expected):
+def test_different_tokens_align_by_the_text_they_display(a, b, expected):
     assert partners(a.split(), b.split()) == expected
 
 
 @given(WORDS, WORDS)
-def test_every_token_of_both_stands_there_once_in_order_and_the_sides_can_be_swapped(a, b):
+def test_alignment_contains_every_token_once_in_order_and_is_symmetric(a, b):
     found = aligned(tuple(a), tuple(b))
     for side, tokens in (("a", a), ("b", b)):
         assert [at for one in found.groups for at in range(*getattr(one, side))] == list(range(len(tokens)))

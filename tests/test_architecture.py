@@ -51,7 +51,7 @@ def test_backend_imports_neither_streamlit_nor_pages() -> None:
     check(imports_of_pages, BACKEND)
 
 
-def test_every_room_of_the_backend_has_a_floor() -> None:
+def test_every_package_of_attention_has_a_layer() -> None:
     check(unplaced_rooms, BACKEND)
 
 
@@ -63,15 +63,15 @@ def test_pages_do_no_maths() -> None:
     check(maths, PAGES)
 
 
-def test_what_pages_share_imports_no_page() -> None:
+def test_shared_page_code_imports_no_page() -> None:
     check(imports_of_one_page, SHARED)
 
 
-def test_step_names_are_no_texts_outside_names() -> None:
+def test_step_names_are_strings_only_where_they_are_declared() -> None:
     check(step_names_as_texts, BACKEND + PAGES)
 
 
-def test_names_has_every_step_and_exceptions_are_needed() -> None:
+def test_step_names_are_complete_and_every_exception_is_needed() -> None:
     texts = {module.path.as_posix(): {node.value for node in step_texts(module)} for module in BACKEND + PAGES}
     assert texts["attention/formula/names.py"] == NAMES
     assert {
@@ -83,7 +83,7 @@ def test_steps_are_listed_once() -> None:
     check(lists_of_steps, BACKEND + PAGES)
 
 
-def test_backend_uses_neither_global_generator_nor_hash() -> None:
+def test_attention_uses_neither_global_generator_nor_hash() -> None:
     check(global_randomness, BACKEND)
 
 
@@ -152,14 +152,14 @@ def circles(graph: dict[str, set[str]]) -> set[frozenset[str]]:
     }
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
+def test_modules_do_not_import_each_other_in_a_circle() -> None:
     """An import inside a function or for types alone is one too: the two modules cannot be understood one after the other."""
     graph = edges({module.name: [name for name, _ in module.imports] for module in BACKEND + PAGES})
     assert sum(map(len, graph.values())) > len(graph), "the edges are there"
     assert not circles(graph)
 
 
-def test_circle_is_reported_between_names_that_begin_alike() -> None:
+def test_import_circle_is_reported_for_names_with_a_common_prefix() -> None:
     imports = {
         "a": {"a.x"},
         "a.mask": {"a", "a.masks"},
@@ -207,7 +207,7 @@ print([element.proto.component_name for element in app.get("bidi_component")][-1
     assert run.stdout.splitlines()[-1].split() == ["attention_figure", "0"]
 
 
-def test_every_public_name_is_there() -> None:
+def test_every_public_name_exists() -> None:
     assert all(hasattr(attention, name) for name in attention.__all__)
     assert attention.__all__ == sorted(
         attention.__all__, key=lambda name: (not name.isupper(), name[0].islower(), name)

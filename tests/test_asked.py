@@ -59,7 +59,7 @@ def through_a_link(lesson: Lesson) -> Lesson:
     return found
 
 
-def test_lessons_come_back_from_their_files_and_from_links() -> None:
+def test_lessons_survive_files_and_links() -> None:
     wrong = []
     for lesson in PATH.values():
         linked = through_a_link(lesson)
@@ -71,7 +71,7 @@ def test_lessons_come_back_from_their_files_and_from_links() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_files_one_below_the_other_are_a_path() -> None:
+def test_concatenated_lesson_files_form_a_path() -> None:
     texts = [path.read_text(encoding="utf-8") for path in sorted(Path(ROOT, "attention/lessons/path").glob("*.md"))]
     found = files.several("".join(texts).encode())
     assert [one.title for one in found.values()] == [one.title for one in PATH.values()]
@@ -119,7 +119,7 @@ def test_every_offered_question_can_be_asked_and_keeps_its_answer(state: dict[st
 
 
 @pytest.mark.slow
-def test_what_is_computed_is_right() -> None:
+def test_computed_answers_are_right() -> None:
     weights = trace(OWL).layers[0].weights[0]
     by_label = dict(drafts(trace(OWL), Cell(0, "weights", 0, 3, 1), OWL))
     cold = trace({**OWL, "temperature": "0.3"}).layers[0].weights[0]
@@ -142,7 +142,7 @@ def test_what_is_computed_is_right() -> None:
     assert dict(early.replies)["right"] == "The scores come before that."
 
 
-def test_answer_in_a_link_is_not_readable_at_a_glance() -> None:
+def test_link_obfuscates_its_answer() -> None:
     link = asked.packed(LESSON)
     assert "moon" not in link
     assert re.fullmatch(r"[\w-]+", link)
@@ -161,7 +161,7 @@ BOMB = urlsafe_b64encode(zlib.compress(b"---\n" * 1_000_000, 9)).decode()
     ["x", "eNpNj7EK", asked.packed(LESSON)[:-9], "%%%", "ü", "A" * 9000, BOMB, "<script>alert(1)</script>", asked.packed("no lesson")],
     ids=str,
 )  # fmt: skip
-def test_a_bad_link_is_one_sentence_and_costs_nothing(link: str) -> None:
+def test_bad_lesson_link_gets_one_sentence_and_loads_nothing(link: str) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(FileError, match=r"ask for the link again|A file of lessons is Markdown"):
@@ -171,7 +171,7 @@ def test_a_bad_link_is_one_sentence_and_costs_nothing(link: str) -> None:
         tracemalloc.stop()
 
 
-def test_a_question_too_long_for_a_link_says_so() -> None:
+def test_question_too_long_for_a_link_reports_it() -> None:
     noise = torch.randint(33, 126, (9000,), generator=torch.Generator().manual_seed(0)).tolist()
     with pytest.raises(FileError, match=r"at most 8,000 characters in a link; this one has .* save it as a file"):
         asked.packed("".join(map(chr, noise)))
@@ -205,7 +205,7 @@ def test_a_question_too_long_for_a_link_says_so() -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_faulty_file_of_lessons_names_the_lesson_and_the_reason(content: bytes, says: str) -> None:
+def test_faulty_lesson_file_names_the_lesson_and_the_reason(content: bytes, says: str) -> None:
     with pytest.raises(AttentionError, match=f"^[^\n]*{says}[^\n]*$") as error:
         files.several(content)
     assert len(str(error.value)) < 600
@@ -240,7 +240,7 @@ def test_any_answer_gives_a_question_or_a_sentence(function: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("piece", [*MARKUP, *ODD], ids=range(len(MARKUP) + len(ODD)))
-def test_any_words_in_a_lesson_give_a_question_or_sentence(piece: str) -> None:
+def test_any_lesson_text_gives_a_question_or_a_sentence(piece: str) -> None:
     lines = LESSON.splitlines(keepends=True)
     for number, line in enumerate(lines):
         before, colon, _ = line.partition(": ")
@@ -269,7 +269,7 @@ def asks_or_says(lesson: Lesson) -> bool:
     return message["stage"] == "ask"
 
 
-def test_a_link_that_was_once_given_away_still_asks() -> None:
+def test_old_lesson_links_still_open() -> None:
     """Never edited: what is packed today is opened by every later version."""
     link = (
         "eNpNjj2OwkAMhXuf4okCLcUg0Y6EqLbgBNRDYphRkjHEhgGJgoPA5TjJJvuDtrTf8_fZOUeWrGWPTRRYaFhXpBZs2BhfbGmRIaVF0IZrjFMnkqeRQ63LBWmU4lE47aMpNSnXHlWUVDHJwZJk9e8j3JBlK_WVjifWMfxnH"
@@ -306,7 +306,7 @@ def field(app: AppTest, begins: str) -> Any:
 
 
 @pytest.mark.parametrize("link", [{}, {**OWL, "mask": "causal", "q": "4", "k": "1"}, {**INDUCTION, "q": "7", "k": "3"}], ids=str)  # fmt: skip
-def test_a_teacher_asks_a_computed_question_without_a_word(link: dict[str, str]) -> None:
+def test_teacher_asks_a_computed_question_without_writing_text(link: dict[str, str]) -> None:
     app = made(sharing(**link))
     assert not app.exception
     page = opened("pages/lessons.py", **query(app))
@@ -327,7 +327,7 @@ def test_a_teacher_asks_a_computed_question_without_a_word(link: dict[str, str])
     assert page.latex
 
 
-def test_a_teacher_asks_with_options_and_locks_it() -> None:
+def test_teacher_asks_with_options_and_locks_the_link() -> None:
     app = sharing(**OWL)
     app.selectbox(key="ask_kind").select("My own question, with options").run()
     assert "A question has a right answer and at least a wrong one" in said(made(app))
@@ -375,7 +375,7 @@ def test_teacher_asks_for_a_number_or_the_chosen_cell() -> None:
 
 
 @pytest.mark.parametrize("page", ["pages/heads.py", "pages/masks.py"])
-def test_other_pages_that_show_the_cell_ask_too(page: str) -> None:
+def test_other_pages_with_the_cell_can_ask_too(page: str) -> None:
     app = made(sharing(page, **OWL, mask="causal", q="1"))
     assert not app.exception
     (lesson,) = asked.unpacked(query(app)["ask"]).values()
@@ -384,11 +384,11 @@ def test_other_pages_that_show_the_cell_ask_too(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", ["pages/lessons.py", "pages/compare.py", "pages/softmax.py"])
-def test_a_page_that_shows_no_cell_asks_nothing(page: str) -> None:
+def test_page_without_cells_asks_nothing(page: str) -> None:
     assert not [one for one in sharing(page).selectbox if one.key == "ask_kind"]
 
 
-def test_what_no_link_holds_cannot_be_asked() -> None:
+def test_state_that_no_link_holds_cannot_be_asked() -> None:
     app = sharing(source="matrices", given="Q, K and V", query=",".join(["0.123456789"] * 60), key=",".join(["1"] * 60), value="1,2")  # fmt: skip
     assert not app.exception
     assert "A question needs a state that its link holds whole" in said(app).replace("\\", "")
@@ -401,7 +401,7 @@ def upload(app: AppTest, content: str, name: str = "mine.md") -> AppTest:
     return app
 
 
-def test_a_file_of_lessons_is_a_path_of_its_own() -> None:
+def test_lesson_file_becomes_a_path() -> None:
     app = upload(opened("pages/lessons.py"), LESSON + files.written(PATH["mix"]))
     assert not app.exception
     assert app.markdown[0].value == "## 1. Who takes?"
@@ -416,7 +416,7 @@ def test_a_file_of_lessons_is_a_path_of_its_own() -> None:
     assert len(json.loads(sent(app))["path"]) == len(PATH)
 
 
-def test_broken_file_of_lessons_is_one_sentence_and_loses_nothing() -> None:
+def test_broken_lesson_file_gets_one_sentence_and_loses_nothing() -> None:
     app = upload(opened("pages/lessons.py"), LESSON.replace("kind: choice", "kind: ![](http://x/y.png)"))
     assert not app.exception
     assert r"\!\[\]\(http" in app.error[0].value
@@ -435,7 +435,7 @@ def test_broken_file_of_lessons_is_one_sentence_and_loses_nothing() -> None:
     lambda text: text.replace("Who takes?", "<script>alert(1)</script> [a](javascript:b) $x$ :smile:"),
     lambda text: text.replace("heads=1", "heads=1&temperature=hot"),
 ])  # fmt: skip
-def test_words_of_a_strangers_link_are_shown_as_plain_text(change: Callable[[str], str]) -> None:
+def test_text_of_a_strangers_link_is_shown_as_plain_text(change: Callable[[str], str]) -> None:
     page = opened("pages/lessons.py", ask=asked.packed(change(LESSON)))
     assert not page.exception
     (name, _), *_ = json.loads(sent(page))["path"]

@@ -24,9 +24,7 @@ def query(page: Page) -> dict[str, str]:
     return {key: values[0] for key, values in parse_qs(urlsplit(page.url).query).items()}
 
 
-def test_the_painted_numbers_are_the_backends_with_their_arithmetic_and_the_csv_is_the_shown_step(
-    open_page: Open, server: str
-) -> None:
+def test_lab_paints_backend_numbers_with_arithmetic_and_csv(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}&step=scores&head=1&q=2&k=1")
     np.testing.assert_array_equal(painted(page, 0), CAUSAL.scores[1].numpy())
     np.testing.assert_array_equal(painted(page, 1), CAUSAL.weights[1].numpy())
@@ -49,9 +47,7 @@ def test_the_painted_numbers_are_the_backends_with_their_arithmetic_and_the_csv_
     expect(page.get_by_text("The mask hides key 5 from query 1")).to_be_visible()
 
 
-def test_the_cat_is_six_by_six_with_both_the_in_place_is_clicked_and_zoomed_and_readable_in_both_themes(
-    open_page: Open, server: str
-) -> None:
+def test_lab_maps_are_clickable_zoomable_and_readable_in_both_themes(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}", viewport={"width": 1440, "height": 900}, color_scheme="dark")
     ticks = page.locator(".js-plotly-plot").nth(1).locator(".xtick text").all_text_contents()
     assert ticks == TEXT.split()
@@ -105,7 +101,7 @@ def test_the_cat_is_six_by_six_with_both_the_in_place_is_clicked_and_zoomed_and_
     assert not np.array_equal(painted(page, 1), weights)
 
 
-def test_what_stands_in_a_link_is_text_and_no_link_of_ours_and_what_is_asked_of_others_does_not_go_unheard(
+def test_link_text_is_never_markup_and_foreign_requests_are_reported(
     open_page: Open, contexts: dict[str, Tabs], server: str
 ) -> None:
     text = "<b>bold</b> </s> &amp; 2024 $x$"
@@ -133,9 +129,7 @@ def is_typeset(page: Page, step: str) -> None:
     expect(page.locator(".katex-error")).to_have_count(0)
 
 
-def test_the_maths_that_two_texts_with_positions_and_a_temperature_have_is_typeset(
-    open_page: Open, server: str
-) -> None:
+def test_maths_of_two_texts_positions_and_temperature_is_typeset(open_page: Open, server: str) -> None:
     """What every trace has is looked at where its steps are walked through."""
     link = {"text": "a b", "text2": "c d", "positions": "sinusoidal", "k": 1, "mask": "causal", "temperature": 0.5}
     page = open_page(f"{server}/?{urlencode(link)}")
@@ -145,9 +139,7 @@ def test_the_maths_that_two_texts_with_positions_and_a_temperature_have_is_types
         is_typeset(page, step)
 
 
-def test_a_link_opens_the_same_state_in_a_fresh_browser_on_a_fresh_server_whose_first_request_is_one_to_heads(
-    open_page: Open, server: str
-) -> None:
+def test_link_reopens_its_state_on_a_fresh_server(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}")
     turned(page, "head", "2")
     acted(page, lambda: click_cell(page, 0, row=3, column=1))
@@ -169,9 +161,7 @@ def test_a_link_opens_the_same_state_in_a_fresh_browser_on_a_fresh_server_whose_
         again.close()  # before its server goes, which it would complain about
 
 
-def test_the_knobs_go_along_to_heads_stay_after_a_reload_and_a_click_on_a_head_opens_it_in_the_lab(
-    open_page: Open, server: str
-) -> None:
+def test_knobs_survive_navigation_and_reload_and_head_click_opens_lab(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}")
     turned(page, "head", "1")
     page.get_by_role("link", name="Heads").click()
@@ -205,7 +195,7 @@ def test_the_knobs_go_along_to_heads_stay_after_a_reload_and_a_click_on_a_head_o
         expect(page.locator(".hoverlayer .hovertext")).to_have_count(1 if says else 0)
 
 
-def test_a_link_left_at_once_for_other_pages_keeps_its_knobs(open_page: Open, server: str) -> None:
+def test_link_left_at_once_for_other_pages_keeps_its_knobs(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}&heads=2", cold=True)
     expected = {"text": [TEXT], "mask": ["causal"], "heads": ["2"]}
     for name in ("Heads", "Masks", "Softmax", "Lab", "Reference", "Lab"):
@@ -215,7 +205,7 @@ def test_a_link_left_at_once_for_other_pages_keeps_its_knobs(open_page: Open, se
         expect(page.get_by_label("Text", exact=True)).to_have_value(TEXT)
 
 
-def test_an_endless_word_is_painted(open_page: Open, server: str) -> None:
+def test_endless_word_is_painted(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': 'a' * 10_000})}")
     assert painted(page, 1).shape == (1, 1)
     assert page.evaluate(

@@ -45,7 +45,7 @@ def empty_page(browser: Browser, server: str) -> Iterator[Page]:
 
 
 @pytest.mark.parametrize("prompt", [True, False], ids=["at once", "late, in another order, or never"])
-def test_a_thousand_sequences_of_acts_come_to_rest_and_back_gives_every_state(
+def test_back_restores_every_state_of_a_thousand_simulated_sequences(
     empty_page: Page, server: str, prompt: bool
 ) -> None:
     model = (Path(__file__).parent / "address_model.js").read_text(encoding="utf-8")
@@ -156,9 +156,7 @@ class Person:
         return done.__name__
 
 
-def test_thirty_random_sequences_with_late_answers_end_as_a_fresh_browser_paints_them(
-    open_page: Open, server: str
-) -> None:
+def test_thirty_random_sequences_with_late_answers_match_a_fresh_browser(open_page: Open, server: str) -> None:
     fresh = open_page(f"{server}/?{LINK}", fresh=True)
     with delaying(server) as proxy:
         page = open_page(f"{proxy.address}/?{LINK}")
@@ -188,7 +186,7 @@ def test_thirty_random_sequences_with_late_answers_end_as_a_fresh_browser_paints
         page.goto(f"{proxy.address}/_stcore/health")
 
 
-def test_every_act_is_undone_by_one_step_back_also_when_all_answers_come_late(open_page: Open, server: str) -> None:
+def test_back_undoes_every_action_even_with_late_answers(open_page: Open, server: str) -> None:
     with delaying(server) as proxy:
         page = open_page(f"{proxy.address}/?{LINK}")
         states = [page.url]

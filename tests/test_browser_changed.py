@@ -32,7 +32,7 @@ def table(page: Page) -> list[list[str]]:
     return found
 
 
-def test_a_silenced_head_changes_what_the_model_says_for_everybody_with_the_link(
+def test_ablated_head_changes_the_prediction_for_everybody_with_the_link(
     open_page: Callable[..., Page], tiny: TinyModels
 ) -> None:
     own = Model(str(tiny("GPT-2")), TEXT)

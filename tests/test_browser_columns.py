@@ -13,14 +13,12 @@ from test_browser_hand import TEXT, at_once, click, drag, follow, has_as_many_co
 pytestmark = pytest.mark.browser
 
 
-def test_a_map_of_600_tokens_has_as_many_columns_as_d_model(open_page: Open, server: str) -> None:
+def test_map_of_600_tokens_has_d_model_columns(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': ' '.join(f'w{i}' for i in range(600))})}")
     has_as_many_columns_as_d_model(page, "each cell the largest of 3 × 3", 14)
 
 
-def test_a_map_with_other_columns_is_zoomed_clicked_changed_again_and_drawn_anew_where_it_must_be(
-    open_page: Open, server: str
-) -> None:
+def test_map_with_d_model_columns_zooms_clicks_updates_and_redraws(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': TEXT})}")
     range_now = "document.querySelectorAll('.js-plotly-plot')[2]._fullLayout.xaxis.range"
     has_as_many_columns_as_d_model(page, "6 × 40", 40)

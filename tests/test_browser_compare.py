@@ -18,9 +18,7 @@ pytestmark = pytest.mark.browser
 TEXT = "the owl asked the moon"
 
 
-def test_what_the_last_knob_changed_is_one_click_and_the_link_shows_somebody_else_the_same(
-    open_page: Open, server: str
-) -> None:
+def test_difference_after_the_last_knob_is_one_click_and_linkable(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?text={TEXT.replace(' ', '+')}&q=4&k=1")
     last = page.get_by_role("button", name="What did the last knob change?")
     expect(page.get_by_role("link", name="New here? Begin with one row")).to_be_visible()
@@ -82,9 +80,7 @@ def test_what_the_last_knob_changed_is_one_click_and_the_link_shows_somebody_els
     assert second(query(page), query(page)["b"])["head"] == "2"
 
 
-def test_on_a_phone_in_the_dark_and_locked_the_maps_stand_below_one_another_without_a_sidebar(
-    open_page: Open, server: str
-) -> None:
+def test_comparison_stacks_maps_on_a_dark_locked_phone_without_sidebar(open_page: Open, server: str) -> None:
     phone = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "color_scheme": "dark"}
     page = open_page(f"{server}/compare?b=head%3D3&lock=1", **phone)
     boxes = [plot.bounding_box() for plot in page.locator(".js-plotly-plot").all()]

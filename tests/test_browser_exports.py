@@ -27,7 +27,7 @@ def taken(tab: Page, lab: Page | Frame, name: str) -> tuple[str, pd.DataFrame]:
     return coming.value.url, pd.read_csv(Path(coming.value.path()), index_col=0)
 
 
-def test_a_link_asks_for_what_was_just_turned_and_a_refusal_stands_beside_it(open_page: Open, server: str) -> None:
+def test_export_link_uses_current_knobs_and_shows_refusals_beside_it(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}")
     link = page.get_by_role("link", name="Download CSV")
     _, table = taken(page, page, "Download CSV")
@@ -58,7 +58,7 @@ def test_a_link_asks_for_what_was_just_turned_and_a_refusal_stands_beside_it(ope
     assert (page.url, page.evaluate("history.length")) == (before, entries)
 
 
-def test_a_state_that_is_too_long_for_an_address_arrives_too(open_page: Open, server: str) -> None:
+def test_export_of_a_state_too_long_for_an_address_succeeds(open_page: Open, server: str) -> None:
     page = open_page(server)
     words = " ".join(f"w{i}" for i in range(1500))
     field = page.get_by_label("Text", exact=True)
@@ -71,7 +71,7 @@ def test_a_state_that_is_too_long_for_an_address_arrives_too(open_page: Open, se
     assert table.shape == (1500, 1501)
 
 
-def test_a_file_arrives_in_the_frame_of_a_host_below_its_prefix(open_page: Open, server: str, tmp_path: Path) -> None:
+def test_export_arrives_in_a_host_frame_below_its_prefix(open_page: Open, server: str, tmp_path: Path) -> None:
     with running_shell(tmp_path, free_port(), server) as shell:
         tab = open_page(f"{shell.home}/?{LINK}", fresh=True, figure=False)
         lab = frame_of(tab)

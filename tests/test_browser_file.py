@@ -25,7 +25,7 @@ def upload(page: Page, name: str = "attention.npz", content: bytes = CONTENT) ->
     acted(page, lambda: page.locator(".st-key-file_upload input[type=file]").set_input_files([given]))
 
 
-def test_a_file_is_painted_and_its_link_asks_for_it(
+def test_file_is_painted_and_its_link_asks_for_the_file(
     open_page: Callable[..., Page], server: str, tmp_path: Path
 ) -> None:
     layer = SOURCE.trace().layers[1]

@@ -12,7 +12,7 @@ WARM: set[str] = set()
 
 
 @pytest.mark.parametrize("query", ["lock=1", "text=a&present=temperature", "embed=true"])
-def test_a_page_without_a_sidebar_keeps_no_room_for_one(query: str) -> None:
+def test_page_without_a_sidebar_reserves_no_room_for_it(query: str) -> None:
     assert STYLES in index_page(query)
     assert NO_SIDEBAR in index_page(query)
     assert "margin-left: 300px" not in index_page(query)
@@ -22,7 +22,7 @@ def test_a_page_without_a_sidebar_keeps_no_room_for_one(query: str) -> None:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("path", ["", "heads", "masks", "softmax", "?lock=1"])
-def test_nothing_jumps_while_a_page_loads_on_a_phone(open_page, server: str, path: str) -> None:
+def test_layout_does_not_shift_while_phones_load_a_page(open_page, server: str, path: str) -> None:
     if server not in WARM:  # a server that has run a page before
         open_page(f"{server}/")
         WARM.add(server)

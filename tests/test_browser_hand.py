@@ -93,7 +93,7 @@ def silent(page: Page, act: Callable[[], None]) -> None:
         ("the owl asked the moon", "a b c", {"mask": "window", "window": 3}),
     ],
 )
-def test_a_mask_is_drawn_as_it_is_at_rest_and_in_the_hand(
+def test_mask_looks_the_same_at_rest_and_while_dragging(
     open_page: Open, server: str, text: str, text2: str, knobs: dict[str, Any]
 ) -> None:
     page = open_page(f"{server}/?{urlencode({'text': text, 'text2': text2, **knobs})}")
@@ -106,7 +106,7 @@ def test_a_mask_is_drawn_as_it_is_at_rest_and_in_the_hand(
     np.testing.assert_allclose(painted(page, 1), expected(temperature(page)).numpy(), rtol=0, atol=1e-6)
 
 
-def test_what_only_the_old_mask_hid_is_seen_at_once_under_another(open_page: Open, server: str) -> None:
+def test_cells_that_only_the_old_mask_hid_appear_at_once(open_page: Open, server: str) -> None:
     text, text2 = "alpha beta", "v w x y z"
     page = open_page(f"{server}/?{urlencode({'text': text, 'text2': text2, 'mask': 'causal', 'd_model': 16})}")
     page.evaluate(  # nobody answers: what is seen then is the page's own
@@ -118,9 +118,7 @@ def test_what_only_the_old_mask_hid_is_seen_at_once_under_another(open_page: Ope
     np.testing.assert_allclose(painted(page, 1), shown.weights[0].numpy(), rtol=0, atol=1e-6)
 
 
-def test_300_tokens_are_drawn_as_blocks_that_can_be_clicked_and_become_exact_when_zoomed(
-    open_page: Open, server: str
-) -> None:
+def test_300_tokens_draw_clickable_blocks_that_zoom_to_exact_cells(open_page: Open, server: str) -> None:
     text = " ".join(f"w{i % 90}" for i in range(300))
     expected = layer(text, mask="causal")
     page = open_page(f"{server}/?{urlencode({'text': text, 'mask': 'causal', 'q': 250, 'k': 100})}")
@@ -165,9 +163,7 @@ def pixels(page: Page, index: int) -> np.ndarray:
     return received(page.evaluate(PIXELS, index), np.uint8).astype(int)
 
 
-def test_the_weights_follow_the_temperature_without_a_message_and_cells_painted_over_are_those_that_plotly_paints(
-    open_page: Open, server: str
-) -> None:
+def test_weights_follow_temperature_without_messages_and_repaint_plotly_cells(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': TEXT, 'mask': 'causal', 'colors': COLORS[0]})}")
     for colors in COLORS:
         if colors != COLORS[0]:
@@ -201,7 +197,7 @@ def test_the_weights_follow_the_temperature_without_a_message_and_cells_painted_
             assert last == (f"{largest:.3g}" if colors == "stretched" else "1")
 
 
-def test_what_rounds_to_zero_has_no_sign(open_page: Open, server: str) -> None:
+def test_values_rounding_to_zero_have_no_sign(open_page: Open, server: str) -> None:
     text = "the owl asked the moon and a cat sat on the mat"
     page = open_page(f"{server}/?{urlencode({'text': text, 'd_model': 8})}")
     labels = page.locator(".js-plotly-plot").nth(2).locator(".heatmap-label text")
@@ -226,9 +222,7 @@ def has_as_many_columns_as_d_model(page: Page, facts: str, columns: int) -> None
     assert output.evaluate("({_fullLayout: {xaxis}}) => xaxis.range") == [-0.5, 39.5]
 
 
-def test_blocks_of_a_long_text_have_the_same_colours_in_the_hand_as_at_rest_and_as_many_columns_as_d_model(
-    open_page: Open, server: str
-) -> None:
+def test_blocks_keep_colours_while_dragging_and_d_model_columns(open_page: Open, server: str) -> None:
     text = " ".join(f"w{i % 90}" for i in range(300))
     page = open_page(f"{server}/?{urlencode({'text': text, 'heads': '1', 'colors': 'stretched'})}")
     ends = "(({zmin, zmax}) => [zmin, zmax])(document.querySelectorAll('.js-plotly-plot')[1].data[0])"
@@ -244,9 +238,7 @@ def test_blocks_of_a_long_text_have_the_same_colours_in_the_hand_as_at_rest_and_
     has_as_many_columns_as_d_model(page, "each cell the largest of 2 × 2", 20)
 
 
-def test_a_map_of_python_s_is_cut_anew_by_python_and_a_hover_and_a_click_find_the_exact_cell(
-    open_page: Open, server: str
-) -> None:
+def test_python_pooled_map_is_recut_with_exact_hover_and_click(open_page: Open, server: str) -> None:
     text = " ".join(f"w{i}" for i in range(400))
     given = layer(text)
     expected = given.output.numpy()
@@ -283,7 +275,7 @@ def test_a_map_of_python_s_is_cut_anew_by_python_and_a_hover_and_a_click_find_th
     np.testing.assert_array_equal(painted(page, 2), expected[top : top + high, left : left + wide])
 
 
-def test_2048_of_2049_tokens_follow_the_hand_as_256_by_256_blocks(open_page: Open, server: str) -> None:
+def test_2048_tokens_follow_the_drag_as_256_by_256_blocks(open_page: Open, server: str) -> None:
     text = " ".join(f"w{i % 500}" for i in range(2048))
     page = open_page(f"{server}/?{urlencode({'text': f'{text} more', 'head': '1'})}")
     expect(page.get_by_text("2,049 tokens")).to_be_visible()
@@ -308,7 +300,7 @@ WATCH = """() => { window.shift = 0; window.empty = 0; window.frames = 0;
 @pytest.mark.parametrize(
     "viewport", [{"width": 1440, "height": 900}, {"width": 390, "height": 844}], ids=["wide", "phone"]
 )
-def test_nothing_jumps_or_fades_and_no_map_is_empty_while_knobs_turn(
+def test_knob_changes_cause_no_layout_shift_fade_or_empty_map(
     open_page: Open, server: str, viewport: dict[str, int]
 ) -> None:
     page = open_page(f"{server}/?{urlencode({'text': TEXT})}", viewport=viewport)
@@ -349,9 +341,7 @@ def test_nothing_jumps_or_fades_and_no_map_is_empty_while_knobs_turn(
     assert page.evaluate("window.fades") == 0
 
 
-def test_what_is_let_go_or_chosen_is_the_knob_and_a_d_model_that_the_heads_do_not_divide_is_settled(
-    open_page: Open, server: str
-) -> None:
+def test_released_value_sets_the_knob_and_resolves_indivisible_d_model(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': TEXT})}")
 
     def press() -> None:
@@ -392,7 +382,7 @@ def test_what_is_let_go_or_chosen_is_the_knob_and_a_d_model_that_the_heads_do_no
     np.testing.assert_array_equal(painted(page, 0), layer(d_model=60).scores[0].numpy())
 
 
-def test_a_link_shows_the_heads_that_its_sender_saw(open_page: Open, server: str) -> None:
+def test_link_shows_the_heads_that_its_sender_saw(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': TEXT, 'heads': 8})}")
     other = open_page(server, fresh=True)
     for d_model, heads in ((60, 6), (30, 6)):  # of which 60 has another default than 30
@@ -409,7 +399,7 @@ def test_a_link_shows_the_heads_that_its_sender_saw(open_page: Open, server: str
     np.testing.assert_array_equal(painted(page, 0), layer(d_model=64, n_heads=8).scores[0].numpy())
 
 
-def test_the_hand_turns_the_formula_of_a_notebook_and_leads_back(open_page: Open, server: str) -> None:
+def test_controls_override_a_notebooks_formula_and_restore_it(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'source': 'notebook', 'notebook': 'averaging-self-attention'})}")
     said, mask = page.locator(".own"), page.locator(".hand [name=mask]")
     expect(said).to_have_text("The notebook's own numbers.")

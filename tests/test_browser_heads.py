@@ -17,7 +17,7 @@ pytestmark = pytest.mark.browser
 TEXT = DEFAULTS["text"]
 
 
-def test_the_head_that_finds_the_previous_word_is_two_clicks_from_its_arithmetic(open_page: Open, server: str) -> None:
+def test_previous_token_head_is_two_clicks_from_its_arithmetic(open_page: Open, server: str) -> None:
     trace = Model("all-MiniLM-L6-v2", TEXT).trace()
     table = metrics.of(trace)
     order = table.sorted_by("previous")
@@ -77,7 +77,7 @@ def test_the_head_that_finds_the_previous_word_is_two_clicks_from_its_arithmetic
     expect(page.get_by_text("Jain & Wallace 2019")).to_be_visible()
 
 
-def test_an_aggregate_is_a_map_to_click_to_link_and_to_read(open_page: Open, server: str) -> None:
+def test_aggregate_is_a_map_to_click_link_and_read(open_page: Open, server: str) -> None:
     trace = Model("all-MiniLM-L6-v2", TEXT).trace()
     page = open_page(f"{server}/heads?source=model&aggregate=mean&layer=4&heads_layers=one+layer")
     mean = aggregates.find("mean")

@@ -86,7 +86,7 @@ def in_page(page: Page, layer: Any, *turns: dict[str, Any], steps: tuple[str, ..
 
 
 @pytest.mark.parametrize("mask", MASKS)
-def test_the_softmax_in_the_page_is_torchs(kernel: Page, mask: str) -> None:
+def test_kernel_softmax_equals_torch(kernel: Page, mask: str) -> None:
     for n_tokens in (2, 22, 256) if mask != "padding" else (22, 256):
         turns = [{"temperature": "inf" if np.isinf(one) else one} for one in TEMPERATURES]
         at_rest, *turned = in_page(kernel, made(n_tokens, mask, **MASKS[mask]), *turns)
@@ -95,7 +95,7 @@ def test_the_softmax_in_the_page_is_torchs(kernel: Page, mask: str) -> None:
             np.testing.assert_allclose(weights, expected, rtol=0, atol=1e-6)
 
 
-def test_the_softmax_in_the_page_is_torchs_at_1024_tokens(kernel: Page) -> None:
+def test_kernel_softmax_equals_torch_at_1024_tokens(kernel: Page) -> None:
     temperatures = [0.05, 10.0]
     all_weights = in_page(kernel, made(1024, "causal"), *({"temperature": one} for one in temperatures))
     for (weights,), temperature in zip(all_weights, (1.0, *temperatures), strict=True):
@@ -131,7 +131,7 @@ TURNED = [
 
 
 @pytest.mark.parametrize("name", SENT)
-def test_every_mask_is_drawn_as_it_is_at_rest_and_in_the_hand(kernel: Page, name: str) -> None:
+def test_kernel_masks_look_the_same_at_rest_and_while_dragging(kernel: Page, name: str) -> None:
     """The way the numbers go: packed in Python, unpacked and made in the page, at rest and after each turn."""
     config, layer = SENT[name].config, SENT[name].trace().layers[0]
     steps = ("scaled_scores", "masked_scores", "weights", "head_output", "output")
@@ -164,9 +164,7 @@ VARIANTS = {
 
 @pytest.mark.parametrize("mask", [{}, {"mask": "causal"}, {"mask": "custom", "cells": CUSTOM}])
 @pytest.mark.parametrize("name", VARIANTS)
-def test_every_variant_that_the_page_says_it_knows_is_the_backends(
-    kernel: Page, name: str, mask: dict[str, str]
-) -> None:
+def test_kernel_variants_equal_the_backend(kernel: Page, name: str, mask: dict[str, str]) -> None:
     source = TypedText(f"{OWL} and the moon blinked", AttentionConfig(**VARIANTS[name], **mask))
     layer = source.trace().layers[0]
     sent = sent_live(layer, 0)
@@ -183,11 +181,11 @@ def test_every_variant_that_the_page_says_it_knows_is_the_backends(
 
 
 @pytest.mark.parametrize("positions", ["alibi", "relative"])
-def test_a_bias_is_the_servers_and_the_page_says_so(positions: str) -> None:
+def test_bias_is_computed_by_the_server_and_the_page_knows(positions: str) -> None:
     assert sent_live(TypedText("a b c", AttentionConfig(positions=positions)).trace().layers[0], 0) is None
 
 
-def test_a_custom_mask_asked_for_by_hand_waits_for_its_cells(kernel: Page) -> None:
+def test_custom_mask_chosen_on_the_page_waits_for_its_cells(kernel: Page) -> None:
     layer = SENT["custom"].trace().layers[0]
     at_rest, none, again = in_page(kernel, layer, {"mask": {"kind": "none"}}, {"mask": {"kind": "custom"}})
     np.testing.assert_array_equal(at_rest, again)
@@ -197,7 +195,7 @@ def test_a_custom_mask_asked_for_by_hand_waits_for_its_cells(kernel: Page) -> No
     np.testing.assert_array_equal(at_rest, custom)
 
 
-def test_the_scores_in_the_page_are_the_backends_to_the_bit(kernel: Page) -> None:
+def test_kernel_scores_equal_the_backend_to_the_bit(kernel: Page) -> None:
     layer = TypedText("the owl asked the moon and the moon blinked").trace().layers[0]
     for head in range(layer.n_heads):
         text = kernel.evaluate(
@@ -208,7 +206,7 @@ def test_the_scores_in_the_page_are_the_backends_to_the_bit(kernel: Page) -> Non
 
 
 @pytest.mark.parametrize("block", [1, 2, 3, 8])
-def test_a_block_is_the_number_of_largest_size_as_the_backend_pools(kernel: Page, block: int) -> None:
+def test_kernel_blocks_pool_the_largest_magnitude_like_the_backend(kernel: Page, block: int) -> None:
     from attention.pictures.pooling import pooled
 
     matrix = torch.randn(20, 20, generator=torch.Generator().manual_seed(1))
@@ -229,7 +227,7 @@ def test_a_block_is_the_number_of_largest_size_as_the_backend_pools(kernel: Page
 
 
 @pytest.mark.parametrize("name", SENT)
-def test_a_mask_is_sent_as_the_rule_that_gives_it(name: str) -> None:
+def test_mask_is_sent_as_its_rule(name: str) -> None:
     rule = rule_of(SENT[name].trace().layers[0])
     assert (rule["bits"] is not None) == ("custom" in name)
     assert (rule["real"] is not None) == ("padding" in name)

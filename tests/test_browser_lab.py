@@ -41,9 +41,7 @@ FACTORS = {
 }
 
 
-def test_every_step_of_the_strip_is_shown_beside_its_factors_to_the_digit_and_typeset(
-    open_page: Open, server: str
-) -> None:
+def test_strip_shows_every_step_beside_its_factors_exact_and_typeset(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}&head=1")
     for step, shown in FACTORS.items():
         step_in_strip(page, step)
@@ -60,9 +58,7 @@ def test_every_step_of_the_strip_is_shown_beside_its_factors_to_the_digit_and_ty
             np.testing.assert_array_equal(painted(page, i), np.where(np.isfinite(expected), expected, np.nan))
 
 
-def test_a_click_on_a_factor_walks_back_and_the_overview_returns_and_a_head_is_found_among_all(
-    open_page: Open, server: str
-) -> None:
+def test_lab_walks_factors_back_restores_overview_and_finds_a_head(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}")
     step_in_strip(page, "scores")
     acted(page, lambda: click_cell(page, 1, row=2, column=5))  # K, row 2
@@ -86,9 +82,7 @@ def test_a_click_on_a_factor_walks_back_and_the_overview_returns_and_a_head_is_f
     }
 
 
-def test_a_cell_is_reached_by_typing_and_by_arrows_and_the_line_says_the_number_and_its_arithmetic(
-    open_page: Open, server: str
-) -> None:
+def test_typing_or_arrows_choose_a_cell_and_explain_it(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}")
 
     def type_query() -> None:
@@ -153,9 +147,7 @@ def is_projected_larger_with_only_the_knobs_left_open(open_page: Open, server: s
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 720), (390, 844)])
-def test_the_line_is_in_sight_the_maps_begin_high_and_projected_letters_are_large(
-    open_page: Open, server: str, width: int, height: int
-) -> None:
+def test_cell_line_is_visible_and_letters_are_large(open_page: Open, server: str, width: int, height: int) -> None:
     page = open_page(f"{server}/?{LINK}", viewport={"width": width, "height": height}, has_touch=width < 500)
     line, first = page.locator(".answer").bounding_box(), page.locator(".js-plotly-plot").first.bounding_box()
     assert line
@@ -176,9 +168,7 @@ def test_the_line_is_in_sight_the_maps_begin_high_and_projected_letters_are_larg
         is_projected_larger_with_only_the_knobs_left_open(open_page, server, page)
 
 
-def test_back_undoes_one_act_whoever_wrote_it_before_the_server_has_answered_and_after(
-    open_page: Open, server: str
-) -> None:
+def test_back_undoes_one_action_before_and_after_answers(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}")
     page.locator(".hand [name=seed]").fill("7")
     page.keyboard.press("Enter")
@@ -233,9 +223,7 @@ def test_back_undoes_one_act_whoever_wrote_it_before_the_server_has_answered_and
     np.testing.assert_array_equal(painted(page, 1), CAUSAL.weights[0].numpy())
 
 
-def test_a_mask_has_its_size_beside_it_only_where_it_has_one_and_a_d_model_is_picked_or_typed(
-    open_page: Open, server: str
-) -> None:
+def test_mask_size_shows_where_needed_and_d_model_is_editable(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': TEXT})}")
     expect(page.locator(".hand [name=window]")).to_be_hidden()
     turned(page, "mask", "window")
@@ -259,7 +247,7 @@ def test_a_mask_has_its_size_beside_it_only_where_it_has_one_and_a_d_model_is_pi
 
 
 @pytest.mark.parametrize("more", ["", "&embed=true"])
-def test_a_locked_page_stays_locked_and_its_clicks_reach_the_address(open_page: Open, server: str, more: str) -> None:
+def test_locked_page_stays_locked_and_its_clicks_reach_the_address(open_page: Open, server: str, more: str) -> None:
     page = open_page(f"{server}/heads?{LINK}&lock=1{more}")
     panel = page.evaluate("document.querySelector('.js-plotly-plot').layout.meta.panels[3]")
     click_cell(page, 0, row=panel["y"] + 4, column=panel["x"] + 2)
@@ -285,9 +273,7 @@ def test_a_locked_page_stays_locked_and_its_clicks_reach_the_address(open_page: 
     expect(page.locator("[data-testid=stSidebar]")).to_be_hidden()
 
 
-def test_a_state_file_opened_on_another_page_writes_head_and_cell_into_the_address(
-    open_page: Open, server: str, tmp_path: Path
-) -> None:
+def test_state_file_opened_on_another_page_writes_head_and_cell(open_page: Open, server: str, tmp_path: Path) -> None:
     page = open_page(f"{server}/softmax")
     state = {"attention lab": 1, "page": "Softmax", "state": {"text": TEXT, "head": "2", "q": "3", "k": "1"}}
     file = tmp_path / "state.json"

@@ -21,7 +21,7 @@ def progress(page: Page) -> dict[str, str]:
     return found
 
 
-def test_a_newcomer_goes_through_lessons_on_a_phone_by_keyboard(open_page: Open, server: str) -> None:
+def test_newcomer_completes_lessons_on_a_phone_by_keyboard(open_page: Open, server: str) -> None:
     page = open_page(server, viewport=PHONE)
     page.get_by_role("link", name="New here? Begin with one row").press("Enter")
     settled(page)
@@ -80,7 +80,7 @@ def test_a_newcomer_goes_through_lessons_on_a_phone_by_keyboard(open_page: Open,
     expect(page.get_by_role("button", name="Answer")).to_be_visible()
 
 
-def test_a_row_is_sketched_an_order_tapped_and_the_truth_stands_beside_the_guess(open_page: Open, server: str) -> None:
+def test_sketched_row_and_tapped_order_are_compared_with_the_truth(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/lessons?lessons_open=share", color_scheme="dark")
     reply = page.locator(".lesson .reply")
     for _ in range(2):
@@ -105,7 +105,7 @@ def test_a_row_is_sketched_an_order_tapped_and_the_truth_stands_beside_the_guess
     assert progress(page) == {"share": "shown", "order": "right"}
 
 
-def test_a_teacher_asks_and_another_browser_has_the_answer_after_its_own(
+def test_teachers_question_hides_its_answer_until_another_browser_answers(
     open_page: Open, server: str, tmp_path: Path
 ) -> None:
     page = open_page(f"{server}/?text=the+owl+asked+the+moon&heads=1&q=4&k=4", permissions=["clipboard-read", "clipboard-write"])  # fmt: skip

@@ -23,7 +23,7 @@ def traced(temperature: float = 1.0) -> Trace:
     return Model(str(ROOT / "models" / "all-MiniLM-L6-v2"), TEXT, config=WhatIf(temperature=temperature)).trace()
 
 
-def test_a_real_model_is_read_turned_and_handed_on(open_page: Open, server: str) -> None:
+def test_real_model_is_read_overridden_and_shared(open_page: Open, server: str) -> None:
     own = traced()
     page = open_page(f"{server}/?source=model")
     np.testing.assert_allclose(painted(page, 1), own.layers[0].matrix("weights", 0).numpy(), atol=1e-6)

@@ -40,9 +40,7 @@ COVERED = """() => [...document.querySelectorAll(
 
 
 @pytest.mark.parametrize("state", ["", "lock=1", "embed=true"])
-def test_nothing_lies_over_the_head_of_a_page_and_the_sidebar_opens_beside_it(
-    open_page: Open, server: str, state: str
-) -> None:
+def test_page_header_is_uncovered_and_the_sidebar_opens_beside_it(open_page: Open, server: str, state: str) -> None:
     page = open_page(f"{server}/?{state}", viewport={"width": 320, "height": 720})
     for width in (320, 390, 640, 641, 768, 769, 1280):
         page.set_viewport_size({"width": width, "height": 720})
@@ -70,9 +68,7 @@ def test_nothing_lies_over_the_head_of_a_page_and_the_sidebar_opens_beside_it(
             assert page.evaluate(COVERED) == [], width
 
 
-def test_on_a_phone_the_other_pages_are_one_tap_away_and_the_menu_says_which_is_open(
-    open_page: Open, server: str
-) -> None:
+def test_phone_menu_marks_the_open_page_and_needs_one_tap(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/heads", viewport={"width": 320, "height": 700})
     menu = page.get_by_role("navigation", name="Pages")
     expect(menu.locator("[aria-current=page]")).to_have_text("Heads")
@@ -95,9 +91,7 @@ def test_on_a_phone_the_other_pages_are_one_tap_away_and_the_menu_says_which_is_
     expect(opened).to_be_in_viewport(ratio=0.8)
 
 
-def test_focus_in_the_menu_does_not_look_like_the_open_page_nor_fall_back_to_it_and_rows_do_not_overlap(
-    open_page: Open, server: str
-) -> None:
+def test_menu_focus_differs_from_open_page_without_overlapping_rows(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?heads=5")  # what the link gets wrong is said
     looks = "(link) => { const look = getComputedStyle(link), words = getComputedStyle(link.querySelector('p')); return [look.backgroundColor, look.outlineStyle, words.textDecorationLine]; }"
     menu = page.locator(".st-key-menu")
@@ -131,7 +125,7 @@ def test_focus_in_the_menu_does_not_look_like_the_open_page_nor_fall_back_to_it_
     page.wait_for_function("document.activeElement !== document.body")
 
 
-def test_a_menu_link_goes_to_a_page_and_opens_a_tab_with_the_whole_state(open_page: Open, server: str) -> None:
+def test_menu_link_opens_pages_and_tabs_with_the_whole_state(open_page: Open, server: str) -> None:
     long = " ".join(f"word{i}" for i in range(200))  # left out of what travels with every run
     page = open_page(f"{server}/?{urlencode({'text': long, 'd_model': 32})}")
     link = page.locator(".st-key-menu").get_by_role("link", name="Heads", exact=True)
@@ -158,9 +152,7 @@ STREAMLITS_OWN: list[tuple[str, str, str]] = []
 
 
 @pytest.mark.parametrize("name", [*PAGES, "?lock=1", "?embed=true"])
-def test_nothing_jumps_axe_finds_no_violation_no_knob_is_twice_and_headings_step_by_one(
-    open_page: Open, server: str, name: str
-) -> None:
+def test_every_page_passes_axe_without_shifts_or_repeated_knobs(open_page: Open, server: str, name: str) -> None:
     page = open_page(f"{server}/{name}", cold=True, figure=name != "reference", viewport={"width": 1280, "height": 720})
     if name == "reference":
         reference_settled(page)
@@ -190,7 +182,7 @@ def test_nothing_jumps_axe_finds_no_violation_no_knob_is_twice_and_headings_step
         ] == [], theme
 
 
-def test_a_tick_in_the_grid_of_the_mask_leaves_the_keyboard_in_its_cell(open_page: Open, server: str) -> None:
+def test_mask_grid_tick_keeps_keyboard_focus_in_its_cell(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/masks?text=a+b+c+d")
     page.get_by_text("The mask as a grid, for the keyboard").click()
     grid = page.locator(".st-key-masks_grid")
@@ -218,7 +210,7 @@ def test_a_tick_in_the_grid_of_the_mask_leaves_the_keyboard_in_its_cell(open_pag
     assert hidden() ^ seen[0] == {second}
 
 
-def test_what_copy_link_says_of_a_long_link_moves_nothing_and_goes(open_page: Open, server: str) -> None:
+def test_copy_link_message_for_long_links_moves_nothing_and_disappears(open_page: Open, server: str) -> None:
     page = open_page(
         f"{server}/?{urlencode({'text': 'moon ' * 500})}", permissions=["clipboard-read", "clipboard-write"]
     )

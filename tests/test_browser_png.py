@@ -25,7 +25,7 @@ MADE = """async ([path, columns, rows, native]) => {
 
 
 @pytest.mark.parametrize("native", [True, False])
-def test_every_cell_has_its_colour_and_a_gap_has_none(browser: Any, server: str, native: bool) -> None:
+def test_png_paints_every_cell_in_its_colour_and_leaves_gaps(browser: Any, server: str, native: bool) -> None:
     page = browser.new_page()
     page.goto(f"{server}/_stcore/health")
     try:

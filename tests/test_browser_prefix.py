@@ -77,7 +77,7 @@ def opens_the_same(open_page: Open, link: str, lab: Frame) -> None:
         np.testing.assert_array_equal(one, same)
 
 
-def test_lab_and_heads_work_in_the_frame_of_a_host_whose_address_follows(open_page: Open, shell: Shell) -> None:
+def test_lab_and_heads_update_the_address_of_their_host(open_page: Open, shell: Shell) -> None:
     tab = open_page(f"{shell.home}/?{LINK}", fresh=True, figure=False, **CLIPBOARD)
     lab = frame_of(tab)
     settled(lab)
@@ -107,7 +107,7 @@ def test_lab_and_heads_work_in_the_frame_of_a_host_whose_address_follows(open_pa
     no_file_is_missing(shell)
 
 
-def test_the_other_pages_work_in_the_frame_of_a_host_whose_address_follows(open_page: Open, shell: Shell) -> None:
+def test_other_pages_update_the_address_of_their_host(open_page: Open, shell: Shell) -> None:
     tab = open_page(f"{shell.home}/masks?{LINK}", fresh=True, figure=False, **CLIPBOARD)
     lab = frame_of(tab)
     settled(lab)
@@ -137,7 +137,7 @@ def test_the_other_pages_work_in_the_frame_of_a_host_whose_address_follows(open_
     no_file_is_missing(shell)
 
 
-def test_a_cold_page_below_a_prefix_loads_each_file_once_under_the_policy(browser: Browser, shell: Shell) -> None:
+def test_cold_page_below_a_prefix_loads_each_file_once(browser: Browser, shell: Shell) -> None:
     context = watched(browser.new_context(viewport={"width": 390, "height": 844}))
     page, complaints = context.new_page(), list[str]()
     page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -155,7 +155,7 @@ def test_a_cold_page_below_a_prefix_loads_each_file_once_under_the_policy(browse
     assert [address for address in times if not address.startswith("/~/+/")] == ["/heads"]
 
 
-def test_a_page_of_the_hub_follows_its_space_and_no_other_site_is_told(framed: Callable[..., Page]) -> None:
+def test_hub_page_follows_its_space_and_informs_no_other_site(framed: Callable[..., Page]) -> None:
     page = framed(HUB, f"?{LINK}&__sign=secret", strict=False)
     lab = page.frames[1]
     settled(lab)

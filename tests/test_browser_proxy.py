@@ -35,7 +35,7 @@ def route_of(cookie: str) -> str:
     return str(route)
 
 
-def test_a_visitor_stays_with_one_replica_and_visitors_spread(replicas: Replicas) -> None:
+def test_proxy_keeps_visitors_on_one_replica_and_spreads_them(replicas: Replicas) -> None:
     routes = [route_of(replicas.get("/")[1]["set-cookie"]) for _ in range(24)]
     assert len(set(routes)) == 24
     assert {replicas.of_route(route) for route in routes} == set(replicas.servers)
@@ -52,7 +52,7 @@ def test_a_visitor_stays_with_one_replica_and_visitors_spread(replicas: Replicas
     assert len(replicas.served("/media/nothing.csv")) == 1
 
 
-def test_what_the_proxy_sends_and_what_it_logs(replicas: Replicas) -> None:
+def test_proxy_sends_the_expected_headers_and_logs(replicas: Replicas) -> None:
     page, headers = replicas.get("/?text=a+secret+of+mine")
     assert b"<html" in page
     assert headers["server"] == "nginx"
@@ -87,7 +87,7 @@ def answers(replicas: Replicas, request: tuple[str, ...], cookies: list[str], ad
         yield Counter(int(way.recv(12).split()[1]) for way in ways)
 
 
-def test_one_address_cannot_keep_the_next_visitor_out(replicas: Replicas) -> None:
+def test_one_address_cannot_lock_out_the_next_visitor(replicas: Replicas) -> None:
     with (
         answers(replicas, SOCKET, [f"{i:032x}" for i in range(620)], "127.0.0.1") as of_a_school,
         answers(replicas, SOCKET, ["a" * 32] * 22, "127.0.0.2") as of_one,
@@ -97,7 +97,7 @@ def test_one_address_cannot_keep_the_next_visitor_out(replicas: Replicas) -> Non
         assert b"<html" in replicas.get("/")[0]
 
 
-def test_files_that_come_too_fast_wait_and_many_more_are_refused(replicas: Replicas) -> None:
+def test_rapid_uploads_wait_and_many_more_are_refused(replicas: Replicas) -> None:
     with answers(replicas, UPLOAD, ["b" * 32] * 30, "127.0.0.1") as said:
         assert set(said) == {403, 429}  # the first by a replica, which has asked for no file
         assert said[403] >= 11
@@ -105,9 +105,7 @@ def test_files_that_come_too_fast_wait_and_many_more_are_refused(replicas: Repli
         assert of_another == {403: 1}
 
 
-def test_every_page_works_under_the_policy_and_large_scripts_are_compressed_and_kept(
-    replicas: Replicas, visit: Visit
-) -> None:
+def test_every_page_works_under_the_policy_with_compressed_cached_scripts(replicas: Replicas, visit: Visit) -> None:
     visitor = visit(strict=True)
     for path in ("/heads", "/masks", "/softmax", "/reference", f"/?{LINK}"):
         page = visitor.open(path)
@@ -153,7 +151,7 @@ class OfOneVersion(BaseHTTPRequestHandler):
         pass
 
 
-def test_scripts_are_found_on_whatever_replica_has_their_version(tmp_path: Path) -> None:
+def test_scripts_are_found_on_any_replica_with_their_version(tmp_path: Path) -> None:
     with ExitStack() as stack:
         servers = []
         for version in ("old", "new", "new"):
@@ -174,7 +172,7 @@ class Quiet(SimpleHTTPRequestHandler):
         pass
 
 
-def test_a_page_of_another_site_may_frame_the_lab(replicas: Replicas, visit: Visit, tmp_path: Path) -> None:
+def test_allowed_foreign_page_may_frame_the_lab(replicas: Replicas, visit: Visit, tmp_path: Path) -> None:
     link = f"{replicas.home}/?{LINK}&q=4&embed=true".replace("&", "&amp;")
     site = tmp_path / "site"
     site.mkdir()

@@ -56,7 +56,7 @@ def lose_replica(replicas: Replicas, visitor: Visitor, page: Page) -> None:
     assert replicas.of(visitor) != address
 
 
-def test_an_upload_a_download_a_click_and_a_replica_that_is_killed(replicas: Replicas, visit: Visit) -> None:
+def test_upload_download_and_click_survive_a_killed_replica(replicas: Replicas, visit: Visit) -> None:
     visitor = visit()
     page = opened(visitor, "/?source=matrices")
     upload(page, np.array([[2.0, 0.0, 0.0], [0.0, 1.5, 0.5], [0.25, 0.0, 1.0]]))
@@ -98,7 +98,7 @@ def test_an_upload_a_download_a_click_and_a_replica_that_is_killed(replicas: Rep
     np.testing.assert_allclose(downloaded(page), painted(page, 1), atol=1e-6)
 
 
-def test_an_upload_that_is_gone_is_asked_for_again_in_words(replicas: Replicas, visit: Visit) -> None:
+def test_lost_upload_is_asked_for_again(replicas: Replicas, visit: Visit) -> None:
     visitor = visit()
     page = opened(visitor, "/?source=matrices")
     given = np.random.default_rng(0).normal(size=(400, 3))  # about 24,000 characters: too long for a link and a field
@@ -117,7 +117,7 @@ def test_an_upload_that_is_gone_is_asked_for_again_in_words(replicas: Replicas, 
     expect(page.get_by_text("upload it again")).to_have_count(0)
 
 
-def test_knobs_and_cell_are_there_again_after_two_replicas_are_killed(replicas: Replicas, visit: Visit) -> None:
+def test_knobs_and_cell_survive_two_killed_replicas(replicas: Replicas, visit: Visit) -> None:
     visitor = visit()
     page = opened(visitor, f"/?{LINK}")
     acted(page, lambda: click_cell(page, 1, row=5, column=2))

@@ -31,7 +31,7 @@ def copy(page: Page, name: str = "Copy link") -> None:
     page.get_by_role("button", name=name, exact=True).click()
 
 
-def test_one_click_copies_the_address_and_says_so(open_page: Open, server: str) -> None:
+def test_copy_link_copies_the_address_and_confirms(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}", **CLIPBOARD)
     acted(page, lambda: click_cell(page, 1, row=3, column=1))
     page.wait_for_function("location.search.includes('k=1')")
@@ -56,7 +56,7 @@ def test_one_click_copies_the_address_and_says_so(open_page: Open, server: str) 
     assert parse_qs(urlsplit(link).query)["present"] == ["temperature.mask.head.seed"]
 
 
-def test_embedded_there_is_the_figure_with_its_knobs_and_no_menu(open_page: Open, server: str) -> None:
+def test_embedded_page_shows_figure_and_knobs_without_a_menu(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}&embed=true")
     expect(page.locator("[data-testid=stSidebar]")).to_be_hidden()
     expect(page.get_by_role("link", name="Heads")).to_have_count(0)
@@ -69,9 +69,7 @@ def test_embedded_there_is_the_figure_with_its_knobs_and_no_menu(open_page: Open
     assert link.get_attribute("href") == f"{server}/?{LINK}"
 
 
-def test_the_code_for_a_web_page_and_the_locked_link_are_copied_and_a_saved_state_is_opened_on_its_own_page(
-    open_page: Open, server: str, tmp_path: Path
-) -> None:
+def test_embed_code_locked_link_and_saved_state_work(open_page: Open, server: str, tmp_path: Path) -> None:
     page = open_page(f"{server}/masks?{LINK}&temperature=0.5&seed=4", **CLIPBOARD)
     acted(page, lambda: page.get_by_role("button", name="Share").click())
     copy(page, "Copy locked link")
@@ -108,9 +106,7 @@ def name_of(page: Page, name: str) -> str:
     return download.value.suggested_filename
 
 
-def test_maps_are_saved_in_the_format_and_width_that_were_asked_for_alone_and_side_by_side(
-    open_page: Open, server: str
-) -> None:
+def test_maps_are_saved_in_the_requested_format_and_width(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}&head=2&q=3&k=2")
     acted(page, page.get_by_role("button", name="Save as a picture").click)
     expect(page.get_by_role("radio", name="A weights")).to_be_checked()  # the map of the chosen cell
@@ -138,7 +134,7 @@ def test_maps_are_saved_in_the_format_and_width_that_were_asked_for_alone_and_si
     assert CHOSEN not in saved(page, "SVG").decode()
 
 
-def test_the_numbers_and_the_code_that_are_saved_are_those_of_the_page(open_page: Open, server: str) -> None:
+def test_saved_numbers_and_code_match_the_page(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/heads?{LINK}&head=1")
     acted(page, lambda: page.get_by_role("button", name="Share").click())
     arrays = np.load(BytesIO(saved(page, "All steps (.npz)")))
@@ -153,7 +149,7 @@ def test_the_numbers_and_the_code_that_are_saved_are_those_of_the_page(open_page
     assert saved(page, "weights (.csv)").decode().splitlines()[1].startswith("0 the,1.0,0.0")
 
 
-def test_the_html_of_a_figure_opens_without_a_network(
+def test_saved_html_figure_opens_without_a_network(
     open_page: Open, server: str, tmp_path: Path, browser: Browser
 ) -> None:
     page = open_page(f"{server}/masks?{LINK}")

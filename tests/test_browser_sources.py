@@ -22,7 +22,7 @@ TEXT = "the cat sat on the mat"
 IDENTITY = ((1.0, 0.0), (0.0, 1.0))
 
 
-def test_a_click_on_the_mask_hides_a_cell_and_the_link_carries_it(open_page: Open, server: str) -> None:
+def test_mask_click_hides_a_cell_and_the_link_carries_it(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/masks?{urlencode({'text': TEXT})}")
     acted(page, lambda: click_cell(page, 0, row=2, column=4))
     expected = np.ones((6, 6))
@@ -42,7 +42,7 @@ def test_a_click_on_the_mask_hides_a_cell_and_the_link_carries_it(open_page: Ope
     np.testing.assert_array_equal(painted(page, 1), trace.layers[0].weights[0].numpy())
 
 
-def test_the_menu_opens_masks_on_causal_and_an_address_means_what_it_says(open_page: Open, server: str) -> None:
+def test_masks_page_opens_on_causal_and_obeys_its_address(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': TEXT})}")
     link = page.get_by_role("link", name="Masks")
     link.hover()
@@ -87,7 +87,7 @@ def unfold(page: Page) -> None:
     settled(page)
 
 
-def test_a_tensor_pasted_from_a_terminal_is_painted(open_page: Open, server: str) -> None:
+def test_tensor_pasted_from_a_terminal_is_painted(open_page: Open, server: str) -> None:
     link = {"source": "matrices", "given": "Q, K and V", "query": "1,1;1,1", "key": "1,0;0,1", "value": "1,2;3,4"}
     page = open_page(f"{server}/?{urlencode(link)}")
     unfold(page)
@@ -102,9 +102,7 @@ def test_a_tensor_pasted_from_a_terminal_is_painted(open_page: Open, server: str
     assert query(page)["query"] == "1,0;0,1"
 
 
-def test_a_number_typed_and_a_file_uploaded_are_painted_and_the_editor_stays_unfolded_while_sizes_change(
-    open_page: Open, server: str
-) -> None:
+def test_typed_and_uploaded_matrices_are_painted_beside_the_editor(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?source=matrices")
     unfold(page)
     before = painted(page, 0)
@@ -136,7 +134,7 @@ def test_a_number_typed_and_a_file_uploaded_are_painted_and_the_editor_stays_unf
     assert not painted(page, 0)[3].any()
 
 
-def test_matrices_that_do_not_fit_are_made_to_fit(open_page: Open, server: str) -> None:
+def test_mismatched_matrices_are_resized_to_fit(open_page: Open, server: str) -> None:
     link = urlencode({"source": "matrices", "x": "1,2;3,4"})
     page = open_page(f"{server}/?{link}", figure=False, viewport={"width": 390, "height": 844})
     page.get_by_role("button", name="Fit the others to X").click()
@@ -152,7 +150,7 @@ def test_matrices_that_do_not_fit_are_made_to_fit(open_page: Open, server: str) 
     np.testing.assert_array_equal(painted(other, 0), painted(page, 0))
 
 
-def test_a_notebook_is_continued_and_its_matrices_travel_in_the_link(open_page: Open, server: str) -> None:
+def test_notebook_continues_as_matrices_that_travel_in_the_link(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?source=notebook&notebook=self-attention-class&q=2&k=1")
     before = painted(page, 1)
     acted(page, lambda: page.get_by_role("button", name="Continue with these matrices").click())
@@ -165,16 +163,14 @@ def test_a_notebook_is_continued_and_its_matrices_travel_in_the_link(open_page: 
     np.testing.assert_array_equal(painted(other, 1), painted(page, 1))
 
 
-def test_a_line_of_a_batch_is_picked_and_padded(open_page: Open, server: str) -> None:
+def test_line_of_a_batch_is_picked_and_padded(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': f'{TEXT}' + chr(10) + 'a dog', 'sequence': 1, 'pad': 'true'})}")
     ticks = page.locator(".js-plotly-plot").nth(1).locator(".xtick text").all_text_contents()
     assert ticks == ["a", "dog", "∅", "∅", "∅", "∅"]
     assert not painted(page, 1)[:, 2:].any()
 
 
-def test_notebooks_and_their_sequences_have_titles_and_the_address_has_their_names(
-    open_page: Open, server: str
-) -> None:
+def test_notebook_pages_show_titles_and_links_have_names(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?source=notebook&notebook=multi-head&sequence=1")
     notebook, sequence = (page.locator(f".st-key-{key} input") for key in ("notebook", "sequence"))
     expect(notebook).to_have_value("Multi-head attention, three sentences")

@@ -39,7 +39,7 @@ def check(page: Page, seed: int, at: int) -> None:
     np.testing.assert_array_equal(painted(page, 0), weights.numpy())
 
 
-def test_a_film_moves_stops_is_scrubbed_and_handed_on(open_page: Open, server: str) -> None:
+def test_film_plays_stops_scrubs_and_is_shared(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/training?train_seed=21")
     check(page, 21, 0)
     page.evaluate(STOP_WHEN_IT_MOVES)
@@ -77,9 +77,7 @@ def test_a_film_moves_stops_is_scrubbed_and_handed_on(open_page: Open, server: s
     np.testing.assert_array_equal(painted(other, 1), weights.numpy())
 
 
-def test_a_picture_that_comes_after_a_later_one_is_not_shown_unless_it_is_another_sessions(
-    open_page: Open, server: str
-) -> None:
+def test_late_picture_is_dropped_unless_from_another_session(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/training")
     wanted = ((2, "one"), (1, "one"), (2, "one"), (0, "another"))
     shown = page.evaluate(

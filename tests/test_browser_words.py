@@ -46,7 +46,7 @@ FITTED = """document.querySelector('.figures').shown.pictures.every(({ element, 
 
 
 @pytest.mark.parametrize("link", LINKS, ids=["few tokens", "many tokens", "odd tokens", "heads", "masks"])
-def test_nothing_written_on_a_map_is_cut_off_covered_or_faint(
+def test_map_text_is_never_cut_off_covered_or_faint(
     open_page: Open, server: str, link: tuple[str, dict[str, str]]
 ) -> None:
     path, knobs = link
@@ -73,9 +73,7 @@ INKS = """(i) => { const plot = document.querySelectorAll('.js-plotly-plot')[i];
     return [...plot.querySelectorAll('.heatmap-label text')].map((text) => [text.__data__.z, getComputedStyle(text).fill]); }"""
 
 
-def test_weights_have_numbers_in_their_cells_where_scores_have_them_also_at_200_percent(
-    open_page: Open, server: str
-) -> None:
+def test_weight_cells_show_numbers_like_scores_even_at_200_percent(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?lock=1")
 
     def numbers(width: int) -> int:

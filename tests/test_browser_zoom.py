@@ -48,9 +48,7 @@ def check_ticks(axis: dict[str, Any], least: int) -> None:
         assert text == f"{round(place)} w{round(place)}"
 
 
-def test_the_ticks_and_the_hover_of_a_long_text_follow_the_zoom_and_the_neighbours_zoom_along(
-    open_page: Open, server: str
-) -> None:
+def test_ticks_and_hover_follow_the_zoom_of_linked_maps(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': LONG, 'mask': 'causal'})}")
     whole = seen(page)
     zoom(page, 1, (100, 150), (140, 190))
@@ -94,7 +92,7 @@ def test_the_ticks_and_the_hover_of_a_long_text_follow_the_zoom_and_the_neighbou
     assert seen(page) == whole
 
 
-def test_maps_that_python_cuts_zoom_along_too(open_page: Open, server: str) -> None:
+def test_python_pooled_maps_zoom_together(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/masks?{urlencode({'text': LONG, 'mask': 'causal'})}")
     assert painted(page, 2).shape[1] < 300
     zoom(page, 2, (100, 150), (140, 190))

@@ -58,7 +58,7 @@ def around(app: AppTest) -> dict[str, Any]:
     return next(unpacked(one.proto.bytes) for one in app.get("bidi_component") if b'"own":' in one.proto.bytes)
 
 
-def test_the_text_that_it_writes_is_stepped_through_and_the_link_shows_the_same(model: Model) -> None:
+def test_generated_text_is_stepped_through_and_its_link_matches(model: Model) -> None:
     app = opened("app.py", **LINK, generate="4")
     written = app.get("select_slider")[0]
     assert (written.label, written.value, [*written.options]) == ("Tokens it has written", 4, ["0", "1", "2", "3", "4"])
@@ -78,7 +78,7 @@ def test_the_text_that_it_writes_is_stepped_through_and_the_link_shows_the_same(
     assert "said" not in address(app)
 
 
-def test_a_sweep_over_all_heads_is_stopped_by_its_button(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ablation_sweep_stops_at_its_button(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     def which(*_: object) -> Iterator[Progress]:
@@ -98,7 +98,7 @@ def test_a_sweep_over_all_heads_is_stopped_by_its_button(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("how", SHOWN)
-def test_a_changed_head_is_seen_to_be_changed_wherever_its_link_is_shown(how: dict[str, str], model: Model) -> None:
+def test_changed_head_is_labelled_wherever_its_link_opens(how: dict[str, str], model: Model) -> None:
     app = embedded("app.py", **LINK, **how, do="1.2.zero")
     assert not app.exception
     switch = next(one for one in app.checkbox if one.label == "L1 H2 silenced")
@@ -111,7 +111,7 @@ def test_a_changed_head_is_seen_to_be_changed_wherever_its_link_is_shown(how: di
 
 
 @pytest.mark.parametrize("how", SHOWN)
-def test_a_comparison_is_the_same_wherever_its_link_is_shown(how: dict[str, str], model: Model) -> None:
+def test_comparison_is_the_same_wherever_its_link_opens(how: dict[str, str], model: Model) -> None:
     app = embedded("pages/compare.py", **LINK, **how, step="output", b="do=1.2.zero")
     assert not app.exception
     found = compare(model.trace(), replace(model, interventions=(SILENT,)).trace(), "output", Place(1, 2))
@@ -120,7 +120,7 @@ def test_a_comparison_is_the_same_wherever_its_link_is_shown(how: dict[str, str]
     assert ("turn" in {one["name"] for one in around(app)["controls"] or ()}) == (how == {"embed": "true"})
 
 
-def test_where_two_states_differ_most_is_one_click_away(model: Model) -> None:
+def test_largest_difference_between_two_states_is_one_click_away(model: Model) -> None:
     do = "0.1.zero"
     app = opened("pages/compare.py", **{**LINK, "layer": "0"}, b=f"do={do}")
     a, b = model.trace(), replace(model, interventions=read(do)).trace()
@@ -136,7 +136,7 @@ def test_where_two_states_differ_most_is_one_click_away(model: Model) -> None:
     assert "look_at_largest" not in {one.key for one in app.button}
 
 
-def test_a_cell_is_set_where_it_was_clicked(model: Model) -> None:
+def test_clicked_cell_is_set(model: Model) -> None:
     app = opened("app.py", **LINK, q="3", k="1")
     app.session_state["setting"] = True
     app.run()

@@ -49,7 +49,7 @@ def run_main(code: str, **environment: str) -> str:
     return run.stdout.strip()
 
 
-def test_the_clouds_main_file_serves_app_py() -> None:
+def test_cloud_main_file_serves_app_py() -> None:
     assert discover_asgi_app(MAIN).import_string == "streamlit_app:app"
     assert run_main("print(streamlit_app.app.script_path)") == str(ROOT / "app.py")
     assert app_arguments(MAIN) == app_arguments(ROOT / "app.py")
@@ -57,14 +57,14 @@ def test_the_clouds_main_file_serves_app_py() -> None:
     assert {path.name for path in FOLDER.iterdir()} - {"__pycache__"} == {MAIN.name, "requirements.txt"}
 
 
-def test_limits_are_read_from_the_clouds_secrets(tmp_path: Path) -> None:
+def test_cloud_limits_come_from_its_secrets(tmp_path: Path) -> None:
     (tmp_path / ".streamlit").mkdir()
     (tmp_path / ".streamlit" / "secrets.toml").write_text('LAB_MAX_TOKENS = "7"\n')
     code = "from pages.ui.server.limits import MAX_TOKENS; print(MAX_TOKENS)"
     assert run_main(code, HOME=str(tmp_path)) == "7"
 
 
-def test_the_clouds_requirements_are_the_locked_files() -> None:
+def test_cloud_requirements_are_the_locked_files() -> None:
     requirements = (FOLDER / "requirements.txt").read_text()
     assert TORCH.sub("", requirements) == (ROOT / "lock" / "run.txt").read_text()
     wheels = TORCH.findall(requirements)
@@ -78,7 +78,7 @@ def test_the_clouds_requirements_are_the_locked_files() -> None:
     assert not re.search(r"^(nvidia|cuda|triton)", requirements, re.MULTILINE)
 
 
-def test_the_recipe_names_the_main_file_and_its_pythons() -> None:
+def test_cloud_recipe_names_the_main_file_and_its_pythons() -> None:
     recipe = (ROOT / "deploy" / "README.md").read_text()
     assert f"**Main file path:** `{MAIN.relative_to(ROOT)}`" in recipe
     pythons = [python for _, _, python, _ in TORCH.findall((FOLDER / "requirements.txt").read_text())]
@@ -129,7 +129,7 @@ def test_make_lock_names_each_linux_wheel_of_torch(tmp_path: Path) -> None:
     )
 
 
-def test_a_start_asks_nobody_for_its_address() -> None:
+def test_server_start_asks_nobody_for_its_address() -> None:
     code = "from streamlit import net_util; net_util.get_external_ip = lambda: print('asked'); "
     code += "from streamlit.web import bootstrap; bootstrap._print_url(False)"
     env = os.environ | {"STREAMLIT_SERVER_HEADLESS": "true"}
@@ -138,7 +138,7 @@ def test_a_start_asks_nobody_for_its_address() -> None:
 
 
 @pytest.mark.browser
-def test_usage_statistics_of_the_cloud_never_leave_the_browser(browser: Browser) -> None:
+def test_cloud_usage_statistics_never_leave_the_browser(browser: Browser) -> None:
     on = {"STREAMLIT_BROWSER_GATHER_USAGE_STATS": "true"}
     with running_process(main_file=str(MAIN.relative_to(ROOT)), **on) as (address, _):
         page = browser.new_context().new_page()

@@ -147,7 +147,7 @@ def test_program_prints_the_chosen_cell_beside_its_expected_value(
         assert program.isascii()
 
 
-def test_a_hidden_cell_is_expected_to_be_minus_infinity(capsys: pytest.CaptureFixture[str]) -> None:
+def test_program_expects_minus_infinity_for_a_hidden_cell(capsys: pytest.CaptureFixture[str]) -> None:
     run(python(TypedText(CAT, AttentionConfig(mask="causal")), cell=Cell(0, "masked_scores", 1, 0, 4)))
     assert capsys.readouterr().out == "masked_scores, head 1, query 0, key 4: -inf expected -inf\n"
 
@@ -157,7 +157,7 @@ def test_program_does_not_print_a_cell_outside_the_trace() -> None:
     assert python(source, cell=Cell(0, "query", 0, 0, 0)) == python(source)
 
 
-def test_the_first_cell_of_the_notebook_prints_it_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_notebook_prints_the_chosen_cell_in_its_first_cell(capsys: pytest.CaptureFixture[str]) -> None:
     notebook = json.loads(ipynb(TypedText(CAT), cell=Cell(0, "weights", 0, 3, 2)))
     run("".join(notebook["cells"][1]["source"]))
     assert capsys.readouterr().out.startswith("weights, head 0, query 3, key 2: 0.")
@@ -180,7 +180,7 @@ def test_program_of_typed_text_with_every_knob_and_second_text(init: str, mask: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mask", MASKS)
-def test_lines_that_are_padded_under_every_mask(mask: str) -> None:
+def test_program_of_padded_lines_under_every_mask(mask: str) -> None:
     text = "a longer line, the longest\nthe cat\nThe The the"
     for sequence, pad, text2 in product(range(3), (True, False), ("", "a dog\n?\na dog ran off", "a b")):
         config = AttentionConfig(d_model=8, n_heads=2, mask=mask, prefix=2, window=1, cells=hidden_cells(6, 6))
@@ -189,7 +189,7 @@ def test_lines_that_are_padded_under_every_mask(mask: str) -> None:
 
 
 @pytest.mark.parametrize("temperature", [0, 0.05, 0.3, 1, 1.0, 2, 10.0, 1e-42, math.inf])
-def test_every_temperature_with_queries_that_see_nothing(temperature: float) -> None:
+def test_program_of_every_temperature_with_blind_queries(temperature: float) -> None:
     for mask, scaled in product(("none", "causal", "custom"), (True, False)):
         nothing = torch.ones(6, 6, dtype=torch.bool)
         nothing[[1, 4]] = False
@@ -197,7 +197,7 @@ def test_every_temperature_with_queries_that_see_nothing(temperature: float) -> 
         check(TypedText(CAT, AttentionConfig(temperature=temperature, **knobs)))  # type: ignore[arg-type]  # mixed knobs
 
 
-def test_a_query_that_sees_no_key_takes_nothing() -> None:
+def test_program_of_a_blind_query_gives_zeros() -> None:
     program = check(TypedText(f"{CAT} {CAT}", AttentionConfig(mask="window", window=1), "a b"))
     assert "sees no key" in program
     assert run(program)["weights"][:, 5].eq(0).all()
@@ -206,14 +206,14 @@ def test_a_query_that_sees_no_key_takes_nothing() -> None:
 
 @pytest.mark.parametrize("dropout", [0.1, 0.5, 0.9])
 @pytest.mark.parametrize("init", INITS)
-def test_dropout_drops_the_same_cells(init: str, dropout: float) -> None:
+def test_program_with_dropout_drops_the_same_cells(init: str, dropout: float) -> None:
     check(TypedText(CAT, AttentionConfig(dropout=dropout, init=init, mask="causal", seed=7), "a dog"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(12, 3, 5, 7), (12, 5, 2, None), (7, 1, None, 3), (1, 1, None, None), (64, 8, 1, 1)])
 @pytest.mark.parametrize("init", [init for init in INITS if init != "identity"])
-def test_every_size_of_head(init: str, sizes: tuple[int, int, int | None, int | None]) -> None:
+def test_program_of_every_head_size(init: str, sizes: tuple[int, int, int | None, int | None]) -> None:
     d_model, n_heads, d_k, d_v = sizes
     for positions, seed in product(("none", "sinusoidal"), (0, 2**32 - 1)):
         config = AttentionConfig(d_model, n_heads, d_k, d_v, init=init, positions=positions, seed=seed)
@@ -221,7 +221,7 @@ def test_every_size_of_head(init: str, sizes: tuple[int, int, int | None, int | 
 
 
 @pytest.mark.slow
-def test_a_long_text_and_a_large_model() -> None:
+def test_program_of_a_long_text_and_a_large_model() -> None:
     text = " ".join(f"word{i % 300}" for i in range(600))
     program = check(TypedText(text, AttentionConfig(d_model=128, n_heads=8, init="normal", mask="prefix", prefix=9)))
     assert longest(program) <= 100
@@ -233,7 +233,7 @@ def test_a_long_text_and_a_large_model() -> None:
 @pytest.mark.parametrize(
     "text", [f"a {token} b {token}{token} c" for token in NASTY] + ["\x1f\x1c a", "\u3000 世界", "a" * 500]
 )
-def test_a_text_of_odd_tokens(text: str) -> None:
+def test_program_of_a_text_of_odd_tokens(text: str) -> None:
     check(TypedText(text.replace("\n", " \n"), AttentionConfig(d_model=4, n_heads=1), lowercase=False))
 
 
@@ -260,7 +260,9 @@ TEXTS = st.lists(st.sampled_from(["the", "The", "cat", "\n", *NASTY]) | st.text(
 @pytest.mark.slow
 @settings(max_examples=80)
 @given(KNOBS, TEXTS, TEXTS, st.booleans(), st.booleans())
-def test_any_text_with_any_knobs(knobs: dict[str, Any], text: str, text2: str, lowercase: bool, pad: bool) -> None:
+def test_program_of_any_text_with_any_knobs(
+    knobs: dict[str, Any], text: str, text2: str, lowercase: bool, pad: bool
+) -> None:
     if knobs["init"] == "identity":
         knobs |= {"d_k": None, "d_v": None}
     config = AttentionConfig(n_heads=1 if knobs["d_k"] is None else 3, **knobs)
@@ -300,7 +302,7 @@ def test_program_of_matrices_with_and_without_w_o_under_masks(mask: str) -> None
             assert longest(check(source)) <= 100
 
 
-def test_typed_numbers_are_written_to_their_last_digit() -> None:
+def test_program_writes_typed_numbers_to_their_last_digit() -> None:
     rows = ((0.1, 16777217.0, 1e-300), (-0.0, 1e17, 9007199254740993.0), (-1.5, 1 / 3, -2.0))
     source = Matrices(query=rows[::2], key=rows[::2], value=rows)
     source = Matrices(query=((1.0,),) * 3, key=((2.0,),) * 3, value=rows)
@@ -312,7 +314,7 @@ def test_typed_numbers_are_written_to_their_last_digit() -> None:
     assert math.copysign(1, made[1, 0]) == -1
 
 
-def test_many_numbers_are_written_row_by_row() -> None:
+def test_program_writes_many_numbers_row_by_row() -> None:
     source = Matrices(query=numbers(40, 16), key=numbers(40, 16), value=numbers(40, 16))
     program = check(source)
     assert longest(program) <= 100
@@ -338,7 +340,7 @@ def test_program_reads_many_numbers_from_the_exported_file(
             run(program)
 
 
-def test_where_the_numbers_begin_to_be_too_many() -> None:
+def test_program_switches_to_the_file_at_the_documented_size() -> None:
     rows = numbers(25, 16)
     fits = Matrices(query=numbers(50, 16), key=rows, value=rows + rows[:0], w_o=())
     assert sum(len(m) * len(m[0]) for m in (fits.query, fits.key, fits.value)) <= snippets.MOST_NUMBERS
@@ -362,7 +364,7 @@ EVIL = (
 )
 
 
-def test_nothing_a_person_has_typed_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_never_runs_typed_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     source = direct(len(EVIL), len(EVIL), tokens=EVIL, key_tokens=EVIL[::-1])
     program = check(source)
@@ -382,12 +384,12 @@ def test_nothing_a_person_has_typed_is_run(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.slow
 @settings(max_examples=100)
 @given(st.lists(st.text(st.characters(), max_size=6) | st.sampled_from(EVIL), min_size=1, max_size=30))
-def test_any_labels_are_the_same_again(values: list[str]) -> None:
+def test_program_keeps_any_labels(values: list[str]) -> None:
     tokens = tuple(values)
     check(direct(len(tokens), len(tokens), tokens=tokens, config=AttentionConfig(mask="causal")))
 
 
-def test_a_word_that_is_longer_than_a_line_stays_whole() -> None:
+def test_program_never_wraps_a_word_longer_than_a_line() -> None:
     assert literals.texts("tokens", ("a" * 200, "b")) == ["tokens = [", f'    "{"a" * 200}",', '    "b",', "]"]
 
 
@@ -395,7 +397,7 @@ def test_a_word_that_is_longer_than_a_line_stays_whole() -> None:
 
 
 @pytest.mark.parametrize(("name", "sequence"), EVERY_NOTEBOOK)
-def test_every_notebook_and_every_sequence(name: str, sequence: int) -> None:
+def test_program_of_every_notebook_and_sequence(name: str, sequence: int) -> None:
     program = check(Notebook(name, sequence))
     assert n_lines(program) <= 28
     assert longest(program) <= 100
@@ -437,20 +439,20 @@ class OnlyWeights:
 
 
 @pytest.mark.parametrize("n", [5, 64, 65, 90])
-def test_a_source_to_come_says_only_how_it_begins(n: int) -> None:
+def test_program_of_a_source_without_python_only_begins(n: int) -> None:
     program = check(Recorded(n))
     assert "scores / 3.0" in program
     assert ("picture" in program, "packed" in program) == (n <= 64, n > 64)
 
 
-def test_a_source_that_has_weights_only() -> None:
+def test_program_of_a_source_that_has_weights_only() -> None:
     assert n_lines(check(OnlyWeights())) == 3
 
 
 # -- how it reads -----------------------------------------------------------------------------
 
 
-def test_the_default_reads_as_a_slide() -> None:
+def test_default_program_fits_a_slide() -> None:
     program = check(TypedText(CAT))
     assert n_lines(program) <= 22
     assert program.count("\n") <= 36
@@ -472,11 +474,11 @@ def test_the_default_reads_as_a_slide() -> None:
         {"init": "identity"},
     ],
 )
-def test_a_knob_costs_a_few_lines(knobs: dict[str, Any]) -> None:
+def test_program_grows_by_a_few_lines_per_knob(knobs: dict[str, Any]) -> None:
     assert n_lines(check(TypedText(CAT, AttentionConfig(**knobs)))) <= 27
 
 
-def test_all_knobs_at_once_still_fit_a_page() -> None:
+def test_program_with_all_knobs_fits_a_page() -> None:
     config = AttentionConfig(mask="causal window", positions="sinusoidal", temperature=0.3, dropout=0.5, d_v=5)
     assert n_lines(check(TypedText(f"{CAT}\na", config, "a dog\nx", sequence=1, pad=True))) <= 45
 
@@ -484,7 +486,7 @@ def test_all_knobs_at_once_still_fit_a_page() -> None:
 # -- in a process of its own, and as a notebook ------------------------------------------------
 
 
-def test_it_runs_where_there_is_nothing_of_ours(tmp_path: Path) -> None:
+def test_program_runs_without_our_package(tmp_path: Path) -> None:
     source = TypedText("the “cat” → \ud800 世界", AttentionConfig(mask="causal", positions="sinusoidal", dropout=0.2))
     trace = source.trace()
     names = [step.name for step, _ in trace.layers[0]]
@@ -518,7 +520,7 @@ NOTEBOOK_FILES = [
 
 
 @pytest.mark.parametrize("source", NOTEBOOK_FILES, ids=lambda source: type(source).__name__)
-def test_the_notebook_file_is_valid_and_runs(source: Source) -> None:
+def test_exported_notebook_is_valid_and_runs(source: Source) -> None:
     trace, text = source.trace(), ipynb(source)
     assert text.isascii()
     book = nbformat.reads(text, as_version=4)
@@ -542,5 +544,5 @@ def test_the_notebook_file_is_valid_and_runs(source: Source) -> None:
     assert figure.to_json()
 
 
-def test_a_second_notebook_is_the_same_to_the_byte() -> None:
+def test_exported_notebook_is_reproducible_to_the_byte() -> None:
     assert ipynb(TypedText(CAT)) == ipynb(TypedText(CAT))

@@ -27,7 +27,7 @@ def given_weights(tokens, weights):
 
 
 @pytest.mark.parametrize("step", ["query", "key", "scores", "masked_scores", "weights", "head_output", "output"])
-def test_of_equal_tokens_each_number_of_b_less_that_of_a(step):
+def test_difference_of_equal_tokens_is_b_minus_a(step):
     for head, other in ((0, 0), (1, 3)):
         found = compare(A, COLD, step, Place(0, head), Place(0, other))
         expected = COLD.layers[0].matrix(step, other) - A.layers[0].matrix(step, head)
@@ -40,7 +40,7 @@ def test_of_equal_tokens_each_number_of_b_less_that_of_a(step):
     assert not same.changes()
 
 
-def test_what_differs_by_rounding_alone_is_said_to_be_identical():
+def test_rounding_differences_count_as_identical():
     weights = torch.full((2, 2), 0.5)
     noise = weights + torch.tensor([[1e-7, 0.0], [0.0, 0.0]])
     found = compare(given_weights("ab", weights), given_weights("ab", noise))
@@ -49,7 +49,7 @@ def test_what_differs_by_rounding_alone_is_said_to_be_identical():
     assert not compare(given_weights("ab", weights), given_weights("ab", weights + 1e-4)).identical
 
 
-def test_pieces_are_summed_over_keys_and_averaged_over_queries_and_the_rest_has_no_number():
+def test_pieces_sum_over_keys_average_over_queries_and_leave_gaps():
     pieces = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.5, 0.1, 0.2, 0.2], [0.3, 0.3, 0.2, 0.2], [0.25, 0.25, 0.25, 0.25]])
     whole = torch.tensor([[0.5, 0.5], [0.1, 0.9]])
     found = compare(given_weights(["[CLS]", "un", "##do", "it"], pieces), given_weights(["undo", "it"], whole))
@@ -60,7 +60,7 @@ def test_pieces_are_summed_over_keys_and_averaged_over_queries_and_the_rest_has_
 
 
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=4), st.integers(0, 2**16))
-def test_the_sums_over_keys_stay_what_they_were_however_words_are_cut(sizes, seed):
+def test_key_sums_do_not_depend_on_how_words_are_split(sizes, seed):
     words = ["abc"[:size] + str(i) for i, size in enumerate(sizes)]
     pieces = [letter if i == 0 else f"##{letter}" for word in words for i, letter in enumerate(word)]
     random = torch.rand(len(pieces), len(pieces), generator=torch.Generator().manual_seed(seed))
@@ -72,7 +72,7 @@ def test_the_sums_over_keys_stay_what_they_were_however_words_are_cut(sizes, see
     assert torch.equal(compare(a, a).matrix, torch.zeros_like(random))
 
 
-def test_scores_are_never_added_up_and_rows_of_other_texts_have_no_number():
+def test_scores_are_never_summed_and_unmatched_rows_stay_empty():
     pieces = Trace(("un", "##do", "it"), (Layer(recorded={"scores": torch.ones(1, 3, 3)}),))
     whole = Trace(("undo", "it"), (Layer(recorded={"scores": torch.ones(1, 2, 2)}),))
     found = compare(pieces, whole, "scores")
@@ -84,7 +84,7 @@ def test_scores_are_never_added_up_and_rows_of_other_texts_have_no_number():
     assert int(weights.isfinite().sum()) == (len(weights) - len(lone)) ** 2
 
 
-def test_a_hidden_score_has_no_difference_and_a_hidden_weight_only_where_both_are():
+def test_hidden_scores_and_half_hidden_weights_have_no_difference():
     causal = TypedText(TEXT, AttentionConfig(mask="causal")).trace()
     hidden = ~causal.layers[0]["mask"]
     for one, other in ((causal, causal), (A, causal), (causal, A)):
@@ -93,7 +93,7 @@ def test_a_hidden_score_has_no_difference_and_a_hidden_weight_only_where_both_ar
         assert torch.equal(compare(one, other, "weights").matrix.isnan(), hidden & torch.tensor(both))
 
 
-def test_columns_of_other_sizes_and_missing_steps_say_why_there_is_no_difference():
+def test_missing_differences_report_sizes_or_steps_that_differ():
     small = TypedText(TEXT, AttentionConfig(d_model=32)).trace()
     with pytest.raises(ShapeError, match=r"query has 16 columns \(d_k\) in A and 8 in B.*Choose the same size"):
         compare(A, small, "query")
@@ -105,7 +105,7 @@ def test_columns_of_other_sizes_and_missing_steps_say_why_there_is_no_difference
         compare(A, given_weights("ab", torch.eye(2)), "output")
 
 
-def test_the_limit_is_that_of_all_layers_and_heads():
+def test_difference_limit_covers_all_layers_and_heads():
     heads = (COLD.layers[0].weights - A.layers[0].weights).abs()
     most = int(heads.amax(dim=(1, 2)).argmax())
     assert limit(A, COLD, "weights", Place(), Place()) == (float(heads.max()), True, Place(0, most))
@@ -123,7 +123,7 @@ def test_the_limit_is_that_of_all_layers_and_heads():
     assert limit(A, OTHER, "weights", Place(), Place())[0] >= merged
 
 
-def test_the_largest_cells_in_words_with_places_only_where_a_token_is_there_twice():
+def test_largest_cells_are_words_with_positions_only_for_repeated_tokens():
     a = given_weights(["it", "animal"], torch.tensor([[0.5, 0.5], [0.5, 0.5]]))
     b = given_weights(["it", "animal"], torch.tensor([[0.3, 0.71], [0.5, 0.5]]))
     found = compare(a, b)
@@ -139,7 +139,7 @@ def test_the_largest_cells_in_words_with_places_only_where_a_token_is_there_twic
     assert " → d_k " in changes.words(query, A.layers[0], A.layers[0], query.changes()[0])
 
 
-def test_the_three_maps_share_what_they_must_and_can_be_clicked_saved_and_read():
+def test_comparison_maps_share_scales_clicks_files_and_alt_texts():
     cell = Cell(0, "weights", 1, 2, 4)
     maps, found, why = compared.compared_maps(A, OTHER, cell, Place(0, 1), fit=True)
     assert not why

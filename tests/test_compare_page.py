@@ -17,7 +17,7 @@ from attention.numbers.compare import Place, compare
 PAGE = "pages/compare.py"
 
 
-def test_b_begins_as_a_copy_of_a_and_its_knobs_are_its_own() -> None:
+def test_compare_page_copies_a_to_b_with_independent_knobs() -> None:
     app = opened(PAGE, mask="causal", colors="log", step="masked_scores")
     assert not app.exception
     a, b, less = (figure["data"][0] for figure in drawn(app))
@@ -67,7 +67,7 @@ def test_b_begins_as_a_copy_of_a_and_its_knobs_are_its_own() -> None:
         ("x" * 30_000, "B is the same as A"),
     ],
 )  # fmt: skip
-def test_what_b_cannot_be_is_said_and_a_is_shown(b: str, sentence: str) -> None:
+def test_compare_page_reports_a_bad_b_and_shows_a(b: str, sentence: str) -> None:
     app = opened(PAGE, b=b, step="query")
     assert not app.exception
     told = " ".join([said(app), *(one.value for one in app.caption)]).replace("\\", "")
@@ -80,7 +80,7 @@ def test_what_b_cannot_be_is_said_and_a_is_shown(b: str, sentence: str) -> None:
         assert len(drawn(app)) == 2
 
 
-def test_matrices_are_compared_too_and_both_run_in_plain_torch() -> None:
+def test_compare_page_handles_matrices_and_exports_both_to_plain_torch() -> None:
     app = opened(PAGE, source="matrices", b="w_q=1,0,0;0,1,0;0,0,1")
     assert not app.exception
     app.session_state["compare_python"] = True
@@ -92,7 +92,7 @@ def test_matrices_are_compared_too_and_both_run_in_plain_torch() -> None:
         np.testing.assert_allclose(np.asarray(ran["weights"])[0], drawn(app)[index]["data"][0]["z"], atol=1e-6)
 
 
-def test_a_session_of_compare_keeps_neither_layer() -> None:
+def test_compare_page_session_keeps_no_layer() -> None:
     text = "a comparison that stays open"
     app = opened(PAGE, b="seed=1", text=text)
     assert not app.exception

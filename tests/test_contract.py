@@ -71,7 +71,7 @@ def trace_of(text: str = TEXT, **config: Any) -> Trace:
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.name)
-def test_a_step_keeps_the_contract(step: steps.Step) -> None:
+def test_step_keeps_the_contract(step: steps.Step) -> None:
     assert not list(contract.of_step(step))
 
 
@@ -81,7 +81,7 @@ def test_names_and_attributes_are_those_of_steps_and_parameters() -> None:
     assert [value for name, value in vars(names).items() if name.isupper()] == [step.name for step in STEPS]
 
 
-def test_the_page_makes_no_step_normalizer_or_score_that_python_does_not_have() -> None:
+def test_kernel_has_only_steps_normalizers_and_scores_known_to_python() -> None:
     assert contract.in_script("kernel.js", "SHARES") <= set(SHARES)
     assert contract.in_script("kernel.js", "SCORES") <= set(SCORES)
     scripts = contract.in_script("kernel.js", "CHAIN") | contract.in_script("steps.js", "STEPS")
@@ -89,17 +89,17 @@ def test_the_page_makes_no_step_normalizer_or_score_that_python_does_not_have() 
 
 
 @pytest.mark.parametrize("name", SHARES)
-def test_a_normalizer_keeps_the_contract(name: str) -> None:
+def test_normalizer_keeps_the_contract(name: str) -> None:
     assert not list(contract.of_normalizer(name, SHARES[name]))
 
 
 @pytest.mark.parametrize("name", SCORES)
-def test_a_score_keeps_the_contract(name: str) -> None:
+def test_score_keeps_the_contract(name: str) -> None:
     assert not list(contract.of_score(name, SCORES[name]))
 
 
 @pytest.mark.parametrize("name", BIASES)
-def test_a_bias_keeps_the_contract(name: str) -> None:
+def test_bias_keeps_the_contract(name: str) -> None:
     assert not list(contract.of_bias(name, BIASES[name]))
 
 
@@ -109,24 +109,24 @@ def test_positions_keep_the_contract(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [*dict.fromkeys([*MASKS, *patching.MASKS])])
-def test_a_mask_keeps_the_contract(kind: str) -> None:
+def test_mask_keeps_the_contract(kind: str) -> None:
     assert not list(contract.of_mask(kind))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_an_intervention_keeps_the_contract(kind: Kind) -> None:
+def test_intervention_keeps_the_contract(kind: Kind) -> None:
     assert not list(contract.of_intervention(kind))
 
 
-def test_every_kind_of_intervention_can_be_asked_for_on_a_page() -> None:
+def test_every_intervention_kind_is_available_on_a_page() -> None:
     from pages.ui.changed import _FIELDS
 
     assert set(_FIELDS) == {kind.fields[0] for kind in KINDS}
 
 
 @pytest.mark.parametrize("reading", [*AGGREGATES, NORMS], ids=lambda one: one.name)
-def test_a_map_read_off_the_weights_keeps_the_contract(reading: Any) -> None:
+def test_aggregate_keeps_the_contract(reading: Any) -> None:
     assert not list(contract.of_reading(reading, trace_of()))
     if reading is not NORMS:
         from pages.ui.together import AGGREGATE
@@ -135,7 +135,7 @@ def test_a_map_read_off_the_weights_keeps_the_contract(reading: Any) -> None:
 
 
 @pytest.mark.parametrize("metric", metrics.METRICS, ids=lambda one: one.name)
-def test_a_metric_keeps_the_contract(metric: metrics.Metric) -> None:
+def test_metric_keeps_the_contract(metric: metrics.Metric) -> None:
     assert not list(
         contract.words(metric.name, words=metric.words, formula=metric.formula, over=metric.over, paper=metric.paper)
     )
@@ -150,7 +150,7 @@ def test_a_metric_keeps_the_contract(metric: metrics.Metric) -> None:
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_a_task_keeps_the_contract(name: str) -> None:
+def test_task_keeps_the_contract(name: str) -> None:
     task = TASKS[name]
     assert task.name == name
     assert not list(contract.words(name, title=task.title, sentence=task.sentence))
@@ -163,7 +163,7 @@ def test_a_task_keeps_the_contract(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_a_notebook_keeps_the_contract(name: str) -> None:
+def test_notebook_keeps_the_contract(name: str) -> None:
     assert not list(contract.link(knobs.NOTEBOOK, name))
     assert not list(contract.of_source(Notebook(name)))
 
@@ -183,7 +183,7 @@ def test_every_source_is_read_from_a_link() -> None:
 
 
 @pytest.mark.parametrize("kind", ["npz", "safetensors"])
-def test_an_export_of_numbers_comes_back_to_the_same_digits(kind: str, tmp_path: Path) -> None:
+def test_export_of_numbers_reads_back_to_the_same_digits(kind: str, tmp_path: Path) -> None:
     trace = trace_of(mask="causal", temperature=0.5, dropout=0.2)
     path = tmp_path / f"attention.{kind}"
     path.write_bytes(getattr(arrays, kind)(trace))
@@ -196,7 +196,7 @@ def test_an_export_of_numbers_comes_back_to_the_same_digits(kind: str, tmp_path:
 
 
 @pytest.mark.parametrize("kind", paper.KINDS)
-def test_an_export_of_a_picture_is_a_file_of_its_kind(kind: str) -> None:
+def test_export_of_a_picture_is_a_file_of_its_kind(kind: str) -> None:
     import plotly.graph_objects as go
 
     from attention.pictures.heatmap import heatmap_json
@@ -206,7 +206,7 @@ def test_an_export_of_a_picture_is_a_file_of_its_kind(kind: str) -> None:
     assert paper.picture(figure, kind).startswith(begins[kind])
 
 
-def test_the_notebook_that_is_copied_has_the_program() -> None:
+def test_copied_notebook_contains_the_program() -> None:
     source = Matrices(x=((1.0, 0.0), (0.5, 2.0)))
     assert "weights = torch.softmax(masked_scores, dim=-1)" in ipynb(source)
 
@@ -289,7 +289,7 @@ def followers(patch: pytest.MonkeyPatch, name: str) -> None:
     patch.setitem(steps.DECLARED, made.name, made)
 
 
-def test_a_complete_new_step_has_nothing_to_answer_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_complete_new_step_passes_the_contract(monkeypatch: pytest.MonkeyPatch) -> None:
     step = Doubled(**DOUBLED)
     registered(monkeypatch, step)
     followers(monkeypatch, step.name)
@@ -309,7 +309,7 @@ def test_a_complete_new_step_has_nothing_to_answer_for(monkeypatch: pytest.Monke
         (Doubled, {"of": (cells_of("nothing"),)}, "factors: doubled_scores is made of nothing"),
     ],
 )
-def test_a_piece_that_a_new_step_has_forgotten_is_named(
+def test_contract_names_a_missing_piece_of_a_new_step(
     monkeypatch: pytest.MonkeyPatch, kind: type[Doubled], more: dict[str, Any], told: str
 ) -> None:
     step = kind(**{**DOUBLED, **more})
@@ -318,7 +318,7 @@ def test_a_piece_that_a_new_step_has_forgotten_is_named(
     assert any(one.startswith(told) for one in contract.of_step(step)), list(contract.of_step(step))
 
 
-def test_a_new_step_that_nothing_is_made_of_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contract_names_a_new_step_that_nothing_uses(monkeypatch: pytest.MonkeyPatch) -> None:
     """The masked scores are still explained as the scaled ones: twice too small."""
     step = Doubled(**DOUBLED)
     registered(monkeypatch, step)
@@ -334,19 +334,19 @@ def test_a_new_step_that_nothing_is_made_of_is_named(monkeypatch: pytest.MonkeyP
         (lambda patch: patch.setattr(contract.glossary, "STEPS", STEPS), "glossary: it has no row for doubled_scores"),
     ],
 )
-def test_a_place_where_a_new_step_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, forget: Any, told: str) -> None:
+def test_contract_names_a_place_that_lacks_a_new_step(monkeypatch: pytest.MonkeyPatch, forget: Any, told: str) -> None:
     step = Doubled(**DOUBLED)
     registered(monkeypatch, step)
     forget(monkeypatch)
     assert any(one.startswith(told) for one in contract.of_step(step))
 
 
-def test_a_field_that_no_file_may_have_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contract_names_a_field_that_no_file_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(written._MAY_BE, "cap")
     assert any(one.startswith("file: a formula says") for one in contract.of_step(CAPPED_SCORES))
 
 
-def test_a_new_step_that_is_not_computed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contract_reports_a_new_step_that_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     registered(monkeypatch, step := Uncomputed(**DOUBLED))
     with pytest.raises(NotImplementedError, match="doubled_scores has no make: say how it is computed"):
         list(contract.of_step(step))
@@ -363,7 +363,7 @@ class Halved(Softmax):
         return super().weights(scores) / 2
 
 
-def test_a_new_normalizer_with_forgotten_pieces_is_told_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contract_lists_missing_pieces_of_a_new_normalizer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SHARES, "halved", Halved())
     told = "\n".join(contract.of_normalizer("halved", Halved()))
     assert "paper: halved has none" in told
@@ -383,7 +383,7 @@ class Squared(Score):
         return super().scores(query, key, weights) ** 2
 
 
-def test_a_new_score_with_forgotten_pieces_is_told_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contract_lists_missing_pieces_of_a_new_score(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SCORES, "squared", Squared())
     told = "\n".join(contract.of_score("squared", Squared()))
     assert "link: score=squared" in told
@@ -435,20 +435,20 @@ def with_kind(monkeypatch: pytest.MonkeyPatch, kind: Kind) -> list[str]:
     return list(contract.of_intervention(table[0]))
 
 
-def test_a_new_intervention_with_forgotten_pieces_is_told_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contract_lists_missing_pieces_of_a_new_intervention(monkeypatch: pytest.MonkeyPatch) -> None:
     told = "\n".join(with_kind(monkeypatch, Doubling()))
     assert "term: Double has none" in told
     assert "double: program: it makes another kept_output" in told
     assert "double: explanation: kept_output" in told
 
 
-def test_a_new_intervention_with_its_program_is_told_only_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contract_lists_the_rest_for_an_intervention_with_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
     told = "\n".join(with_kind(monkeypatch, Written()))
     assert "program" not in told
     assert "double: explanation: kept_output" in told
 
 
-def test_an_abstract_normalizer_cannot_be_made() -> None:
+def test_abstract_normalizer_cannot_be_instantiated() -> None:
     with pytest.raises(TypeError, match="arithmetic"):
         type("Bare", (Share,), {"weights": lambda self, scores: scores})()
 
@@ -456,7 +456,7 @@ def test_an_abstract_normalizer_cannot_be_made() -> None:
 # -- attributes and reprs --------------------------------------------------------------------------
 
 
-def test_a_misspelt_step_is_an_error_that_suggests_the_right_one() -> None:
+def test_misspelt_step_raises_an_error_with_a_suggestion() -> None:
     layer = trace_of().layers[0]
     with pytest.raises(AttributeError, match="it has no 'weigths': did you mean 'weights'"):
         _ = layer.weigths  # type: ignore[attr-defined]

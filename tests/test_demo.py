@@ -82,14 +82,14 @@ def turned(state: State, **knobs: str) -> Trace:
 # -- the files ---------------------------------------------------------------------------------------
 
 
-def test_the_demo_is_small(site: Path) -> None:
+def test_demo_is_small(site: Path) -> None:
     sizes = {path.relative_to(site).as_posix(): path.stat().st_size for path in site.rglob("*") if path.is_file()}
     assert set(sizes) == {"index.html", "plotly.js", "LICENSES.txt", *(f"states/{state.name}.js" for state in STATES)}
     assert sum(sizes.values()) < 6e6
     assert sizes["plotly.js"] + sizes["index.html"] + sizes[f"states/{STATES[0].name}.js"] < 2e6
 
 
-def test_the_demo_names_no_address_but_the_lab(site: Path) -> None:
+def test_demo_names_no_address_but_the_lab(site: Path) -> None:
     page = (site / "index.html").read_text(encoding="utf-8")
     found = set(re.findall(r"(?:https?:)?//[\w-]+(?:\.[\w-]+)+", page))
     assert {one for one in found if one not in LAB} <= {"http://www.w3.org"}
@@ -97,7 +97,7 @@ def test_the_demo_names_no_address_but_the_lab(site: Path) -> None:
     assert not re.search(r'(?:src|href)="/', page)
 
 
-def test_the_same_states_give_the_same_bytes(tmp_path: Path) -> None:
+def test_demo_of_equal_states_is_equal_to_the_byte(tmp_path: Path) -> None:
     for name in ("one", "two"):
         write(tmp_path / name, LAB, states=QUICK)
     files = [path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*") if path.is_file()]
@@ -105,7 +105,7 @@ def test_the_same_states_give_the_same_bytes(tmp_path: Path) -> None:
     assert all((tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes() for file in files)
 
 
-def test_a_missing_model_leaves_its_state_out(tmp_path: Path) -> None:
+def test_demo_leaves_out_a_state_without_its_model(tmp_path: Path) -> None:
     before = LIBRARY.settings
     complaints: list[str] = []
     try:
@@ -122,7 +122,7 @@ def test_a_missing_model_leaves_its_state_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lab", ["lab.example.org", "javascript:alert(1)", "https://"])
-def test_the_command_refuses_what_is_no_address(tmp_path: Path, capsys: pytest.CaptureFixture[str], lab: str) -> None:
+def test_demo_command_refuses_a_bad_address(tmp_path: Path, capsys: pytest.CaptureFixture[str], lab: str) -> None:
     assert main([str(tmp_path / "site"), "--lab", lab]) == 1
     assert capsys.readouterr().err == (
         f"--lab is the address of a Lab, such as https://lab.example.org; got {lab!r}: give one, or leave it out.\n"
@@ -130,7 +130,7 @@ def test_the_command_refuses_what_is_no_address(tmp_path: Path, capsys: pytest.C
     assert not (tmp_path / "site").exists()
 
 
-def test_the_command_refuses_a_folder_that_is_a_file(
+def test_demo_command_refuses_a_folder_that_is_a_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "site").write_text("a file")
@@ -139,7 +139,7 @@ def test_the_command_refuses_a_folder_that_is_a_file(
     assert capsys.readouterr().err.endswith("name one that can.\n")
 
 
-def test_a_knob_that_the_page_cannot_follow_is_refused() -> None:
+def test_demo_refuses_a_knob_that_the_page_cannot_follow() -> None:
     alibi = State("alibi", "ALiBi", "", {"positions": "alibi", "heads": "2"})
     with pytest.raises(AttentionError, match="cannot make scaled_scores, biased_scores"):
         packing.packed(alibi)
@@ -149,7 +149,7 @@ def test_a_knob_that_the_page_cannot_follow_is_refused() -> None:
         film.packed_film(State("odd", "Odd", "", film=True))
 
 
-def test_the_bundler_refuses_what_it_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bundler_refuses_syntax_that_it_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = {"a": 'import { b } from "./b.js";\nb();\n', "b": 'import { a } from "./a.js";\nexport const b = a;\n'}
     monkeypatch.setattr(bundling, "_module", texts.__getitem__)
     with pytest.raises(AttentionError, match="a → b → a"):
@@ -159,7 +159,7 @@ def test_the_bundler_refuses_what_it_does_not_read(monkeypatch: pytest.MonkeyPat
         bundling.bundle("a")
 
 
-def test_the_link_of_a_state_says_what_can_be_had() -> None:
+def test_demo_link_names_available_states() -> None:
     for state in STATES:
         _, notes = source_of(state.link, states.LIMITS)
         assert not notes
@@ -203,7 +203,7 @@ def asked(trace: Trace, step: str, layer: int, head: int, row: int, column: int)
 
 
 @pytest.mark.browser
-def test_a_number_is_printed_as_python_prints_it(modules: Page) -> None:
+def test_demo_prints_numbers_like_python(modules: Page) -> None:
     own = random.Random(0)
     numbers = [own.uniform(-1, 1) * 10 ** own.randint(-12, 9) for _ in range(2000)]
     numbers += [own.randint(-999_999, 999_999) / 2 ** own.randint(0, 12) for _ in range(2000)]  # ties of their digits
@@ -217,7 +217,7 @@ def test_a_number_is_printed_as_python_prints_it(modules: Page) -> None:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("state", [state for state in STATES if not state.film], ids=lambda state: state.name)
-def test_every_kind_of_cell_is_explained_as_python_does(modules: Page, traces: Any, state: State) -> None:
+def test_demo_explains_every_kind_of_cell_like_python(modules: Page, traces: Any, state: State) -> None:
     own, trace = random.Random(state.name), traces(state.name)
     layer = trace.layers[state.layer]
     cells = []
@@ -262,7 +262,7 @@ EXPLAIN = """([layer, cells]) => {
         ("cross", {"temperature": "0.6"}), ("previous", {"temperature": "2.15"}), ("rope", {"mask": "causal"}),
     ],
 )  # fmt: skip
-def test_a_cell_under_other_knobs_is_explained_as_python_does(modules: Page, name: str, knobs: dict[str, str]) -> None:
+def test_demo_explains_cells_under_other_knobs_like_python(modules: Page, name: str, knobs: dict[str, str]) -> None:
     """The same numbers give the same words, to the letter: those of torch are handed over."""
     state, own = BY_NAME[name], random.Random(f"{name} {knobs}")
     trace = turned(state, **knobs)
@@ -347,7 +347,7 @@ def told(trace: Trace, state: State, step: str, head: int, row: int, column: int
 
 @pytest.mark.browser
 @pytest.mark.parametrize("by", ["file", "http"])
-def test_the_demo_paints_and_explains_what_the_backend_computes(
+def test_demo_paints_and_explains_backend_numbers(
     open_page: Any, site: Path, served: str, traces: Any, by: str
 ) -> None:
     address = (site / "index.html").as_uri() if by == "file" else f"{served}/folder/"
@@ -375,7 +375,7 @@ def test_the_demo_paints_and_explains_what_the_backend_computes(
 
 
 @pytest.mark.browser
-def test_a_temperature_dragged_gives_the_numbers_of_torch(open_page: Any, served: str) -> None:
+def test_demo_temperature_drag_gives_the_numbers_of_torch(open_page: Any, served: str) -> None:
     page, state = open_demo(open_page, f"{served}/folder/#causal"), BY_NAME["causal"]
     page.locator(".hand input[name=temperature]").focus()
     for _ in range(30):
@@ -417,7 +417,7 @@ def test_a_temperature_dragged_gives_the_numbers_of_torch(open_page: Any, served
 
 
 @pytest.mark.browser
-def test_both_heads_follow_the_hand(open_page: Any, served: str, traces: Any) -> None:
+def test_demo_heads_both_follow_the_controls(open_page: Any, served: str, traces: Any) -> None:
     page, state = open_demo(open_page, f"{served}/folder/#heads"), BY_NAME["heads"]
     assert all(near(painted(page, head), traces("heads").layers[0].matrix("weights", head)) for head in (0, 1))
     page.evaluate("""() => { const slider = document.querySelector('.hand input[type=range]');
@@ -438,7 +438,7 @@ def test_both_heads_follow_the_hand(open_page: Any, served: str, traces: Any) ->
 
 
 @pytest.mark.browser
-def test_a_link_opens_the_same_picture_and_back_undoes_one_act(open_page: Any, served: str) -> None:
+def test_demo_link_reopens_the_picture_and_back_undoes_one_action(open_page: Any, served: str) -> None:
     page = open_demo(open_page, f"{served}/folder/#plain&step=scores&view=factors&head=3&q=5&k=2&temperature=0.5")
     assert cell_of(page).startswith("scores · query 5 and → key 2 asked")
     assert page.locator(".hand output").text_content() == "0.50"
@@ -459,7 +459,7 @@ def test_a_link_opens_the_same_picture_and_back_undoes_one_act(open_page: Any, s
 
 
 @pytest.mark.browser
-def test_the_film_plays_and_explains_its_weights(open_page: Any, served: str, traces: Any) -> None:
+def test_demo_film_plays_and_explains_its_weights(open_page: Any, served: str, traces: Any) -> None:
     page, state = open_demo(open_page, f"{served}/folder/#film&at=0"), BY_NAME["film"]
     source, trace = packing.source_and_trace(state)
     first = replace(source, at=0).trace()  # type: ignore[type-var]
@@ -478,7 +478,7 @@ def test_the_film_plays_and_explains_its_weights(open_page: Any, served: str, tr
 
 
 @pytest.mark.browser
-def test_no_state_is_wider_than_a_phone(open_page: Any, served: str, traces: Any) -> None:
+def test_demo_states_are_no_wider_than_a_phone(open_page: Any, served: str, traces: Any) -> None:
     page = open_demo(open_page, f"{served}/folder/", viewport={"width": 390, "height": 844}, has_touch=True)
     for state in STATES:
         page.evaluate("(name) => { location.hash = name; }", state.name)

@@ -53,18 +53,18 @@ def kubernetes() -> Any:
 
 
 @pytest.mark.parametrize("kind", MANIFESTS)
-def test_the_manifests_are_strictly_valid(kubernetes: Any, kind: str) -> None:
+def test_manifests_are_strictly_valid(kubernetes: Any, kind: str) -> None:
     kubernetes.validate(MANIFESTS[kind], KUBERNETES, strict=True)
 
 
-def test_a_misspelled_field_would_be_found(kubernetes: Any) -> None:
+def test_manifest_check_finds_a_misspelled_field(kubernetes: Any) -> None:
     wrong = copy.deepcopy(MANIFESTS["Deployment"])
     wrong["spec"]["template"]["spec"]["containers"][0]["securityContext"]["readOnlyRootFileSystem"] = True
     with pytest.raises(kubernetes.ValidationError):
         kubernetes.validate(wrong, KUBERNETES, strict=True)
 
 
-def test_there_is_everything_a_faculty_needs() -> None:
+def test_manifests_contain_everything_a_faculty_needs() -> None:
     wanted = "Deployment Service Ingress HorizontalPodAutoscaler PodDisruptionBudget NetworkPolicy"
     assert list(MANIFESTS) == wanted.split()
     labels = MANIFESTS["Deployment"]["spec"]["template"]["metadata"]["labels"]
@@ -78,7 +78,7 @@ def test_there_is_everything_a_faculty_needs() -> None:
     assert rule["http"]["paths"][0]["backend"]["service"]["name"] == MANIFESTS["Service"]["metadata"]["name"]
 
 
-def test_a_file_as_large_as_allowed_passes_every_door() -> None:
+def test_largest_allowed_file_passes_every_limit() -> None:
     upload = CONFIG["server"]["maxUploadSize"]
     ingress = MANIFESTS["Ingress"]["metadata"]["annotations"]["nginx.ingress.kubernetes.io/proxy-body-size"]
     # the envelope of a file takes a little, and what is much larger is stopped at the door
@@ -91,7 +91,7 @@ def test_a_file_as_large_as_allowed_passes_every_door() -> None:
     assert volume["emptyDir"]["medium"] == "Memory"
 
 
-def test_the_doors_are_as_wide_for_one_address_in_a_cluster_as_on_one_machine() -> None:
+def test_limits_per_address_match_between_cluster_and_single_machine() -> None:
     ingress = {
         name.rpartition("/")[2]: value for name, value in MANIFESTS["Ingress"]["metadata"]["annotations"].items()
     }
@@ -109,7 +109,7 @@ def test_the_doors_are_as_wide_for_one_address_in_a_cluster_as_on_one_machine() 
     assert {"ephemeral-storage"} <= set(CONTAINER["resources"]["requests"]) & set(CONTAINER["resources"]["limits"])
 
 
-def test_the_port_is_the_same_everywhere() -> None:
+def test_port_is_the_same_everywhere() -> None:
     port = found(r"^EXPOSE (\d+)$", DOCKERFILE)
     assert f"http://127.0.0.1:{port}/_stcore/health" in DOCKERFILE
     assert set(re.findall(r"server lab-\d+:(\d+)", NGINX)) == {port}
@@ -120,7 +120,7 @@ def test_the_port_is_the_same_everywhere() -> None:
     assert COMPOSE["services"]["proxy"]["ports"] == [f"${{LAB_PORT:-{port}}}:{listen}"]
 
 
-def test_the_proxy_knows_every_replica() -> None:
+def test_proxy_knows_every_replica() -> None:
     upstreams = {
         name: re.findall(r"^ +server ([\w-]+):8501( backup)?", block, re.MULTILINE)
         for name, block in re.findall(r"upstream ([\w-]+) \{(.*?)\}", NGINX, re.DOTALL)
@@ -139,7 +139,7 @@ def test_the_proxy_knows_every_replica() -> None:
 
 
 @pytest.mark.parametrize("name", COMPOSE["services"])
-def test_a_service_can_do_no_more_than_it_must(name: str) -> None:
+def test_services_have_minimal_privileges(name: str) -> None:
     service = COMPOSE["services"][name]
     assert service["read_only"]
     assert service["cap_drop"] == ["ALL"]
@@ -151,7 +151,7 @@ def test_a_service_can_do_no_more_than_it_must(name: str) -> None:
     assert COMPOSE["networks"]["inside"]["internal"]
 
 
-def test_no_server_watches_files_and_none_takes_the_memory_of_its_machine() -> None:
+def test_servers_neither_watch_files_nor_take_all_memory() -> None:
     assert CONFIG["server"]["fileWatcherType"] == "none"
     assert "COPY .streamlit .streamlit" in DOCKERFILE
     for one in (DOCKERFILE, str(CONTAINER)):
@@ -160,7 +160,7 @@ def test_no_server_watches_files_and_none_takes_the_memory_of_its_machine() -> N
     assert all(lab["environment"]["LAB_MAX_TRACE_MB"] is None for lab in LABS.values()), "only what an operator sets"
 
 
-def test_a_pod_can_do_no_more_than_it_must() -> None:
+def test_pods_have_minimal_privileges() -> None:
     assert POD["securityContext"]["runAsNonRoot"]
     assert str(POD["securityContext"]["runAsUser"]) == found(r"^USER (\d+)$", DOCKERFILE)
     assert POD["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -172,7 +172,7 @@ def test_a_pod_can_do_no_more_than_it_must() -> None:
     assert MANIFESTS["NetworkPolicy"]["spec"]["egress"] == []
 
 
-def test_a_pod_has_time_to_begin_and_to_end() -> None:
+def test_pods_have_time_to_start_and_stop() -> None:
     wait = CONTAINER["lifecycle"]["preStop"]["sleep"]["seconds"]
     assert wait == 5
     assert POD["terminationGracePeriodSeconds"] == 30
@@ -185,7 +185,7 @@ def test_a_pod_has_time_to_begin_and_to_end() -> None:
         assert lab["environment"]["STREAMLIT_SERVER_SCRIPT_HEALTH_CHECK_ENABLED"] == "true"
 
 
-def test_the_image_is_pinned_and_runs_as_nobody_in_particular() -> None:
+def test_image_is_pinned_and_runs_as_an_unprivileged_user() -> None:
     bases = re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
     assert re.fullmatch(r"python:3\.11-slim-bookworm@sha256:[0-9a-f]{64}", bases[0])
     assert bases == [bases[0]] * 2
@@ -196,7 +196,7 @@ def test_the_image_is_pinned_and_runs_as_nobody_in_particular() -> None:
     assert re.fullmatch(r"nginx:\d+\.\d+\.\d+-\w+@sha256:[0-9a-f]{64}", COMPOSE["services"]["proxy"]["image"])
 
 
-def test_the_policy_knows_the_inline_script_of_streamlits_page() -> None:
+def test_policy_allows_the_inline_script_of_streamlits_page() -> None:
     scripts = re.findall(r"<script>(.*?)</script>", index_page("embed=true"), re.DOTALL)
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     assert digests
@@ -205,7 +205,7 @@ def test_the_policy_knows_the_inline_script_of_streamlits_page() -> None:
     assert not [name for name in HEADERS if name in NGINX]  # one policy, in the Lab itself
 
 
-def test_an_operators_limits_reach_the_replicas() -> None:
+def test_operator_limits_reach_the_replicas() -> None:
     limits = set(
         re.findall(
             r'_(?:limit|origins|folder|yes|hub)\("(\w+)"', (ROOT / "pages" / "ui" / "server" / "limits.py").read_text()
@@ -217,7 +217,7 @@ def test_an_operators_limits_reach_the_replicas() -> None:
     assert CONTAINER["envFrom"] == [{"configMapRef": {"name": "attention-lab", "optional": True}}]
 
 
-def test_no_secret_is_in_a_file() -> None:
+def test_no_file_contains_a_secret() -> None:
     assert "Secret" not in MANIFESTS
     (secret,) = [one for one in CONTAINER["env"] if one["name"] == "STREAMLIT_SERVER_COOKIE_SECRET"]
     assert "value" not in secret
@@ -225,7 +225,7 @@ def test_no_secret_is_in_a_file() -> None:
         assert lab["environment"]["STREAMLIT_SERVER_COOKIE_SECRET"] is None
 
 
-def test_a_space_is_told_the_port() -> None:
+def test_hugging_face_space_uses_the_documented_port() -> None:
     _, front, _ = (ROOT / "deploy" / "huggingface" / "README.md").read_text().split("---\n", 2)
     space = yaml.safe_load(front)
     assert (space["sdk"], space["app_port"]) == ("docker", int(found(r"^EXPOSE (\d+)$", DOCKERFILE)))
@@ -238,26 +238,26 @@ def test_a_space_is_told_the_port() -> None:
     assert all((ROOT / path).exists() for path in archived)
 
 
-def test_a_picture_finds_the_fonts_that_the_image_has() -> None:
+def test_pictures_find_the_fonts_of_the_image() -> None:
     packages = {"fonts-wqy-microhei": "WenQuanYi Micro Hei", "fonts-freefont-ttf": "FreeSerif"}
     assert set(re.findall(r"(fonts-[\w-]+)=", DOCKERFILE)) == set(packages)
     assert page._FONTS[1:3] == tuple(packages.values())
     assert set(packages) == set((ROOT / "packages.txt").read_text().split())  # what Streamlit Community Cloud installs
 
 
-def test_the_page_has_plotlys_script_in_the_version_of_its_package() -> None:
+def test_page_serves_plotly_js_in_the_version_of_its_package() -> None:
     beginning = served.scripts()["plotly"][:200].decode()
     assert f"plotly.js (cartesian - minified) v{get_plotlyjs_version()}\n" in beginning, "make plotly"
 
 
-def test_everything_in_the_image_is_installed_by_its_hash() -> None:
+def test_image_installs_everything_by_hash() -> None:
     for setting in ("PIP_REQUIRE_HASHES=1", "PIP_NO_DEPS=1", "PIP_ONLY_BINARY=:all:", "PIP_COMPILE=0"):
         assert setting in DOCKERFILE.split("RUN", 1)[0]
     installs = re.findall(r"pip install (.*?)(?: \\)?$", DOCKERFILE, re.MULTILINE)
     assert installs == ['--index-url "$TORCH_INDEX" -r lock/cpu.txt', "-r lock/run.txt"]
 
 
-def test_the_image_brings_a_model_that_its_builder_chooses() -> None:
+def test_image_includes_the_model_that_its_builder_chooses() -> None:
     usual = found(r"^ARG MODELS=(\w+)$", DOCKERFILE)
     assert [lab["build"]["args"]["MODELS"] for lab in LABS.values() if "build" in lab] == [f"${{MODELS:-{usual}}}"]
     table = (ROOT / "deploy" / "README.md").read_text()
@@ -270,7 +270,7 @@ def test_the_image_brings_a_model_that_its_builder_chooses() -> None:
     assert "HF_HOME=/tmp/" in DOCKERFILE
 
 
-def test_a_replica_has_the_memory_that_the_table_says() -> None:
+def test_replica_has_the_memory_of_the_documented_table() -> None:
     readme = (ROOT / "deploy" / "README.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \|.*\| ([\d,]+) MB \| (\d+) GiB \|$", readme, re.MULTILINE)
     table = {name: (int(most.replace(",", "")), int(gigabytes) * 1024) for name, most, gigabytes in rows}
@@ -283,7 +283,7 @@ def test_a_replica_has_the_memory_that_the_table_says() -> None:
     assert all(attack.mb <= table["minilm"][1] for attack in rounds.ATTACKS)
 
 
-def test_what_comes_along_is_named_with_its_licence() -> None:
+def test_bundled_software_is_listed_with_its_licence() -> None:
     notice = (ROOT / "NOTICE.md").read_text()
     for model in re.findall(r'Way\("([\w.-]+)"', (ROOT / ".ci" / "get_models.py").read_text()):
         assert f"| {model}" in notice

@@ -68,7 +68,7 @@ def test_links_and_pictures_of_documents_resolve() -> None:
     assert wrong == []
 
 
-def test_links_into_the_lab_name_pages_and_knobs() -> None:
+def test_links_into_the_lab_name_existing_pages_and_knobs() -> None:
     links = {target for path in DOCUMENTS for target in targets(path) if target.startswith("http://localhost:8501/")}
     assert len(links) >= 5
     for parts in map(urlsplit, links):
@@ -87,12 +87,12 @@ def test_readme_is_short_and_begins_with_a_picture() -> None:
     assert 2 <= len(pictures) <= 5
 
 
-def test_every_picture_of_the_documents_is_shown() -> None:
+def test_every_picture_is_used_by_a_document() -> None:
     shown = {Path(target).name for path in DOCUMENTS for target in targets(path)}
     assert {path.name for path in (ROOT / "docs").iterdir() if path.suffix in (".png", ".gif")} <= shown
 
 
-def test_pages_of_docs_begin_with_their_readers() -> None:
+def test_docs_begin_with_their_audience() -> None:
     wrong = []
     for path in PAGES:
         title, _, rest = text_of(path).partition("\n\n")
@@ -104,7 +104,7 @@ def test_pages_of_docs_begin_with_their_readers() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_documents_name_every_page_of_the_menu_in_order() -> None:
+def test_documents_name_every_menu_page_in_order() -> None:
     rows = re.findall(r"^\| \*\*(\w+)\*\* \|", text_of(ROOT / "README.md"), re.MULTILINE)
     sections = re.findall(r"^## (\w+)\n\n\*.+\* ?\(`(.+)`\)$", text_of(ROOT / "docs" / "pages.md"), re.MULTILINE)
     assert rows == list(NAMES)
@@ -129,13 +129,13 @@ EXAMPLES = [
 ]
 
 
-def test_library_has_examples_to_run() -> None:
+def test_library_document_has_examples_to_run() -> None:
     assert len(EXAMPLES) >= 5
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("code", EXAMPLES)
-def test_python_example_runs(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_examples_of_documents_run(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in re.findall(r'"(models/[^"]+)"', code):
         if not (ROOT / folder).is_dir():
             pytest.skip(f"{folder} is not here: make models ALL=1")

@@ -159,7 +159,7 @@ def numeric_lines(explanation):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_terms_of_every_step_make_the_number_on_the_map(name):
+def test_terms_of_every_step_give_the_number_on_the_map(name):
     for explanation in every_explanation(name):
         if math.isinf(explanation.value):
             assert explanation.result == explanation.value == -math.inf
@@ -176,7 +176,7 @@ def test_terms_of_every_step_make_the_number_on_the_map(name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_value_and_cell_are_those_of_the_tensor(name):
+def test_value_and_cell_match_the_tensor(name):
     layer = traced(name).layers[0]
     for explanation in every_explanation(name):
         cell = explanation.cell
@@ -185,7 +185,7 @@ def test_value_and_cell_are_those_of_the_tensor(name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_terms_are_nine_or_eight_and_one_for_the_rest(name):
+def test_terms_are_nine_or_eight_plus_the_rest(name):
     for explanation in every_explanation(name):
         for terms in (explanation.terms, explanation.parts):
             rest = [term for term in terms if "more}" in term.tex]
@@ -197,7 +197,7 @@ def test_terms_are_nine_or_eight_and_one_for_the_rest(name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_line_is_balanced(name):
+def test_every_latex_line_is_balanced(name):
     for explanation in every_explanation(name):
         for line in explanation.lines:
             bare = line.replace(r"\{", "").replace(r"\}", "")
@@ -210,7 +210,7 @@ def test_every_line_is_balanced(name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_negative_factor_or_summand_stands_in_brackets(name):
+def test_negative_factors_and_summands_are_in_brackets(name):
     for explanation in every_explanation(name):
         assert not [line for line in explanation.lines if re.search(r"(\\cdot|\+) -", line)]
 
@@ -232,7 +232,7 @@ def check_what_is_printed(explanation):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_printed_line_works_out_to_the_value(name):
+def test_every_printed_line_evaluates_to_the_value(name):
     for explanation in every_explanation(name):
         check_what_is_printed(explanation)
 
@@ -240,7 +240,7 @@ def test_every_printed_line_works_out_to_the_value(name):
 @pytest.mark.slow
 @settings(max_examples=40)
 @given(st.data(), st.sampled_from(("scaled normal", "normal", "linear", "uniform")), st.sampled_from((0.0, 0.1, 1 / 3)))
-def test_what_is_printed_comes_out_right_whatever_is_asked(data, init, dropout):
+def test_printed_numbers_agree_with_the_value_for_any_input(data, init, dropout):
     config = AttentionConfig(
         d_model=data.draw(st.integers(1, 40)),
         n_heads=1,
@@ -259,7 +259,7 @@ def test_what_is_printed_comes_out_right_whatever_is_asked(data, init, dropout):
 
 
 @pytest.mark.slow
-def test_what_is_only_nearly_so_is_rare():
+def test_approximate_equalities_are_rare():
     """Nearly: where single precision has lost digits, or a number lies on the edge between two roundings."""
     everything = [one for name in SOURCES for one in every_explanation(name)]
     about = [one for one in everything if one.sign == "≈" or any(r"\approx" in line for line in one.lines)]
@@ -277,11 +277,11 @@ def test_what_is_only_nearly_so_is_rare():
         ("embedding", 0, 0, ""),
     ],
 )
-def test_the_plain_line_of(step, q, k, short):
+def test_plain_line_of_each_step(step, q, k, short):
     assert explain(traced("causal"), step, q=q, k=k).short == short
 
 
-def test_the_digits_that_cancel_are_printed():
+def test_cancelling_digits_are_printed():
     """Two summands that nearly cancel leave the digits that four would have rounded away."""
     given = Matrices(query=((1.0001, 1.0),), key=((1.0, -1.00005),), value=((1.0,),)).trace()
     shown = explain(given, "scores")
@@ -290,7 +290,7 @@ def test_the_digits_that_cancel_are_printed():
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_term_stands_in_a_line(name):
+def test_every_term_appears_in_a_line(name):
     for explanation in every_explanation(name):
         text = " ".join(explanation.lines)
         shown = explanation.parts if explanation.step.name == "weights" and explanation.parts else explanation.terms
@@ -299,7 +299,7 @@ def test_every_term_stands_in_a_line(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_sources_of_a_number_are_cells_that_open(name):
+def test_sources_of_a_number_are_valid_cells(name):
     trace = traced(name)
     order = [step.name for step in STEPS]
     sources = [(explanation, cell) for explanation in every_explanation(name) for cell in explanation.came_from]
@@ -310,7 +310,7 @@ def test_sources_of_a_number_are_cells_that_open(name):
 
 
 @given(st.floats(-1e300, 1e300))
-def test_a_number_has_four_significant_digits(value):
+def test_numbers_have_four_significant_digits(value):
     assert float(worked_out(number(value).tex)) == pytest.approx(value, rel=5.1e-4, abs=5e-324)
     assert float(read(number(value).text)) == float(number(value).value) == float(worked_out(number(value).tex))
     digits = re.sub(r" \\cdot.*", "", number(value).tex).lstrip("-").replace(".", "").lstrip("0")
@@ -330,14 +330,14 @@ def test_a_number_has_four_significant_digits(value):
         (9999.9, r"1.000 \cdot 10^{4}", "1e4"),
     ],
 )
-def test_numbers_as_latex_and_as_text(value, tex, text):
+def test_numbers_print_as_latex_and_as_text(value, tex, text):
     assert (number(value).tex, shown(value)) == (tex, text)
 
 
 # -- the sentences ----------------------------------------------------------------------------
 
 
-def test_a_score_shows_the_query_and_the_key():
+def test_score_shows_the_query_and_the_key():
     trace = TypedText(CAT, AttentionConfig(d_model=4, n_heads=2)).trace()
     query, key = trace.layers[0].query[1, 2].tolist(), trace.layers[0].key[1, 5].tolist()
     shown = explain(trace, "scores", head=1, q=2, k=5)
@@ -359,21 +359,21 @@ def test_many_terms_show_the_largest_and_sum_the_rest():
     assert r"56\text{ more}" in rest.tex
 
 
-def test_the_most_important_cell_is_the_one_named_first():
+def test_most_important_cell_comes_first():
     trace = traced("default")
     products = trace.layers[0].query[1, 2] * trace.layers[0].key[1, 5]
     i = int(products.abs().argmax())
     assert explain(trace, "scores", head=1, q=2, k=5).came_from == (Cell(0, "query", 1, 2, i), Cell(0, "key", 1, 5, i))
 
 
-def test_an_output_names_the_head_it_came_from():
+def test_output_names_its_head():
     layer = traced("default").layers[0]
     products = (layer.head_output[:, 3] * layer.w_o[:, :, 10]).flatten()
     head, column = divmod(int(products.abs().argmax()), 16)
     assert explain(traced("default"), "output", q=3, k=10).came_from == (Cell(0, "head_output", head, 3, column),)
 
 
-def test_a_weight_shows_numerator_and_denominator():
+def test_weight_shows_numerator_and_denominator():
     trace = traced("causal")
     masked = trace.layers[0].masked_scores[0, 2, :3].double()
     shown = explain(trace, "weights", q=2, k=1)
@@ -392,20 +392,20 @@ def test_hidden_key_is_explained_as_hidden_with_weight_zero():
     assert "hides key 4 from query 1" in weight.words
 
 
-def test_a_blind_row_is_said_to_have_nothing_to_share():
+def test_blind_row_explains_that_nothing_is_visible():
     shown = explain(traced("blind rows"), "weights", q=4, k=0)
     assert "hides every key from query 4" in shown.words
     assert (shown.result, shown.terms, shown.short) == (0, (), "0: the mask hides every key")
     assert explain(traced("blind rows"), "head_output", q=4, k=0).result == 0
 
 
-def test_a_tie_at_temperature_zero_is_shared():
+def test_tie_at_temperature_zero_is_shared():
     shown = explain(traced("temperature 0"), "weights", q=3, k=1)
     assert [term.value for term in shown.terms] == [1, 4]
     assert "shared by 4 keys" in shown.words
 
 
-def test_scaling_is_told_as_it_was_done():
+def test_scaling_is_explained_as_it_was_computed():
     told = {name: explain(traced(name), "scaled_scores") for name in SOURCES if name not in NOTEBOOKS}
     assert r"\sqrt{16}" in told["default"].lines[0]
     assert "√d_k" in told["default"].words
@@ -418,7 +418,7 @@ def test_scaling_is_told_as_it_was_done():
     assert "left out" in told["temperature 0"].words
 
 
-def test_d_k_of_one_divides_nothing_by_its_root():
+def test_d_k_of_one_is_divided_by_one():
     for name in ("odd sizes", "d_k of 1, not scaled"):
         shown = explain(traced(name), "scaled_scores", q=1, k=2)
         assert "scaling is off" not in shown.words  # nobody can see whether it is
@@ -443,7 +443,7 @@ def test_hidden_weight_is_not_explained_as_dropped_or_left():
     assert explain(trace, "dropped_weights", q=q, k=k).short.endswith(" / (1 − 0.3)")
 
 
-def test_minus_zero_is_zero():
+def test_minus_zero_prints_as_zero():
     recorded = {name: torch.tensor([[[number]]]) for name, number in (("query", 0.0), ("key", -2.0), ("scores", -0.0))}
     layer = Layer(recorded=recorded, formula=Formula())
     shown = explain(Trace(("a",), (layer,)), "scores")
@@ -455,7 +455,7 @@ def test_cross_attention_takes_keys_from_memory_and_queries_from_input():
     assert cells == {"query": "input", "key": "memory", "value": "memory"}
 
 
-def test_identity_says_there_is_no_projection():
+def test_identity_explains_the_missing_projection():
     assert explain(traced("identity"), "key", q=1, k=2).words == "No projection: K is X itself."
     assert explain(traced("identity across"), "key", q=1, k=2).words == "No projection: K is X₂ itself."
 
@@ -476,7 +476,7 @@ def test_learned_positions_are_not_called_a_sine():
 
 
 @pytest.mark.parametrize("step", [step.name for step in STEPS])
-def test_a_step_recorded_alone_is_given_not_explained(step):
+def test_step_recorded_alone_is_shown_as_input_not_explained(step):
     tensor = torch.rand([2] * len(find_step(step).axes))
     shown = explain(Trace(("a", "b"), (Layer(recorded={step: tensor}),)), step, head=1, q=0, k=1)
     assert shown.result == shown.value == float(tensor[..., 0, 1].flatten()[-1])
@@ -497,13 +497,13 @@ def test_a_step_recorded_alone_is_given_not_explained(step):
         ({"step": "scores", "layer": 1}, "layers count from 0 to 0; got 1: choose one of these."),
     ],
 )
-def test_cell_out_of_range_names_the_expected_and_the_given(asked, message):
+def test_cell_out_of_range_names_the_expected_and_the_actual(asked, message):
     with pytest.raises(MissingError) as caught:
         explain(traced("cross-attention"), **asked)
     assert str(caught.value) == message
 
 
-def test_a_step_that_is_not_there_says_which_are():
+def test_missing_step_error_lists_the_available_steps():
     with pytest.raises(MissingError, match="this source has no memory; it has embedding, input"):
         explain(traced("default"), "memory")
     with pytest.raises(MissingError, match="got 'sims'"):

@@ -68,7 +68,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
         yield found
 
 
-def test_a_step_arrives_as_the_table_of_the_library(client: TestClient, trace: Trace) -> None:
+def test_exported_step_equals_the_table_of_the_library(client: TestClient, trace: Trace) -> None:
     layer = trace.layers[0]
     for step in layer.steps:
         answer = client.get(f"/export/{step.name}.csv", params=STATE)
@@ -111,7 +111,7 @@ def expected(trace: Trace) -> dict[str, Any]:
     return files | {"weights.html": paper.html([one]), "maps.html": paper.html(all_maps)}
 
 
-def test_every_kind_of_file_is_what_the_library_gives_and_the_same_each_time(client: TestClient, trace: Trace) -> None:
+def test_every_file_kind_equals_the_library_and_is_reproducible(client: TestClient, trace: Trace) -> None:
     state = STATE | {"b": "temperature=0.5", "colors": "stretched", "view": "factors"}
     files = expected(trace)
     known = {(export.name, export.ending) for export in EXPORTS if export.name != "{step}.csv"}
@@ -124,7 +124,7 @@ def test_every_kind_of_file_is_what_the_library_gives_and_the_same_each_time(cli
         assert "attachment" in answer.headers["content-disposition"]
 
 
-def test_a_picture_is_as_wide_and_as_bare_as_the_address_says(client: TestClient, trace: Trace) -> None:
+def test_picture_has_the_width_and_style_of_its_address(client: TestClient, trace: Trace) -> None:
     state = STATE | {"width": "8", "titles": "false", "cross": "false"}
     bare = unmarked(as_plotly(heatmap.heatmap_json(trace, "scores", 0, 1, Cell(0, "scores", 1, 2, 1))))
     assert client.get("/export/scores.svg", params=state).content == paper.picture([bare], "svg", 8.0, False)
@@ -137,13 +137,13 @@ def test_a_picture_is_as_wide_and_as_bare_as_the_address_says(client: TestClient
     )
 
 
-def test_a_cell_that_another_step_does_not_have_becomes_its_last(client: TestClient, trace: Trace) -> None:
+def test_cell_outside_a_step_becomes_its_last_cell(client: TestClient, trace: Trace) -> None:
     state = STATE | {"heads": "1", "head": "0", "step": "query", "q": "5", "k": "60"}
     answer = client.get("/export/weights.svg", params=state)
     assert 'filename="weights-L0-H0-q5-k5.svg"' in answer.headers["content-disposition"]
 
 
-def test_a_file_may_have_one_layer(client: TestClient) -> None:
+def test_file_may_contain_one_layer(client: TestClient) -> None:
     state = {"source": "notebook", "part": "layer"}
     assert client.get("/export/attention.npz", params=state).status_code == 200
     assert "part is one of trace, layer" in client.get("/export/attention.npz", params=state | {"part": "x"}).text
@@ -168,7 +168,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("name", "more", "status", "said"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_is_refused_in_a_sentence(
+def test_exports_refuse_bad_requests_in_one_sentence(
     client: TestClient, name: str, more: dict[str, str], status: int, said: str
 ) -> None:
     answer = client.get(f"/export/{name}", params=STATE | more)
@@ -188,13 +188,13 @@ def test_hostile_addresses_end_in_a_file_or_a_sentence(client: TestClient) -> No
         assert answer.headers["content-type"].startswith("text/csv" if answer.status_code == 200 else "text/plain")
 
 
-def test_a_text_that_is_too_long_is_cut_as_on_a_page(client: TestClient) -> None:
+def test_too_long_text_is_cut_as_on_a_page(client: TestClient) -> None:
     text = "a " * 15_000
     rows = client.get("/export/query.csv", params={"text": text, "d_model": "4", "heads": "1"}).text.splitlines()
     assert len(rows) == 1 + 2048
 
 
-def test_a_download_goes_on_where_it_broke_off(client: TestClient) -> None:
+def test_download_resumes_after_an_interruption(client: TestClient) -> None:
     whole = client.get("/export/weights.csv", params=STATE)
     tag = whole.headers["etag"]
     assert whole.headers["accept-ranges"] == "bytes"
@@ -224,9 +224,7 @@ def test_a_download_goes_on_where_it_broke_off(client: TestClient) -> None:
     assert client.get("/export/weights.csv", params=dict(reversed(STATE.items()))).headers["etag"] == tag
 
 
-def test_a_release_with_other_code_confirms_no_file_of_the_one_before(
-    client: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_release_with_other_code_confirms_no_older_file(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     tag = client.get("/export/weights.csv", params=STATE).headers["etag"]
     monkeypatch.setattr(lookup, "_code", lambda: "another release")
     again = client.get("/export/weights.csv", params=STATE, headers={"If-None-Match": tag})
@@ -236,7 +234,7 @@ def test_a_release_with_other_code_confirms_no_file_of_the_one_before(
 @pytest.mark.parametrize(
     "state", [STATE, {"source": "trained", "task": "reverse", "steps": "40", "seed": "4712"}], ids=["typed", "trained"]
 )
-def test_a_place_is_returned_where_no_thread_begins(
+def test_queue_place_is_returned_when_no_thread_starts(
     client: TestClient, monkeypatch: pytest.MonkeyPatch, state: dict[str, str]
 ) -> None:
     def begin(*_: Any) -> None:
@@ -249,7 +247,7 @@ def test_a_place_is_returned_where_no_thread_begins(
     assert (route._making._free, route._preparing._free) == free
 
 
-def test_a_head_makes_nothing_and_a_long_state_may_come_as_a_body(
+def test_head_request_makes_nothing_and_long_states_may_be_posted(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = client.get("/export/weights.csv", params=STATE)
@@ -333,7 +331,7 @@ def making(monkeypatch: pytest.MonkeyPatch) -> Iterator[Making]:
 
 
 @pytest.mark.slow
-def test_one_file_is_made_at_a_time_and_few_wait(making: Making) -> None:
+def test_exports_make_one_file_at_a_time_and_few_wait(making: Making) -> None:
     async def waits(token: str) -> Client:
         """One more client of a tab, whose request waits."""
         before = route._making.waiting(token)
@@ -362,7 +360,7 @@ def test_one_file_is_made_at_a_time_and_few_wait(making: Making) -> None:
     run(use())
 
 
-def test_an_address_without_a_session_has_a_line_of_its_own(making: Making) -> None:
+def test_address_without_a_session_has_its_own_queue(making: Making) -> None:
     async def use() -> None:
         first = Client("x.csv", making.offer("a"))
         await asyncio.to_thread(making.began.wait, 60)
@@ -378,7 +376,7 @@ def test_an_address_without_a_session_has_a_line_of_its_own(making: Making) -> N
     run(use())
 
 
-def test_a_place_that_comes_as_somebody_goes_is_handed_on() -> None:
+def test_freed_place_of_a_leaving_client_is_handed_on() -> None:
     async def use() -> None:
         queue = FairQueue(1)
         await queue.acquire("a", 1)
@@ -397,9 +395,7 @@ def test_a_place_that_comes_as_somebody_goes_is_handed_on() -> None:
     run(use())
 
 
-def test_a_file_is_not_made_to_its_end_when_its_client_has_gone(
-    making: Making, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_file_of_a_gone_client_is_not_finished(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
     pieces, may_go_on = [], threading.Event()
 
     def endless(request: Any) -> Made:
@@ -429,7 +425,7 @@ def test_a_file_is_not_made_to_its_end_when_its_client_has_gone(
     run(use())
 
 
-def test_what_goes_wrong_is_a_sentence_and_never_half_a_file(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_export_is_one_sentence_and_never_half_a_file(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong() -> bytes:
         raise FileError("This text is too long: shorten it.")
 
@@ -449,9 +445,7 @@ def test_what_goes_wrong_is_a_sentence_and_never_half_a_file(making: Making, mon
     run(use())
 
 
-def test_a_file_that_turns_out_too_large_is_not_ended_as_if_it_were_whole(
-    making: Making, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_file_that_outgrows_its_limit_is_not_completed(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(production, "LARGEST_FILE_MB", 3)
     export, step = catalog.find("weights.csv")
     has_begun = threading.Event()
@@ -475,7 +469,7 @@ def test_a_file_that_turns_out_too_large_is_not_ended_as_if_it_were_whole(
     run(use())
 
 
-def test_a_large_file_goes_in_pieces_and_only_the_wanted_part_is_kept() -> None:
+def test_large_file_is_streamed_and_keeps_only_the_range() -> None:
     async def use() -> None:
         file = Production(start=2**20 + 3, stop=2**21)
         done = asyncio.Event()
@@ -495,7 +489,7 @@ def test_a_large_file_goes_in_pieces_and_only_the_wanted_part_is_kept() -> None:
     run(use())
 
 
-def test_who_reads_nothing_is_not_waited_for(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_that_reads_nothing_is_dropped(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sending, "PATIENCE", 0.05)
 
     async def use() -> None:
@@ -507,7 +501,7 @@ def test_who_reads_nothing_is_not_waited_for(making: Making, monkeypatch: pytest
     run(use())
 
 
-def test_the_slowest_gives_way_where_others_need_the_room(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slowest_client_gives_way_when_others_need_room(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sending, "DOWNLOADS_MB", 1)
 
     async def use() -> None:
@@ -526,7 +520,7 @@ def test_the_slowest_gives_way_where_others_need_the_room(making: Making, monkey
     run(use())
 
 
-def test_a_file_for_which_there_is_no_memory_is_refused(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_without_enough_memory_is_refused(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(production, "_LARGE", 0)
     monkeypatch.setattr(production, "make_room", lambda needs: needs)
     answer = client.get("/export/weights.csv", params=STATE)
@@ -534,9 +528,7 @@ def test_a_file_for_which_there_is_no_memory_is_refused(client: TestClient, monk
     assert "this server has less left" in answer.text
 
 
-def test_a_token_leads_to_an_upload_as_long_as_its_tab_is_open(
-    client: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_token_resolves_to_an_upload_while_its_tab_is_open(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     is_open = True
     monkeypatch.setattr(Tab, "open", property(lambda _: is_open))
     buffer = io.BytesIO()
@@ -568,9 +560,7 @@ def test_a_token_leads_to_an_upload_as_long_as_its_tab_is_open(
     assert client.get("/export/weights.csv", params=state).status_code == 410
 
 
-def test_a_training_for_a_file_is_that_of_its_visitor_and_ends_with_them(
-    client: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_for_a_file_ends_with_its_visitor(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     from attention.training import films
     from attention.training.watching import Watcher, current
 
@@ -585,7 +575,7 @@ def test_a_training_for_a_file_is_that_of_its_visitor_and_ends_with_them(
     assert not any(one.present() for one in watchers)  # the request has ended
 
 
-def test_a_program_reads_the_weights_from_a_running_server(server: str, trace: Trace, tmp_path: Path) -> None:
+def test_program_reads_the_weights_from_a_running_server(server: str, trace: Trace, tmp_path: Path) -> None:
     address = f"{server}/export/weights.csv?{urlencode(STATE)}"
     table = pd.read_csv(address, index_col="query_pos")
     np.testing.assert_array_equal(table.to_numpy(np.float32)[:, :6], trace.layers[0].weights[1].numpy())
@@ -597,7 +587,7 @@ def test_a_program_reads_the_weights_from_a_running_server(server: str, trace: T
     assert torch.equal(again.layers[0].weights, trace.layers[0].weights)
 
 
-def test_a_large_file_goes_on_where_it_broke_off_and_is_the_same_compressed_or_not(server: str) -> None:
+def test_large_file_resumes_identically_with_and_without_compression(server: str) -> None:
     address = f"{server}/export/weights.csv?text={'+'.join(f'w{i}' for i in range(300))}"
     with urllib.request.urlopen(urllib.request.Request(address, headers={"Accept-Encoding": "gzip"})) as answer:
         whole, tag = answer.read(), answer.headers["ETag"]
@@ -610,7 +600,7 @@ def test_a_large_file_goes_on_where_it_broke_off_and_is_the_same_compressed_or_n
         assert whole[:200_000] + answer.read() == whole
 
 
-def test_the_token_of_a_page_ends_with_its_tab(server: str) -> None:
+def test_page_token_expires_with_its_tab(server: str) -> None:
     file = io.BytesIO()
     np.savez(file, weights=np.eye(4, dtype=np.float32)[None])
 
@@ -629,7 +619,7 @@ def test_the_token_of_a_page_ends_with_its_tab(server: str) -> None:
     finished(use())
 
 
-def test_the_documents_list_every_kind_of_file() -> None:
+def test_documents_list_every_kind_of_file() -> None:
     document = (ROOT / "docs" / "formats-and-links.md").read_text(encoding="utf-8")
     (listed,) = re.findall(r"\| file \| content \|\n(.*?)\n\n", document, re.DOTALL)
     names: set[str] = set()
@@ -642,7 +632,7 @@ def test_the_documents_list_every_kind_of_file() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_link_of_a_page_leads_to_a_kind_of_file(page: str) -> None:
+def test_every_export_link_of_a_page_names_a_file_kind(page: str) -> None:
     app = opened(page, aggregate="mean", b="temperature=0.5", text=TEXT)
     app.session_state["sharing"] = True
     app.run()

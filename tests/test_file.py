@@ -122,7 +122,7 @@ def test_exported_text_opens_to_the_same_digits_and_formula(knobs: dict[str, Any
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_an_exported_notebook_opens_again_with_its_notes(name: str) -> None:
+def test_exported_notebook_reopens_with_its_notes(name: str) -> None:
     trace = Notebook(name).trace()
     for opened in (File.of("x.npz", arrays.npz(trace)), File.of("x.safetensors", arrays.safetensors(trace))):
         same(opened.trace(), trace)
@@ -130,7 +130,7 @@ def test_an_exported_notebook_opens_again_with_its_notes(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_given_matrices_open_again_with_all_that_stood_beside_them() -> None:
+def test_exported_matrices_reopen_with_biases_mask_and_notes() -> None:
     rows = {"query": ((1.0, 2.0), (0.5, -1.0)), "key": ((1.0, 0.0), (2.0, 1.0)), "value": ((1.0,), (3.0,))}
     source = Matrices(**rows, bias=((0.0, -math.inf), (1.0, 0.0)), drop=((1.0, 0.0), (2.0, 2.0)), divisor=3.0, valid=2)
     trace = source.trace()
@@ -150,7 +150,7 @@ def several() -> Trace:
     )
 
 
-def test_several_layers_keep_names_tokens_and_some_numbers() -> None:
+def test_layers_keep_names_tokens_and_partial_numbers() -> None:
     trace = several()
     same(File.of("x.npz", arrays.npz(trace)).trace(), trace)
     same(File.of("x.safetensors", arrays.safetensors(trace)).trace(), trace)
@@ -159,7 +159,7 @@ def test_several_layers_keep_names_tokens_and_some_numbers() -> None:
     assert some.layers[0].key_tokens == ("b", "c", "d", "e")
 
 
-def test_changed_number_of_an_export_is_shown_as_changed() -> None:
+def test_altered_number_of_an_export_is_shown_as_altered() -> None:
     trace = TypedText("the cat sat").trace()
     found = dict(np.load(io.BytesIO(arrays.npz(trace))))
     nearly, other = (
@@ -188,7 +188,7 @@ def test_changed_number_of_an_export_is_shown_as_changed() -> None:
     assert bare.layers[0].has("w_k")
 
 
-def test_an_export_of_an_earlier_version_has_the_usual_formula() -> None:
+def test_export_of_an_earlier_version_has_the_standard_formula() -> None:
     trace = TypedText("the cat sat on", AttentionConfig(mask="causal", temperature=0.5)).trace()
     old = {key: one for key, one in np.load(io.BytesIO(arrays.npz(trace))).items() if key != "about"}
     opened = File.of("x.npz", npz(**old)).trace()
@@ -202,12 +202,12 @@ def test_an_export_of_an_earlier_version_has_the_usual_formula() -> None:
     [None, [], "dot", {"score": "best"}, {"rotary": -1}, {"rotary": math.nan}, {"temperature": True}, {"mask": {"kind": "x"}}, {"mask": {"real": "2"}}, {"mask": 3},
      {"dropping": {"share": 1.5}}, {"sinks": 1}, {"cap": "x"}, {"divisor": 0}, {"bias": ["alibi"]}, {"own_divisor": 10**400}],
 )  # fmt: skip
-def test_a_formula_that_somebody_wrote_is_checked(said: object) -> None:
+def test_formula_of_foreign_origin_is_validated(said: object) -> None:
     with pytest.raises(ConfigError, match="a formula says score, "):
         written.read(said)
 
 
-def test_a_formula_is_read_as_it_was_written() -> None:
+def test_formula_is_read_as_it_was_written() -> None:
     for formula in (
         Formula(),
         Formula(temperature=math.inf, mask=Mask("prefix", prefix=2, real=(True, False)), cap=2.0, bias="alibi"),
@@ -231,7 +231,7 @@ WAYS: dict[str, tuple[str, bytes]] = {
 
 
 @pytest.mark.parametrize(("name", "content"), WAYS.values(), ids=WAYS)
-def test_weights_are_as_saved_and_nothing_follows_from_them(name: str, content: bytes, tmp_path: Path) -> None:
+def test_recorded_weights_are_kept_and_nothing_is_derived_from_them(name: str, content: bytes, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
     source = File.open(tmp_path / name)
     assert source == File.of(name, content)
@@ -284,7 +284,7 @@ def test_every_kind_of_number_is_read_right(kind: torch.dtype, read_as: torch.dt
         assert not layer["weights"][0, 1, 2:].any()
 
 
-def test_queries_and_keys_are_worked_out_as_torch_does() -> None:
+def test_queries_and_keys_are_attended_like_torch() -> None:
     mask = np.tril(np.ones((4, 4), dtype=bool))
     trace = File.of("x.npz", npz(**QKV, mask=mask, tokens=np.array(["the", "cat", "", "the"]))).trace()
     assert trace.tokens == trace.key_tokens == ("the", "cat", "", "the")
@@ -301,7 +301,7 @@ def test_queries_and_keys_are_worked_out_as_torch_does() -> None:
 
 
 @pytest.mark.parametrize("beside", [{"divisor": 2.0}, {"scaling": [0.5, 0.5]}, {"scaling": "0.5"}])
-def test_the_file_says_what_scores_are_divided_by(beside: dict[str, Any]) -> None:
+def test_file_defines_the_divisor_of_its_scores(beside: dict[str, Any]) -> None:
     texts = {key: one for key, one in beside.items() if isinstance(one, str)}
     content = (
         save({name: torch.tensor(one) for name, one in QKV.items()}, {**texts, "tokens": '["a", "b", "c", "d"]'})
@@ -313,7 +313,7 @@ def test_the_file_says_what_scores_are_divided_by(beside: dict[str, Any]) -> Non
     torch.testing.assert_close(trace.layers[1]["scaled_scores"], trace.layers[1]["scores"] / 2)
 
 
-def test_weights_beside_queries_and_keys_are_those_of_the_file() -> None:
+def test_weights_beside_queries_and_keys_come_from_the_file() -> None:
     same_ = TypedText("a b c d", AttentionConfig(d_model=8, n_heads=2)).trace().layers[0]
     found = {name: same_[name].numpy() for name in ("query", "key", "value", "weights")}
     assert File.of("x.npz", npz(**found)).trace().layers[0].formula is not None
@@ -322,7 +322,7 @@ def test_weights_beside_queries_and_keys_are_those_of_the_file() -> None:
     assert "weights is not what the formula makes of query, key and mask" in wrong.notes[0]
 
 
-def test_what_rests_in_a_file_is_said() -> None:
+def test_file_notes_unused_arrays() -> None:
     low = WEIGHTS.copy()
     low[0, 1, 2] *= 0.5
     found = npz(weights=low.astype(np.float16), embeddings=np.ones(3), loss=np.array([{}]), names=np.array(["x"]))
@@ -415,7 +415,7 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
 
 
 @pytest.mark.parametrize(("name", "content", "why"), REFUSED.values(), ids=REFUSED)
-def test_a_file_that_cannot_be_shown_is_a_sentence(
+def test_unreadable_file_gets_one_sentence(
     name: str, content: bytes, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -438,12 +438,12 @@ def test_any_content_of_a_file_ends_in_numbers_or_sentence(named: tuple[str, byt
                 assert layer.facts(step.name)
 
 
-def test_sizes_that_do_not_fit_are_a_sentence() -> None:
+def test_mismatched_sizes_get_one_sentence() -> None:
     with pytest.raises(ShapeError, match="d_k is 5 in query but 4 in key"):
         File.of("x.npz", npz(**{**QKV, "key": QKV["key"][..., :4]})).trace()
 
 
-def test_a_path_without_a_file_is_a_sentence(tmp_path: Path) -> None:
+def test_path_without_a_file_gets_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"“none.npz” cannot be opened \(No such file or directory\)"):
         File.open(tmp_path / "none.npz")
     (tmp_path / "x.npy").write_bytes(saved(WEIGHTS))
@@ -451,7 +451,7 @@ def test_a_path_without_a_file_is_a_sentence(tmp_path: Path) -> None:
         File.open(tmp_path / "x.npy", max_bytes=100)
 
 
-def test_a_file_weighs_in_memory_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_memory_estimate_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
     source = File.of("x.npz", npz(weights=np.zeros((8, 8, 256, 256), np.float16)))  # 8 MB, a few kB in the file
     assert len(source.content) < 2**15
     assert source.needs == 2 * 8 * 8 * 256 * 256 * 4 + len(source.content)
@@ -460,7 +460,7 @@ def test_a_file_weighs_in_memory_what_it_says(monkeypatch: pytest.MonkeyPatch) -
         File.of("x.npz", source.content, max_bytes=31 * 2**20).trace()
 
 
-def test_matrices_of_one_head_equal_the_source_of_matrices() -> None:
+def test_matrices_of_one_head_equal_the_matrices_source() -> None:
     query, key, value = (one[0, 0] for one in QKV.values())
     rows = {name: tuple(map(tuple, one.tolist())) for name, one in (("query", query), ("key", key), ("value", value))}
     opened = File.of("x.npz", npz(query=query, key=key, value=value)).trace()

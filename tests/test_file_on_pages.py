@@ -34,7 +34,7 @@ def uploaded(app: AppTest, name: str, content: bytes) -> AppTest:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_file_opens_on_every_page(page: str) -> None:
+def test_file_opens_on_every_page(page: str) -> None:
     name, content = FILES["an export of several kinds"]
     app = uploaded(opened(page, source="file"), name, content)
     assert address(app)["file"] == f"{name}:{File.of(name, content).digest}"
@@ -44,13 +44,13 @@ def test_a_file_opens_on_every_page(page: str) -> None:
         assert not app.error
 
 
-def test_masks_says_what_a_file_has_not_recorded() -> None:
+def test_masks_page_lists_what_a_file_has_not_recorded() -> None:
     app = uploaded(opened("pages/masks.py", source="file"), *FILES["scores alone"])
     assert not app.error
     assert [one.value for one in app.caption if "no rows to average" in one.value]
 
 
-def test_the_lab_paints_each_layer_of_a_file() -> None:
+def test_lab_paints_each_layer_of_a_file() -> None:
     app = uploaded(opened("app.py", source="file", layer="1", head="2"), *FILES["weights of other queries than keys"])
     assert [figure["layout"]["meta"]["step"] for figure in drawn(app)] == ["weights"]
     np.testing.assert_array_equal(drawn(app)[0]["data"][0]["z"], WEIGHTS[1, 2])
@@ -59,14 +59,14 @@ def test_the_lab_paints_each_layer_of_a_file() -> None:
     np.testing.assert_array_equal(drawn(app)[0]["data"][0]["z"], WEIGHTS[0, 2])
 
 
-def test_what_a_file_says_of_its_formula_can_be_turned() -> None:
+def test_formula_of_a_file_can_be_overridden() -> None:
     app = uploaded(opened("app.py", source="file", mask="causal"), *FILES["queries and keys"])
     weights = next(one for one in drawn(app) if one["layout"]["meta"]["step"] == "weights")["data"][0]["z"]
     assert not np.triu(np.nan_to_num(weights), 1).any()
     assert "What if, this head only: mask causal" in around(app)["own"]["said"]
 
 
-def test_a_link_asks_for_its_file_by_name_and_says_where_another_came() -> None:
+def test_link_asks_for_its_file_and_labels_a_substitute() -> None:
     name, content = FILES["queries and keys"]
     link_ = {"source": "file", "file": f"{name}:{File.of(name, content).digest}", "layer": "1"}
     app = opened("app.py", source="file")
@@ -86,7 +86,7 @@ def test_a_link_asks_for_its_file_by_name_and_says_where_another_came() -> None:
         link.source_of(link_, LIMITS)
 
 
-def test_a_file_that_cannot_be_shown_is_a_sentence_and_the_one_before_it_stays() -> None:
+def test_unreadable_file_gets_one_sentence_and_the_previous_file_stays() -> None:
     app = uploaded(opened("app.py", source="file"), *FILES["queries and keys"])
     before, shown = drawn(app), address(app)["file"]
     for case in ("a header of 100 GB", "10^12 numbers", "a pickle alone", "no JSON"):
@@ -100,20 +100,20 @@ def test_a_file_that_cannot_be_shown_is_a_sentence_and_the_one_before_it_stays()
     assert not drawn(wrong)
 
 
-def test_a_locked_link_asks_for_its_file_and_then_has_no_field_for_another() -> None:
+def test_locked_link_asks_for_its_file_then_hides_the_field() -> None:
     app = opened("app.py", source="file", file="x.npz:0123456789abcdef", lock="1")
     uploaded(app, *FILES["queries and keys"])
     assert drawn(app)
     assert not app.file_uploader
 
 
-def test_the_link_button_says_that_the_file_is_not_in_the_link() -> None:
+def test_link_button_warns_that_links_contain_no_file() -> None:
     assert bar._missing(File.of("x.npz", b"")).startswith(
         "“x.npz” is not in the link: who opens it is asked for that file"
     )
 
 
-def test_a_held_file_counts_as_an_upload_as_long_as_its_session_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_file_counts_as_an_upload_of_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploads, "get_script_run_ctx", lambda: type("Context", (), {"session_id": "a"}))
     monkeypatch.setattr(uploads, "_held", WeakValueDictionary())
     kept = File.of("x.npz", b"12345")

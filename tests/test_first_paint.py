@@ -27,7 +27,7 @@ def client(base: str = "", root_path: str = "") -> TestClient:
 
 @pytest.mark.parametrize("base", ["", "teaching/lab"])
 @pytest.mark.parametrize("page", PAGES)
-def test_every_page_is_ours_and_is_asked_for_again(page: str, base: str) -> None:
+def test_every_page_gets_our_index_and_is_revalidated(page: str, base: str) -> None:
     folder = f"/{base}/" if base else "/"
     answer = client(base).get(f"{folder}{page}")
     assert answer.text == index_page(page.partition("?")[2]) != INDEX.read_text()
@@ -39,7 +39,7 @@ def test_every_page_is_ours_and_is_asked_for_again(page: str, base: str) -> None
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page_that_has_not_changed_is_not_sent_again(page: str) -> None:
+def test_unchanged_page_is_not_sent_again(page: str) -> None:
     server = client()
     for encoding in ("identity", "gzip"):
         headers = {"Accept-Encoding": encoding}
@@ -54,7 +54,7 @@ def test_a_page_that_has_not_changed_is_not_sent_again(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", ["", "heads"])
-def test_a_page_is_compressed_once_for_browsers_that_take_it_so(page: str) -> None:
+def test_page_is_compressed_once_for_browsers_that_accept_it(page: str) -> None:
     with client().stream("GET", f"/{page}", headers={"Accept-Encoding": "br, gzip"}) as answer:
         assert (answer.headers["Content-Encoding"], answer.headers["Vary"]) == ("gzip", "Accept-Encoding")
         sent = b"".join(answer.iter_raw())
@@ -62,14 +62,14 @@ def test_a_page_is_compressed_once_for_browsers_that_take_it_so(page: str) -> No
     assert len(sent) == int(answer.headers["Content-Length"]) < len(index_page("")) / 2
 
 
-def test_the_head_of_a_page_is_that_of_the_whole() -> None:
+def test_head_request_matches_the_whole_page() -> None:
     server = client()
     whole, head = server.get("/heads"), server.head("/heads")
     assert (head.status_code, head.content) == (200, b"")
     assert head.headers == whole.headers
 
 
-def test_everything_else_is_streamlits() -> None:
+def test_all_other_files_are_streamlits() -> None:
     server, bare = client(), TestClient(Starlette(routes=create_streamlit_static_assets_routes("")), headers=PLAIN)
     [script] = re.findall(r'src="\.(/static/js/index[^"]+)"', INDEX.read_text())
     for path in (script, "/favicon.png", "/_stcore/health"):
@@ -79,6 +79,6 @@ def test_everything_else_is_streamlits() -> None:
     assert server.post("/heads").status_code == 405
 
 
-def test_a_range_of_a_page_is_all_of_it() -> None:
+def test_range_request_gets_the_whole_page() -> None:
     answer = client().get("/heads", headers={"Range": "bytes=0-9"})
     assert (answer.status_code, answer.text) == (200, index_page(""))

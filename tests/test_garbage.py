@@ -19,7 +19,7 @@ def record(text: str, *args: object) -> logging.LogRecord:
     return logging.LogRecord("streamlit", logging.WARNING, __file__, 1, text, args, error)
 
 
-def test_unreadable_messages_are_one_line_a_minute_with_their_count() -> None:
+def test_unreadable_messages_log_one_line_a_minute_with_their_count() -> None:
     now = [0.0]
     one_line = garbage.OneLineAMinute(lambda: now[0])
     first = record("Error deserializing back message")
@@ -63,7 +63,7 @@ def test_text_closes_the_socket_and_bytes_arrive() -> None:
     assert came == [b"one", b"1003"]
 
 
-def test_failure_of_a_readable_message_keeps_its_traceback_once_a_minute() -> None:
+def test_failing_readable_message_logs_its_traceback_once_a_minute() -> None:
     one_line, first = garbage.OneLineAMinute(lambda: 0.0), record(garbage._FAILED)
     assert one_line.filter(first)
     assert first.exc_info is not None

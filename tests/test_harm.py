@@ -35,7 +35,7 @@ def guarded() -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("attack", [one for one in harm.ATTACKS if one.slice is not None], ids=lambda one: one.name)
-def test_an_attack_ends_in_pictures_and_sentences_and_nobody_notices(guarded: Server, attack: Attack) -> None:
+def test_attack_ends_in_pictures_and_sentences_unnoticed_by_others(guarded: Server, attack: Attack) -> None:
     cost = finished(suffer(guarded, attack, **attack.slice or {}))
     assert not cost.broken
     assert cost.peak < LIMIT
@@ -48,7 +48,7 @@ def test_large_links_on_every_page_leave_memory_flat() -> None:
         assert not finished(flat.until_flat(server))
 
 
-def test_memory_that_never_gets_flat_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_never_flattens_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     pages: list[str] = []
 
     async def opened(server: Server, page: str, link: dict[str, str]) -> Run:
@@ -66,7 +66,7 @@ def test_memory_that_never_gets_flat_is_found(monkeypatch: pytest.MonkeyPatch) -
     assert broken.startswith(f"memory is not flat after {flat.ROUNDS} rounds")
 
 
-def test_what_goes_wrong_in_an_attack_is_found(guarded: Server) -> None:
+def test_attack_reports_every_kind_of_failure(guarded: Server) -> None:
     async def fails(server: Server) -> list[str]:
         return ["no such file"]
 
@@ -77,7 +77,7 @@ def test_what_goes_wrong_in_an_attack_is_found(guarded: Server) -> None:
     assert finished(suffer(guarded, Attack("raises", raises))).broken == ["OSError no socket"]
 
 
-def test_a_process_that_is_killed_is_seen_and_not_waited_for(guarded: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_process_is_noticed_and_not_waited_for(guarded: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     async def dies(server: Server) -> list[str]:
         monkeypatch.setattr(server.process, "poll", lambda: -9)
         await asyncio.Event().wait()
@@ -88,13 +88,13 @@ def test_a_process_that_is_killed_is_seen_and_not_waited_for(guarded: Server, mo
     assert "exit -9" in cost.broken[0]
 
 
-def test_the_inputs_are_the_same_in_every_run_at_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attack_inputs_are_reproducible(monkeypatch: pytest.MonkeyPatch) -> None:
     now = inputs(12)
     monkeypatch.setattr("zipfile.time.localtime", lambda *_: (1999, 12, 31, 23, 59, 58, 0, 0, 0))  # it is in archives
     assert inputs(12) == now
 
 
-def test_what_must_not_happen_is_found(guarded: Server) -> None:
+def test_forbidden_outcomes_are_reported(guarded: Server) -> None:
     verdict = visits.Verdict()
     finished(visits.judge(guarded, [Hostile("text", "", "", (("no such knob", "x"),))], verdict))
     assert "no such knob" in verdict.broken[0]
@@ -102,13 +102,13 @@ def test_what_must_not_happen_is_found(guarded: Server) -> None:
     assert visits._wrong(Run())
 
 
-def test_true_is_not_taken_for_a_whole_number(guarded: Server) -> None:
+def test_true_is_not_accepted_as_a_whole_number(guarded: Server) -> None:
     verdict = visits.Verdict()
     finished(visits.judge(guarded, [Hostile("knob", "", "", (("seed", True),))], verdict))
     assert not verdict.broken
 
 
-def test_a_session_turns_knobs_as_a_page_does(guarded: Server) -> None:
+def test_benchmark_session_changes_knobs_like_a_page(guarded: Server) -> None:
     async def turned() -> tuple[Run, str]:
         async with Session(guarded.base, "mask=causal&heads=8") as session:
             await session.open()
@@ -137,21 +137,21 @@ def test_a_session_turns_knobs_as_a_page_does(guarded: Server) -> None:
         ("pickle.find_class", ("os", "system")),
     ],
 )
-def test_the_guard_refuses_and_writes_it_down(event: str, arguments: tuple[object, ...]) -> None:
+def test_network_guard_refuses_and_logs_requests(event: str, arguments: tuple[object, ...]) -> None:
     log = io.StringIO()
     with pytest.raises(PermissionError, match=event):
         guard.hook(log)(event, arguments)
     assert event in log.getvalue()
 
 
-def test_the_guard_lets_loopback_through() -> None:
+def test_network_guard_allows_loopback() -> None:
     log = io.StringIO()
     guard.hook(log)("socket.connect", (None, ("127.0.0.1", 80)))
     guard.hook(log)("socket.getaddrinfo", ("localhost", 80, 0, 0, 0))
     assert not log.getvalue()
 
 
-def test_memory_that_grows_is_seen() -> None:
+def test_memory_growth_is_reported() -> None:
     flat = [(float(second), 300.0 + (200 if second > 5 else 0)) for second in range(60)]
     growing = [(float(second), 300.0 + second / 10) for second in range(60)]
     assert load.slope(flat) == pytest.approx(0, abs=1e-9)

@@ -32,7 +32,7 @@ def headers(address: str, method: str = "GET") -> dict[str, str]:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT"])
-def test_every_answer_has_them(server: str, method: str) -> None:
+def test_every_response_has_the_security_headers(server: str, method: str) -> None:
     (script,) = re.findall(r'src="\.(/static/js/index[^"]+)"', urlopen(f"{server}/").read().decode())
     page = ("/", "/heads", "/no/such/page", "/_stcore/health", "/_stcore/host-config", "/_stcore/upload_file/a/b")
     ours = script_address("", "figure")
@@ -47,7 +47,7 @@ def test_every_answer_has_them(server: str, method: str) -> None:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("path", ["/heads/", "/a%20b/heads/"])
-def test_a_slash_too_many_leads_to_the_page_behind_any_prefix(server: str, path: str) -> None:
+def test_extra_slashes_redirect_to_the_page_behind_any_prefix(server: str, path: str) -> None:
     asked = HTTPConnection(server.removeprefix("http://"), timeout=60)
     asked.request("GET", f"{path}?text=a/b&seed=7")
     answer = asked.getresponse()
@@ -59,7 +59,7 @@ def test_a_slash_too_many_leads_to_the_page_behind_any_prefix(server: str, path:
 
 
 @pytest.mark.browser
-def test_a_browser_keeps_what_is_called_after_its_content_and_asks_again_for_all_else(server: str) -> None:
+def test_browsers_cache_hashed_files_and_revalidate_all_others(server: str) -> None:
     figure = script_address(server, "figure")
     for lasting in (figure, script_address(server, "plotly")):
         assert headers(lasting)["cache-control"] == LASTING["Cache-Control"]
@@ -67,7 +67,7 @@ def test_a_browser_keeps_what_is_called_after_its_content_and_asks_again_for_all
     assert "cache-control" not in headers(figure.replace("figure.js", "none.js"))
 
 
-def test_nobody_else_may_frame_or_command_the_lab(server: str) -> None:
+def test_only_allowed_sites_frame_or_message_the_lab(server: str) -> None:
     assert HEADERS["Content-Security-Policy"].endswith("; frame-ancestors 'self'")
     assert json.load(urlopen(f"{server}/_stcore/host-config"))["allowedOrigins"] == []
 
@@ -79,7 +79,7 @@ def test_nobody_else_may_frame_or_command_the_lab(server: str) -> None:
         ("LAB_FRAMED_BY", "https://a.example; script-src *", "LAB_FRAMED_BY is addresses of sites"),
     ],
 )
-def test_a_server_that_misreads_a_limit_does_not_start(name: str, value: str, sentence: str) -> None:
+def test_server_with_a_malformed_limit_does_not_start(name: str, value: str, sentence: str) -> None:
     command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.headless=true", "--server.port=0"]
     run = subprocess.run(
         command,
@@ -96,7 +96,7 @@ def test_a_server_that_misreads_a_limit_does_not_start(name: str, value: str, se
 
 
 @pytest.mark.browser
-def test_a_page_that_frames_the_lab_cannot_command_it(server: str, framed: Callable[[str], Page]) -> None:
+def test_framing_page_cannot_control_the_lab(server: str, framed: Callable[[str], Page]) -> None:
     page = framed(FRAMED_BY)
     lab = page.frame_locator("iframe")
     expect(lab.locator(".js-plotly-plot .xtick").first).to_be_visible()  # embedded, as the operator allows
@@ -122,7 +122,7 @@ def test_a_page_that_frames_the_lab_cannot_command_it(server: str, framed: Calla
 
 
 @pytest.mark.browser
-def test_a_page_that_the_operator_does_not_name_cannot_frame_the_lab(framed: Callable[[str], Page]) -> None:
+def test_unlisted_page_cannot_frame_the_lab(framed: Callable[[str], Page]) -> None:
     page = framed("https://another.streamlit.app")
     page.wait_for_function("document.querySelector('iframe')")
     assert page.frames[1].url == "chrome-error://chromewebdata/"

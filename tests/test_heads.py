@@ -32,7 +32,7 @@ def trace(many: int = 3, text: str = TEXT, **knobs: object) -> Trace:
 
 
 @pytest.mark.parametrize("step", ["weights", "masked_scores", "value", "output"])
-def test_every_head_stands_in_its_row_and_column_and_a_click_finds_it(step: str) -> None:
+def test_mosaic_places_every_head_and_a_click_finds_it(step: str) -> None:
     made = trace()
     figure = layers.layers_json(made, step, Cell(1, "weights", 2, 0, 0))
     meta, numbers = figure["layout"]["meta"], figure["data"][0]["z"]
@@ -57,7 +57,7 @@ def test_every_head_stands_in_its_row_and_column_and_a_click_finds_it(step: str)
         )
 
 
-def test_a_sorted_mosaic_begins_with_the_head_that_has_most_and_blocks_say_so() -> None:
+def test_sorted_mosaic_begins_with_the_largest_head_and_labels_blocks() -> None:
     made = trace()
     order = metrics.of(made).sorted_by("first token")
     figure = layers.layers_json(made, "weights", cells=500, order=order, by="first token, on this text")
@@ -114,7 +114,7 @@ def test_heads_are_points_beside_the_line_of_uniform_attention() -> None:
 
 
 @pytest.mark.parametrize("reading", [*aggregates.AGGREGATES, norms.NORMS], ids=lambda one: one.name)
-def test_a_reading_is_a_map_like_any_other(reading: Any) -> None:
+def test_derived_map_is_drawn_like_any_other_map(reading: Any) -> None:
     made = trace()
     figure = reading_json(made, reading, Cell(1, "weights", 2, 5, 3))
     np.testing.assert_array_equal(figure["data"][0]["z"], reading.matrix(made, 1, 2))
@@ -124,7 +124,7 @@ def test_a_reading_is_a_map_like_any_other(reading: Any) -> None:
     assert "every number hidden" not in meta["alt"]
 
 
-def test_what_is_drawn_of_all_heads_is_saved_as_a_picture() -> None:
+def test_heads_figure_is_saved_as_a_picture() -> None:
     made = trace()
     table = metrics.of(made)
     mosaic = layers.layers_json(made, "weights", order=table.sorted_by("self"), by="self")
@@ -135,7 +135,7 @@ def test_what_is_drawn_of_all_heads_is_saved_as_a_picture() -> None:
         assert all(word in svg for word in words)
 
 
-def test_tables_say_on_this_text_and_how_many_queries_a_number_rests_on() -> None:
+def test_head_tables_name_the_text_and_the_count_of_queries() -> None:
     made = trace()
     table = metrics.of(made)
     shown = frames.frame(made, table, table.sorted_by("self"), "self", counts=True)
@@ -185,7 +185,7 @@ def metas(app: AppTest) -> list[dict[str, Any]]:
 
 
 @pytest.mark.usefixtures("model")
-def test_the_page_shows_all_layers_their_numbers_and_an_aggregate_that_was_asked_for() -> None:
+def test_heads_page_shows_all_layers_metrics_and_the_requested_aggregate() -> None:
     app = opened(text="a b a c a b", heads_sort="self", aggregate="rollout", layer="2", head="1", q="3", k="1")
     mosaic, chart, rollout = metas(app)
     assert len(mosaic["panels"]) == 12
@@ -207,7 +207,7 @@ def test_the_page_shows_all_layers_their_numbers_and_an_aggregate_that_was_asked
 
 
 @pytest.mark.usefixtures("model")
-def test_numbers_that_take_long_wait_until_somebody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_metrics_wait_for_a_click(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pages.ui.head_numbers.METRIC_SECONDS", 0)
     app = opened(text="e f g h e f", heads_sort="previous")
     assert "sorted" not in str(metas(app)[0]["alt"])

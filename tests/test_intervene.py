@@ -70,7 +70,7 @@ def differ(one: Trace, other: Trace) -> float:
 
 
 @pytest.mark.parametrize("family", RECORDED)
-def test_what_changes_nothing_changes_no_bit(tiny: TinyModels, family: str) -> None:
+def test_neutral_interventions_change_no_bit(tiny: TinyModels, family: str) -> None:
     plain = model(tiny, family)
     base, own = plain.trace(), outputs(plain)
     for one in (
@@ -84,7 +84,7 @@ def test_what_changes_nothing_changes_no_bit(tiny: TinyModels, family: str) -> N
 
 
 @pytest.mark.parametrize("family", RECORDED)
-def test_a_silenced_head_is_one_term_less(tiny: TinyModels, family: str) -> None:
+def test_ablated_head_removes_one_term_of_the_output(tiny: TinyModels, family: str) -> None:
     """The module's output is the sum of Z_h W_O[h], and b_O; the silenced run's the same without one of them."""
     plain = model(tiny, family)
     loaded, given = plain.loaded_and_given()
@@ -102,7 +102,7 @@ def test_a_silenced_head_is_one_term_less(tiny: TinyModels, family: str) -> None
 
 
 @pytest.mark.parametrize("family", RECORDED)
-def test_every_change_is_what_it_says_and_every_cell_of_it_is_explained(tiny: TinyModels, family: str) -> None:
+def test_every_intervention_matches_its_definition_and_every_cell_is_explained(tiny: TinyModels, family: str) -> None:
     those = read("0.1.t0.5;0.1.unscaled;0.2.first;0.3.s2,1=2;0.3.w3,0=0.75r;0.0.mean0.5;1.2.zero;1.1.w2,1=0.25")
     source = model(tiny, family, *those)
     trace, base = source.trace(), model(tiny, family).trace()
@@ -158,7 +158,7 @@ def check(layer: Layer, own: Layer) -> None:
     assert [step.name for step in own.steps if "kept" in step.name] == []
 
 
-def test_frozen_attention_is_the_unchanged_models_and_values_are_new(tiny: TinyModels) -> None:
+def test_frozen_attention_keeps_the_base_weights_with_new_values(tiny: TinyModels) -> None:
     one = Intervention(layer=0, head=1, silence="zero")
     for family in ("Llama", "T5"):
         plain = model(tiny, family).trace()
@@ -173,7 +173,7 @@ def test_frozen_attention_is_the_unchanged_models_and_values_are_new(tiny: TinyM
 
 
 @pytest.mark.parametrize("family", ["Llama", "GPT-2"])
-def test_what_is_taken_is_the_other_states_and_shared_keys_are_named(tiny: TinyModels, family: str) -> None:
+def test_patched_values_are_the_other_states_and_shared_keys_named(tiny: TinyModels, family: str) -> None:
     other = replace(model(tiny, family), text=OTHER)
     theirs, base = other.trace(), model(tiny, family).trace()
     for name in ("query", "key", "value", "weights", "head_output"):
@@ -189,7 +189,7 @@ def test_what_is_taken_is_the_other_states_and_shared_keys_are_named(tiny: TinyM
         assert torch.equal(now, kept) != shares
 
 
-def test_what_is_taken_needs_as_many_tokens_and_a_text_is_offered(tiny: TinyModels) -> None:
+def test_patching_needs_equal_token_counts_and_offers_a_text(tiny: TinyModels) -> None:
     one = Intervention(layer=0, head=0, take="value")
     for text in (OTHER + " twice", "the moon asked", "the moon asked."):
         with pytest.raises(ConfigError, match=r"needs as many tokens there; .* give the other state such as") as error:
@@ -212,14 +212,14 @@ def test_what_is_taken_needs_as_many_tokens_and_a_text_is_offered(tiny: TinyMode
         "0.0.customx": "cells holds a custom mask",
     }.items(),
 )
-def test_what_the_model_does_not_have_is_said(tiny: TinyModels, text: str, said: str) -> None:
+def test_interventions_outside_the_model_are_refused(tiny: TinyModels, text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(said)):
         model(tiny, "GPT-2", *read(text)).trace()
     with pytest.raises(ConfigError, match="does not let its attention be changed"):
         model(tiny, "Bloom", Intervention(silence="zero")).trace()
 
 
-def test_a_link_says_every_change_and_back() -> None:
+def test_link_roundtrips_every_intervention() -> None:
     text = (
         "17.3.zero;5.*.t0.2;*.*.mean0.5;1.2.unscaled;1.2.window3;1.2.causal-window4;1.2.causal;1.2.nomask;1.2.first;"
         "1.2.prefix2;1.2.custom2x2.eNpzAAAAQQBB;1.0.s3,4=-1.5;1.0.w3,4=0.5r;1.0.w3,4=1;0.1.takeQ;0.*.takeZ;1.1.tinf;1.1.t0"
@@ -249,7 +249,7 @@ def test_a_link_says_every_change_and_back() -> None:
             Intervention(**wrong)
 
 
-def test_the_bytes_of_another_run_are_counted_before(tiny: TinyModels) -> None:
+def test_memory_of_the_second_run_is_counted_in_advance(tiny: TinyModels) -> None:
     plain = model(tiny, "GPT-2")
     one = (Intervention(layer=0, head=0, silence="zero"),)
     assert plain.needs == replace(plain, interventions=one).needs < replace(plain, interventions=one, frozen=True).needs
@@ -268,7 +268,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("title", PROGRAMS)
-def test_the_copied_python_makes_the_changed_head_again(
+def test_copied_python_reproduces_the_changed_head(
     tiny: TinyModels, title: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     family, text, frozen = PROGRAMS[title]
@@ -288,7 +288,7 @@ def test_the_copied_python_makes_the_changed_head_again(
             assert float(said[2]) == pytest.approx(float(trace.layers[at].matrix(step, 1)[3, 1]))
 
 
-def test_pictures_of_a_changed_head_have_its_own_mask_and_formula(tiny: TinyModels) -> None:
+def test_pictures_of_a_changed_head_use_its_mask_and_formula(tiny: TinyModels) -> None:
     trace = model(tiny, "Llama", *read("0.1.nomask;0.1.unscaled;0.2.zero0.25;0.3.mean")).trace()
     hidden = [hidden_cells(trace, find_step("weights"), 0, head) for head in (0, 1, None)]
     assert [int(one.sum()) for one in hidden if one is not None] == [36, 0, 0]
@@ -311,7 +311,7 @@ def test_pictures_of_a_changed_head_have_its_own_mask_and_formula(tiny: TinyMode
     assert "A of the unchanged model" in heatmap_json(frozen, "weights", 1, 0)["layout"]["meta"]["alt"]
 
 
-def test_the_mask_of_a_changed_head_is_its_own_wherever_it_is_shown(tiny: TinyModels) -> None:
+def test_mask_of_a_changed_head_applies_wherever_it_is_shown(tiny: TinyModels) -> None:
     trace = model(tiny, "BERT", *read("0.1.first")).trace()
     for head, first_alone in ((0, False), (1, True)):
         weights = trace.layers[0].matrix("weights", head)
@@ -331,7 +331,7 @@ def test_the_mask_of_a_changed_head_is_its_own_wherever_it_is_shown(tiny: TinyMo
         assert (factor["data"][0]["z"] == seen.numpy()).all()
 
 
-def test_heads_of_minilm_are_silenced_and_patched_to_the_bit() -> None:
+def test_minilm_heads_are_ablated_and_patched_to_the_bit() -> None:
     LIBRARY.hold(Settings())
     text = "The quiet harbor watched the copper moon while the old owl slept."
     plain = Model("all-MiniLM-L6-v2", text)

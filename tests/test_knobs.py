@@ -31,7 +31,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[Source]:
 
 
 @pytest.mark.parametrize("link", LINKS)
-def test_a_link_is_the_source_that_its_page_shows(link: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_link_gives_the_source_that_its_page_shows(link: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made = shown(monkeypatch)
     assert not follow(link).exception
     assert (made[-1], ()) == source_of(of(link), LIMITS)
@@ -50,7 +50,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("link", ODD.values(), ids=ODD)
-def test_a_page_says_of_a_link_what_the_function_says(link: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_shows_the_notes_of_the_link_reader(link: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     made = shown(monkeypatch)
     app = opened("app.py", **link)
     source, notes = source_of(link, LIMITS)
@@ -63,7 +63,7 @@ def test_a_page_says_of_a_link_what_the_function_says(link: dict[str, str], monk
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_every_knob_of_a_source_says_what_it_cannot_be(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_source_knob_reports_invalid_values(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     weights = File.of("x.json", b'{"weights": [[1, 0], [0, 1]]}')
     monkeypatch.setattr("pages.ui.knobs.files.file", lambda *_: weights)
     there = {
@@ -78,18 +78,18 @@ def test_every_knob_of_a_source_says_what_it_cannot_be(source: str, monkeypatch:
     assert set(re.findall(r"asks for (\w+)", said(app).replace("\\", ""))) == there - {"source"}
 
 
-def test_documented_link_keys_are_those_of_the_table() -> None:
+def test_documented_link_keys_match_the_knob_table() -> None:
     text = (ROOT / "docs" / "formats-and-links.md").read_text(encoding="utf-8")
     listed = re.search(r"their meaning: `([^`]+)`", text)
     assert listed
     assert sorted(listed[1].split()) == sorted(KNOBS)
 
 
-def test_the_row_of_controls_has_its_order() -> None:
+def test_controls_have_their_order() -> None:
     assert controls.NAMES == ("temperature", "mask", "scaled", "layer", "head", "d_model", "seed", "colors")
 
 
-def test_a_hand_sets_what_may_be_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_controls_accept_only_valid_values(monkeypatch: pytest.MonkeyPatch) -> None:
     remembered = Session()
     monkeypatch.setattr(inputs.st, "session_state", {"session": remembered})
     good = {"temperature": 2, "mask": "causal", "scaled": False, "seed": 7, "head": 3, "step": "query", "colors": "log"}
@@ -158,7 +158,7 @@ print(json.dumps(answers))
 """
 
 
-def test_a_new_knob_is_one_declaration(tmp_path: Path) -> None:
+def test_new_knob_is_one_declaration(tmp_path: Path) -> None:
     for room in ("attention", "pages"):
         shutil.copytree(ROOT / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "app.py", tmp_path)
@@ -195,7 +195,7 @@ def test_a_new_knob_is_one_declaration(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_a_number_that_was_emptied_is_empty_and_what_was_typed_stays() -> None:
+def test_emptied_number_field_is_empty_and_typed_text_stays() -> None:
     app = opened("app.py")
     assert app.number_input(key="d_k").set_value(5).run().number_input(key="d_k").value == 5
     assert app.number_input(key="d_k").set_value(None).run().number_input(key="d_k").value is None

@@ -50,7 +50,7 @@ def same(one: Trace, other: Trace) -> bool:
     )
 
 
-def test_many_threads_record_what_one_records_alone(tiny: TinyModels) -> None:
+def test_many_threads_record_the_same_as_one(tiny: TinyModels) -> None:
     for family in ("Gemma 2", "T5"):
         tiny(family)
     sources = [Model(family, text, "the cat") for family in ("Gemma 2", "T5") for text in (OWL, HARBOR)]
@@ -95,14 +95,14 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def test_thirty_who_ask_for_one_model_load_it_once(tiny: TinyModels, loads: list[str]) -> None:
+def test_model_requested_by_thirty_threads_is_loaded_once(tiny: TinyModels, loads: list[str]) -> None:
     tiny("BERT")
     found = at_once([lambda: LIBRARY.get("BERT")] * 30)
     assert len({id(one) for one in found}) == 1
     assert loads == ["BERT"]
 
 
-def test_what_cannot_be_loaded_is_told_to_all_and_leaves_nothing_behind(loads: list[str]) -> None:
+def test_failed_model_load_reaches_every_waiter_and_leaves_nothing(loads: list[str]) -> None:
     def ask(name: str) -> str:
         with pytest.raises(ModelError) as found:
             LIBRARY.get(name)
@@ -115,9 +115,7 @@ def test_what_cannot_be_loaded_is_told_to_all_and_leaves_nothing_behind(loads: l
     assert not loads
 
 
-def test_what_was_asked_for_longest_ago_goes_first_and_takes_its_traces_along(
-    tiny: TinyModels, loads: list[str]
-) -> None:
+def test_least_recently_used_model_is_evicted_with_its_traces(tiny: TinyModels, loads: list[str]) -> None:
     sizes = sorted((tiny(family) / "model.safetensors").stat().st_size for family in ("BERT", "GPT-2", "Llama"))
     LIBRARY.hold(Settings(tiny.folder, kept_mb=sum(sizes[1:]) / 2**20))  # type: ignore[arg-type]  # tiny models need a tiny bound
     for name in ("BERT", "GPT-2"):
@@ -133,7 +131,7 @@ def test_what_was_asked_for_longest_ago_goes_first_and_takes_its_traces_along(
     assert loads == ["BERT", "GPT-2", "Llama", "GPT-2"]
 
 
-def test_what_is_offered_by_name(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_names_on_offer(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny("BERT")
     monkeypatch.setattr(library, "_cached", lambda: {"some/cached": tiny.folder / "BERT"})
     LIBRARY.hold(Settings(tiny.folder, paths=False, hub={"some/allowed": "abc"}))
@@ -144,7 +142,7 @@ def test_what_is_offered_by_name(tiny: TinyModels, monkeypatch: pytest.MonkeyPat
     assert Model("some/cached", OWL).trace().layers
 
 
-def test_twelve_times_twelve_heads_of_a_thousand_tokens_keep_little(tiny: TinyModels) -> None:
+def test_twelve_times_twelve_heads_of_1000_tokens_keep_little(tiny: TinyModels) -> None:
     """Heads of a real width; two layers, of which twelve keep six times as much."""
     wide = {"n_embd": 768, "n_layer": 2, "n_head": 12, "n_positions": 1024, "n_inner": 1, "vocab_size": 400}
     tiny.save(tiny.folder / "wide", "GPT2Config", "GPT2LMHeadModel", wide)

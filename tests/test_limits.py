@@ -37,7 +37,7 @@ def test_limits_come_from_the_environment() -> None:
     assert starts(LAB_MAX_TOKENS="100", LAB_CACHE_MB="300").stdout.startswith("100|300|")
 
 
-def test_an_operator_says_which_models_there_are(tmp_path: Path) -> None:
+def test_operator_chooses_the_available_models(tmp_path: Path) -> None:
     run = starts(LAB_MODELS=str(tmp_path), LAB_MODEL_PATHS="yes", LAB_HUB="gpt2@main  org/name.x@1f2e")
     assert run.stdout.endswith(f"|{tmp_path}|True|{{'gpt2': 'main', 'org/name.x': '1f2e'}}\n")
     assert starts(LAB_HUB="yes").stdout.endswith("|True\n")
@@ -55,7 +55,7 @@ def test_an_operator_says_which_models_there_are(tmp_path: Path) -> None:
         ("LAB_MODELS_KEPT_MB", "1000", "LAB_MODELS_KEPT_MB is at least LAB_MAX_MODEL_MB; got 1000 and 4096"),
     ],
 )
-def test_a_server_that_misreads_what_models_it_may_load_does_not_start(name: str, value: str, sentence: str) -> None:
+def test_server_with_malformed_model_limits_does_not_start(name: str, value: str, sentence: str) -> None:
     run = starts(**{name: value})
     assert run.returncode
     assert sentence in run.stderr
@@ -63,13 +63,13 @@ def test_a_server_that_misreads_what_models_it_may_load_does_not_start(name: str
 
 
 @pytest.mark.parametrize("text", ["many", "0", "-5", "1e9", "", "999999999", "٣"])
-def test_a_server_that_misreads_a_limit_does_not_start(text: str) -> None:
+def test_server_with_a_malformed_limit_does_not_start(text: str) -> None:
     run = starts(LAB_MAX_TOKENS=text)
     assert run.returncode
     assert "LAB_MAX_TOKENS is a whole number from 1 to 4,096" in run.stderr
 
 
-def test_server_names_unknown_variables_once_when_it_starts() -> None:
+def test_server_names_unknown_variables_once_at_startup() -> None:
     with Server(LAB_MAX_TOKEN="10", LAB_MODELSKEPT_MB="1", LAB_XYZZY="", LAB_PORT="1", LAB_REPLICA="a") as server:
         said = server.errors()
     known = "LAB_MAX_TOKEN (did you mean LAB_MAX_TOKENS?), LAB_MODELSKEPT_MB (did you mean LAB_MODELS_KEPT_MB?)"
@@ -77,7 +77,7 @@ def test_server_names_unknown_variables_once_when_it_starts() -> None:
     assert "Unknown" not in starts(LAB_MAX_TOKENS="10").stderr
 
 
-def test_a_cache_that_cannot_hold_two_traces_is_refused() -> None:
+def test_cache_that_cannot_hold_two_traces_is_refused() -> None:
     assert "LAB_CACHE_MB is at least twice" in starts(LAB_CACHE_MB="64").stderr
 
 
@@ -99,7 +99,7 @@ def test_documented_limits_are_complete_with_their_defaults() -> None:
         assert re.search(rf"^\| `LAB_{name}` \| {default} ?\|", document, re.MULTILINE), name
 
 
-def test_a_trace_that_is_too_large_is_one_sentence_before_it_is_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oversized_trace_gets_one_sentence_before_it_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sidebar.Sidebar, "limits", replace(LIMITS, trace_mb=4))
     words = [f"w{i}" for i in range(512)]
     app = opened("app.py", text=" ".join(words), heads="32", dropout="0.5")
@@ -110,7 +110,7 @@ def test_a_trace_that_is_too_large_is_one_sentence_before_it_is_worked_out(monke
     )
 
 
-def test_where_all_heads_are_too_large_the_shown_one_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_shown_head_is_kept_above_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sidebar.Sidebar, "limits", replace(LIMITS, trace_mb=8))
     app = opened("app.py", text=" ".join(f"w{i}" for i in range(512)), heads="32", head="7")
     assert not app.exception
@@ -118,7 +118,7 @@ def test_where_all_heads_are_too_large_the_shown_one_is_kept(monkeypatch: pytest
     assert "H7" in drawn(app)[1]["layout"]["title"]["subtitle"]["text"]
 
 
-def test_both_sources_keep_to_their_bytes() -> None:
+def test_both_sources_respect_their_byte_limits() -> None:
     column = ((1.0,), (2.0,))
     text = TypedText("the owl asked the moon and the moon blinked")
     alone = replace(text, max_bytes=text.needs - 1)  # all heads are too much: one at a time
@@ -134,7 +134,7 @@ def test_both_sources_keep_to_their_bytes() -> None:
 @pytest.mark.parametrize("knobs", [{"positions": "sinusoidal", "mask": "causal"}, {"dropout": 0.5, "d_k": 96, "d_v": 8}, {"init": "identity"}])  # fmt: skip
 @pytest.mark.parametrize("text2", ["", "a second text"])
 @pytest.mark.parametrize("whole", [True, False])
-def test_what_a_trace_needs_is_counted_whole_before_it_is_made(knobs: dict[str, Any], text2: str, whole: bool) -> None:
+def test_trace_memory_is_counted_completely_in_advance(knobs: dict[str, Any], text2: str, whole: bool) -> None:
     source = TypedText(" ".join(f"w{i}" for i in range(90)), AttentionConfig(**knobs), text2)
     if not whole and source.config.sizes.n_heads > 1:
         source = replace(source, max_bytes=source.needs - 1)
@@ -151,7 +151,7 @@ def test_what_a_trace_needs_is_counted_whole_before_it_is_made(knobs: dict[str, 
 
 @pytest.mark.parametrize("wide", [{"d_k": "1024"}, {"d_v": "129"}])
 @pytest.mark.parametrize("page", ["app.py", "pages/softmax.py"])
-def test_heads_that_are_too_wide_together_are_one_sentence(page: str, wide: dict[str, str]) -> None:
+def test_heads_that_are_too_wide_together_get_one_sentence(page: str, wide: dict[str, str]) -> None:
     app = opened(page, d_model="1024", heads="32", **wide)
     assert not app.exception
     [(name, size)] = wide.items()
@@ -159,7 +159,7 @@ def test_heads_that_are_too_wide_together_are_one_sentence(page: str, wide: dict
     assert not drawn(app)
 
 
-def test_the_bytes_of_a_trace_are_those_of_what_is_recorded() -> None:
+def test_trace_bytes_are_those_of_the_recorded_tensors() -> None:
     trace = TypedText("a b c", AttentionConfig(d_model=8, n_heads=2, init="identity")).trace()
     assert trace.nbytes == 3 * 8 * 4  # X, which is also Q, K and V
     assert [step.name for step, _ in trace.layers[0]][-1] == "head_output"  # everything is made …
@@ -167,7 +167,7 @@ def test_the_bytes_of_a_trace_are_those_of_what_is_recorded() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_session_that_is_still_open_keeps_no_trace_from_leaving(page: str) -> None:
+def test_open_session_does_not_keep_a_trace_from_eviction(page: str) -> None:
     app = opened(page, text="a session that stays open")
     kept = KEPT.cache
     assert kept.currsize >= sum(getattr(one, "nbytes", 0) + 20_000 for one in kept.values())
@@ -182,7 +182,7 @@ def test_a_session_that_is_still_open_keeps_no_trace_from_leaving(page: str) -> 
     assert not app.exception
 
 
-def test_where_only_the_chosen_init_is_small_enough_softmax_says_so_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_softmax_page_reports_other_inits_that_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sidebar.Sidebar, "limits", replace(LIMITS, trace_mb=8))
     app = opened("pages/softmax.py", init="identity", d_model="1024")
     assert not app.exception
@@ -212,7 +212,7 @@ def counted(knobs: dict[str, Any]) -> str:
     return ""
 
 
-def test_every_pair_of_maxima_is_counted_or_refused_in_a_sentence() -> None:
+def test_every_pair_of_maxima_is_counted_or_refused() -> None:
     """`benchmarks.maxima` opens them all, in 1 GiB."""
     refused = {pair: counted({name: MAXIMA[name] for name in pair}) for pair in combinations(MAXIMA, 2)}
     for why in filter(None, refused.values()):

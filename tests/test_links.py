@@ -42,7 +42,7 @@ def plain(row: list) -> list[float]:
 
 
 @pytest.mark.parametrize("link", LINKS)
-def test_a_link_paints_what_it_painted(link: str) -> None:
+def test_stored_link_paints_its_stored_numbers(link: str) -> None:
     app = follow(link)
     assert not app.exception
     assert "The link asks for" not in said(app)
@@ -57,7 +57,7 @@ def test_a_link_paints_what_it_painted(link: str) -> None:
         np.testing.assert_allclose(plain(one), plain(other), rtol=2e-5, atol=1e-6)
 
 
-def test_there_is_a_dozen_of_links_and_they_cover_every_page_and_source() -> None:
+def test_stored_links_cover_every_page_and_source() -> None:
     assert len(LINKS) >= 12
     assert {urlsplit(link).path for link in LINKS} >= {"/", "/heads", "/masks", "/softmax", "/compare"}
     assert all(

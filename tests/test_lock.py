@@ -28,7 +28,7 @@ def asked(file: str) -> dict[str, str]:
     return {canonicalize_name(line.split("==")[0]): line.split("==")[1] for line in lines if not line.startswith("-r")}
 
 
-def test_locks_have_exact_versions_with_hashes_and_nothing_else() -> None:
+def test_locks_have_exact_versions_with_hashes_only() -> None:
     wrong = []
     for name, text in FILES.items():
         first, *lines = ENTRY.sub(lambda entry: "\n" * entry[0].count("\n"), text).splitlines()
@@ -38,7 +38,7 @@ def test_locks_have_exact_versions_with_hashes_and_nothing_else() -> None:
     assert not wrong, "\n".join(["Run make lock:", *wrong])
 
 
-def test_the_locks_have_what_the_requirements_ask_for() -> None:
+def test_locks_satisfy_the_requirements() -> None:
     assert set(FILES) == {"run", "torch", "cpu", "dev", "models", "gguf", "audit"}
     assert asked("requirements.txt").items() <= locked("run", "torch").items()
     assert asked("requirements-dev.txt").items() <= locked("dev").items()
@@ -50,13 +50,13 @@ def test_the_locks_have_what_the_requirements_ask_for() -> None:
     assert not [name for name in ("uv.lock", "Pipfile", "environment.yml", "poetry.lock") if (ROOT / name).exists()]
 
 
-def test_a_package_is_locked_once() -> None:
+def test_each_package_is_locked_once() -> None:
     assert not set(locked("run")) & set(locked("torch"))
     assert not set(locked("run", "torch")) & set(locked("dev", "gguf"))
 
 
 @pytest.mark.parametrize(("files", "first"), [(["run"], "requirements.txt"), (["run", "dev"], "requirements-dev.txt")])
-def test_what_the_locked_require_is_locked(files: list[str], first: str) -> None:
+def test_requirements_of_locked_packages_are_locked(files: list[str], first: str) -> None:
     # pip installs with --no-deps, so that nothing comes that has no hash; torch is the CPU's, which needs no CUDA
     there = set(locked(*files, "cpu"))
     waiting, seen = list(asked(first)), set[str]()
@@ -72,7 +72,7 @@ def test_what_the_locked_require_is_locked(files: list[str], first: str) -> None
     assert seen <= there
 
 
-def test_another_file_under_a_locked_name_is_not_installed(tmp_path: Path) -> None:
+def test_altered_file_under_a_locked_name_is_not_installed(tmp_path: Path) -> None:
     name, version = "cachetools", locked("run")["cachetools"]
     info = f"{name}-{version}.dist-info"
     with zipfile.ZipFile(tmp_path / f"{name}-{version}-py3-none-any.whl", "w") as wheel:

@@ -40,7 +40,7 @@ def alone(source):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("knobs", KNOBS)
-def test_a_head_made_alone_has_the_numbers_that_it_has_among_all(knobs):
+def test_head_computed_alone_equals_the_same_head_computed_with_all(knobs):
     source = long_text(**knobs)
     whole, single = source.trace().layers[0], alone(source).trace().layers[0]
     assert whole.whole
@@ -54,7 +54,7 @@ def test_a_head_made_alone_has_the_numbers_that_it_has_among_all(knobs):
 
 
 @pytest.mark.parametrize("knobs", KNOBS)
-def test_colours_and_sums_are_the_same_for_every_head_made_alone_or_not(knobs):
+def test_colours_and_sums_equal_for_heads_computed_singly(knobs):
     source = long_text(**knobs)
     whole, single = source.trace(), alone(source).trace()
     for step in whole.layers[0].steps:
@@ -67,12 +67,12 @@ def test_colours_and_sums_are_the_same_for_every_head_made_alone_or_not(knobs):
             assert heatmap.color_range(single, step.name) == heatmap.color_range(whole, step.name)
 
 
-def test_the_whole_tensor_is_there_for_who_asks():
+def test_whole_tensor_is_available_on_request():
     source = long_text(mask="causal")
     assert torch.equal(alone(source).trace().layers[0].weights, source.trace().layers[0].weights)
 
 
-def test_heads_are_made_one_by_one_above_1024_tokens_or_where_all_are_too_large():
+def test_heads_are_computed_singly_above_1024_tokens_or_memory_limits():
     short, long = TypedText("w " * WHOLE_UP_TO), TypedText("w " * (WHOLE_UP_TO + 1), max_tokens=2048)
     crossed = TypedText("a b", text2="w " * (WHOLE_UP_TO + 1), max_tokens=2048)
     wholes = [one.trace().layers[0].whole for one in (replace(short, max_tokens=2048), long, crossed)]
@@ -84,7 +84,7 @@ def test_heads_are_made_one_by_one_above_1024_tokens_or_where_all_are_too_large(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("knobs", KNOBS)
-def test_a_base_that_is_turned_is_the_source(knobs):
+def test_changing_the_base_of_an_override_equals_changing_the_source(knobs):
     config = {name: value for name, value in knobs.items() if name not in ("dropout", "init")}
     matrices = Matrices(query=((1.0, 2.0),), key=((3.0, 4.0),), value=((5.0, 6.0),), config=AttentionConfig(**config))
     for source in (long_text(**knobs), matrices):
@@ -96,7 +96,7 @@ def test_a_base_that_is_turned_is_the_source(knobs):
             assert (step, mine.tolist()) == (same_step, kept.tolist())
 
 
-def test_a_turn_of_temperature_mask_or_scaling_takes_the_scores_there_are():
+def test_temperature_mask_and_scaling_reuse_cached_scores():
     text = "this text is asked for once only"
     traces = [
         trace_of(TypedText(text, AttentionConfig(**knobs)))
@@ -129,13 +129,13 @@ def places_of(spec):
     )
 
 
-def test_up_to_256_rows_and_columns_a_screen_draws_every_cell():
+def test_maps_up_to_256_by_256_draw_every_cell():
     spec, _ = map_of(256, 256)
     assert on_screen(spec) is spec
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(257, 40), (40, 300), (600, 513)])
-def test_more_are_drawn_as_the_largest_of_each_block_which_says_where_it_stands(rows, columns):
+def test_larger_maps_draw_block_maxima_with_their_positions(rows, columns):
     spec, matrix = map_of(rows, columns)
     seen = on_screen(spec)
     z, blocks = seen["data"][0]["z"], seen["layout"]["meta"]["blocks"]
@@ -153,7 +153,7 @@ def test_more_are_drawn_as_the_largest_of_each_block_which_says_where_it_stands(
     assert (heat["y0"], heat["dy"]) == ((blocks["down"] - 1) / 2, blocks["down"])
 
 
-def test_a_window_is_cut_anew_until_cells_are_exact():
+def test_zoom_window_is_recut_until_cells_are_exact():
     spec, matrix = map_of(600, 513)
     seen = on_screen(spec, [100, 190, 40, 120])
     assert np.array_equal(seen["data"][0]["z"], matrix[100:190, 40:120])
@@ -162,12 +162,12 @@ def test_a_window_is_cut_anew_until_cells_are_exact():
 
 
 @pytest.mark.parametrize("window", [[0, 0, 0, 0], [50, 10, 0, 5], [900, 950, 0, 5], [-40, 10_000, -3, 10_000]])
-def test_a_window_that_is_none_is_the_whole_map(window):
+def test_invalid_zoom_window_shows_the_whole_map(window):
     spec, _ = map_of(600, 40)
     assert on_screen(spec, window)["layout"]["meta"]["blocks"]["window"] == [0, 600, 0, 40]
 
 
-def test_a_block_is_hidden_where_all_of_it_is():
+def test_block_is_hidden_where_all_its_cells_are():
     spec, matrix = map_of(600, 600, hidden=True)
     seen = on_screen(spec)
     z, ground = (trace["z"] for trace in seen["data"])
@@ -177,7 +177,7 @@ def test_a_block_is_hidden_where_all_of_it_is():
     assert np.array_equal(z[there], matrix[rows[there], columns[there]])
 
 
-def test_a_click_on_a_block_of_a_mosaic_is_its_largest_number():
+def test_click_on_a_mosaic_block_selects_its_largest_number():
     trace = long_text().trace()
     figure = heads_json(trace, "weights", cells=256 * 256)
     z, panel = figure["data"][0]["z"], figure["layout"]["meta"]["panels"][2]
@@ -190,7 +190,7 @@ def test_a_click_on_a_block_of_a_mosaic_is_its_largest_number():
     assert names[str(cell.column)] == f"{cell.column} {trace.tokens[cell.column]}"
 
 
-def test_all_heads_of_a_long_text_are_drawn_though_made_one_by_one():
+def test_all_heads_of_a_long_text_draw_although_computed_singly():
     source = long_text(mask="causal")
     whole, single = (
         heads_json(one.trace(), "scores", chosen=Cell(0, "scores", 0, 3, 3)) for one in (source, alone(source))
@@ -203,7 +203,7 @@ def test_all_heads_of_a_long_text_are_drawn_though_made_one_by_one():
     ("seed", "page"),
     [*enumerate(["app.py", "pages/heads.py", "pages/masks.py", "pages/compare.py", "pages/reference.py"])],
 )
-def test_no_page_makes_a_map_of_all_heads_where_they_are_too_much_together(seed, page, monkeypatch):
+def test_no_page_computes_all_heads_when_they_exceed_the_limit(seed, page, monkeypatch):
     asked = []
 
     def seen(layer, name, head):

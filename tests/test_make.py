@@ -81,7 +81,7 @@ def index(folder: Path, offers: str) -> Iterator[str]:
 
 
 @linux
-def test_torch_comes_from_the_index_of_cpu_builds_where_that_answers(machine: Path, tmp_path: Path) -> None:
+def test_torch_comes_from_the_cpu_index_when_it_answers(machine: Path, tmp_path: Path) -> None:
     with index(tmp_path, PINNED.replace("==", "-")) as address:
         said, asked = made(machine, f"CPU_INDEX={address}", "PATIENCE=60")
     torch = CPU.replace(" -r", f" --index-url {address} -r")
@@ -94,7 +94,7 @@ def test_torch_comes_from_the_index_of_cpu_builds_where_that_answers(machine: Pa
 
 
 @linux
-def test_an_index_that_has_another_version_is_none(machine: Path, tmp_path: Path) -> None:
+def test_index_with_another_version_is_ignored(machine: Path, tmp_path: Path) -> None:
     with index(tmp_path, "torch-1.0.0") as address:
         said, asked = made(machine, f"CPU_INDEX={address}", "PATIENCE=60")
     assert asked == [CPU, OTHER, OWN]
@@ -102,7 +102,7 @@ def test_an_index_that_has_another_version_is_none(machine: Path, tmp_path: Path
 
 
 @linux
-def test_torch_comes_from_pip_s_own_index_where_the_other_does_not_answer(machine: Path) -> None:
+def test_torch_comes_from_pips_index_when_the_cpu_index_fails(machine: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # takes calls and never says a word
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
         said, asked = made(machine, f"CPU_INDEX={address}", "PATIENCE=0.2")
@@ -117,14 +117,14 @@ def test_torch_comes_from_pip_s_own_index_where_the_other_does_not_answer(machin
 
 
 @linux
-def test_a_cpu_build_where_pip_looks_is_taken(machine: Path) -> None:
+def test_cpu_build_in_pips_index_is_taken(machine: Path) -> None:
     (machine / "answer").write_text("")
     _, asked = made(machine, "TORCH_INDEX=")
     assert asked == [CPU, OWN]
 
 
 @linux
-def test_a_build_that_is_not_the_locked_one_is_no_reason_to_take_another(machine: Path) -> None:
+def test_unlocked_build_does_not_change_the_index(machine: Path) -> None:
     (machine / "answer").write_text("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES")
     run = make(machine, "TORCH_INDEX=")
     assert run.returncode
@@ -133,13 +133,13 @@ def test_a_build_that_is_not_the_locked_one_is_no_reason_to_take_another(machine
 
 
 @pytest.mark.parametrize("given", ["https://torch.invalid/whl", ""])
-def test_who_says_where_torch_comes_from_is_not_second_guessed(machine: Path, given: str) -> None:
+def test_explicit_torch_index_is_respected(machine: Path, given: str) -> None:
     said, asked = made(machine, f"TORCH_INDEX={given}", "CPU_INDEX=http://127.0.0.1:9")
     assert not any("Asking" in line for line in said)
     assert asked == [*([FIRST[0].replace(" -r", f" --index-url {given} -r")] if given else FIRST), OWN]
 
 
-def test_a_torch_that_is_there_is_left_alone(machine: Path) -> None:
+def test_installed_torch_is_kept(machine: Path) -> None:
     (packages,) = machine.glob("lib/python*/site-packages")
     there = packages / f"{PINNED.replace('==', '-')}+cpu.dist-info"
     there.mkdir()
@@ -154,7 +154,7 @@ def test_a_torch_that_is_there_is_left_alone(machine: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "wanted"), [([], "streamlit"), (["STREAMLIT=1.60.0", "ARGS=tests/test_turns.py -x"], "streamlit==1.60.0")]
 )
-def test_newest_tests_another_streamlit_in_an_environment_of_its_own(
+def test_make_newest_tests_another_streamlit_in_its_own_environment(
     machine: Path, tmp_path: Path, given: list[str], wanted: str
 ) -> None:
     (machine / "answer").write_text("")
@@ -177,7 +177,7 @@ def test_newest_tests_another_streamlit_in_an_environment_of_its_own(
 
 
 @pytest.mark.parametrize("right", [True, False])
-def test_plotlys_script_is_the_one_that_npm_published(machine: Path, tmp_path: Path, right: bool) -> None:
+def test_plotly_js_is_the_published_npm_file(machine: Path, tmp_path: Path, right: bool) -> None:
     folder, vendor = tmp_path / "package", tmp_path / "vendor"
     vendor.mkdir()
     folder.mkdir()

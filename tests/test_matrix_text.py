@@ -129,7 +129,7 @@ READ_AS = {
 
 
 @pytest.mark.parametrize(("text", "rows"), READ_AS.values(), ids=READ_AS)
-def test_a_pasted_matrix_is_read_as_it_was_meant(text: str, rows: object) -> None:
+def test_pasted_matrix_is_read_as_intended(text: str, rows: object) -> None:
     assert repr(parse(text)) == repr(rows)  # repr tells −0 from 0
 
 
@@ -300,7 +300,7 @@ def test_ten_megabytes_of_nonsense_are_refused_quickly(text: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("text", ["12\n", "12;", "12,", "12 ", "[12 ", "[12, ", "12\u2028", "12\t"])
-def test_size_of_a_text_is_checked_before_it_is_parsed(text: str) -> None:
+def test_text_size_is_checked_before_parsing(text: str) -> None:
     text = (text[:-3] + text[-3:] * 2**18) + "]" * text.startswith("[")
     tracemalloc.start()
     try:
@@ -314,7 +314,7 @@ def test_size_of_a_text_is_checked_before_it_is_parsed(text: str) -> None:
 @pytest.mark.slow
 @given(st.text(st.sampled_from("[]()1.5,; \t\n-e=…xnp'\"<"), max_size=40))
 @settings(max_examples=500)
-def test_whatever_is_pasted_gives_a_matrix_or_a_sentence(text: str) -> None:
+def test_any_pasted_text_gives_a_matrix_or_a_sentence(text: str) -> None:
     try:
         rows = parse(text)
     except AttentionError:
@@ -335,20 +335,20 @@ SINGLE = st.floats(allow_nan=False, allow_infinity=False, width=32)
 
 
 @given(matrices(DOUBLE) | matrices(SINGLE))
-def test_a_link_brings_back_the_same_numbers(rows: tuple[tuple[float, ...], ...]) -> None:
+def test_matrix_roundtrips_through_a_link(rows: tuple[tuple[float, ...], ...]) -> None:
     text = write(rows)
     assert not set(text) & set("+ \n")
     assert repr(parse(text)) == repr(rows)
 
 
-def test_a_link_is_short() -> None:
+def test_matrix_link_is_short() -> None:
     assert write(((1.0, -0.0), (0.1, 1e-7))) == "1,-0;0.1,1e-7"
     assert write(((1e22,),)) == "1e22"
 
 
 @given(matrices(SINGLE))
 @example(((0.004310000687837601,),))  # nine digits after the point say too little of it
-def test_what_numpy_and_torch_print_is_read_back(rows: tuple[tuple[float, ...], ...]) -> None:
+def test_output_of_numpy_and_torch_is_read_back(rows: tuple[tuple[float, ...], ...]) -> None:
     array = np.array(rows, dtype=np.float32)
     with np.printoptions(floatmode="unique"):
         for text in (str(array), repr(array)):
@@ -390,7 +390,7 @@ FILES = {
 
 
 @pytest.mark.parametrize(("data", "file_name"), FILES.values(), ids=FILES)
-def test_a_file_is_read(data: bytes, file_name: str) -> None:
+def test_matrix_file_is_read(data: bytes, file_name: str) -> None:
     assert read(data, file_name) == SQUARE
 
 
@@ -400,7 +400,7 @@ def test_one_dimension_or_spreadsheet_line_is_one_row() -> None:
     assert read(b"1,5;2,5", "a.csv") == ((1.5, 2.5),)
 
 
-def test_numbers_of_a_file_keep_their_rows_and_columns() -> None:
+def test_matrix_file_keeps_rows_and_columns() -> None:
     array = np.random.default_rng(0).standard_normal((3, 5))
     stream = BytesIO()
     np.savetxt(stream, array)
@@ -441,7 +441,7 @@ BAD_FILES = {
 
 
 @pytest.mark.parametrize(("data", "file_name", "sentence"), BAD_FILES.values(), ids=BAD_FILES)
-def test_a_bad_file_gets_a_sentence(data: bytes, file_name: str, sentence: str) -> None:
+def test_bad_matrix_file_gets_one_sentence(data: bytes, file_name: str, sentence: str) -> None:
     with pytest.raises(MatrixError) as caught:
         read(data, file_name, "W_Q")
     assert sentence in str(caught.value)
@@ -449,7 +449,7 @@ def test_a_bad_file_gets_a_sentence(data: bytes, file_name: str, sentence: str) 
 
 
 @given(st.data())
-def test_a_damaged_file_gives_a_matrix_or_a_sentence(data: st.DataObject) -> None:
+def test_damaged_file_gives_a_matrix_or_a_sentence(data: st.DataObject) -> None:
     whole = bytearray(npy_bytes(np.eye(2)))
     for _ in range(data.draw(st.integers(1, 4))):
         whole[data.draw(st.integers(0, 80))] = data.draw(st.integers(0, 255))
@@ -479,7 +479,7 @@ def test_importing_the_package_does_not_import_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_text_is_read_once_and_its_cache_bounded_by_bytes(monkeypatch):
+def test_text_is_parsed_once_in_a_cache_bounded_by_bytes(monkeypatch):
     text = write([[i + j / 7 for j in range(40)] for i in range(50)])
     first = parse(text, "X")
     monkeypatch.setattr(reader, "_look", lambda *_: pytest.fail("the text was read again"))

@@ -45,7 +45,9 @@ def found(source: Model, **more: Any) -> Matters:
 
 
 @pytest.mark.parametrize("family", ["GPT-2", "Llama", "BERT", "T5", "gpt-oss"])
-def test_in_batches_is_as_one_by_one(tiny: TinyModels, family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batched_ablations_equal_single_ablations(
+    tiny: TinyModels, family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(silencing, "TOKENS", 9 * 4)  # three heads a batch: the last one is not full
     source = model(tiny, family)
     one = found(source, silence="mean")
@@ -72,9 +74,7 @@ HELD = r"norm|mlp$|self_attn$"
 
 
 @pytest.mark.parametrize("family", ["Llama", "Gemma 2", "Gemma 3", "Granite"])
-def test_what_a_head_writes_straight_is_what_is_missing_where_all_else_is_as_it_was(
-    tiny: TinyModels, family: str
-) -> None:
+def test_direct_effect_is_the_loss_when_all_else_is_frozen(tiny: TinyModels, family: str) -> None:
     """With all other parts held and all norms frozen, silencing a head changes the logit by its direct effect, in each layer."""
     source = model(tiny, family)
     loaded, given = source.loaded_and_given()
@@ -131,9 +131,7 @@ def test_what_a_head_writes_straight_is_what_is_missing_where_all_else_is_as_it_
         "BERT": "fills masks", "RoBERTa": "says no tokens", "BART": "post-LN",
     }.items(),
 )  # fmt: skip
-def test_direct_effects_and_the_remainder_are_the_logit_or_it_is_said_why_not(
-    tiny: TinyModels, family: str, why: str
-) -> None:
+def test_direct_effects_sum_to_the_logit_or_explain_why_not(tiny: TinyModels, family: str, why: str) -> None:
     source = model(tiny, family)
     one = found(source)
     assert why in one.unknown
@@ -157,7 +155,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("family", CHANGES)
 @pytest.mark.parametrize("frozen", [False, True])
-def test_each_head_is_silenced_on_top_of_what_is_changed(
+def test_ablation_sweep_keeps_existing_interventions(
     tiny: TinyModels, family: str, frozen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(silencing, "TOKENS", 9 * 4)
@@ -182,7 +180,7 @@ def test_each_head_is_silenced_on_top_of_what_is_changed(
     assert not before.changes
 
 
-def test_a_model_without_a_head_says_how_far_its_vectors_moved(tiny: TinyModels) -> None:
+def test_headless_model_reports_how_far_its_vectors_moved(tiny: TinyModels) -> None:
     tiny("RoBERTa")
     source = Model("RoBERTa", OWL)
     one = found(source)
@@ -198,7 +196,7 @@ def test_a_model_without_a_head_says_how_far_its_vectors_moved(tiny: TinyModels)
     assert 1 + found(source, position=3).change[1, 2] == pytest.approx(float(cosine[3]), abs=1e-5)
 
 
-def test_heads_are_silenced_together_beside_random_ones_and_one_all_the_while(tiny: TinyModels) -> None:
+def test_joint_ablation_is_compared_with_random_heads_in_every_run(tiny: TinyModels) -> None:
     source = model(tiny, "GPT-2")
     heads = ((0, 1), (1, 3))
     both = mattering.together(source, heads)
@@ -223,7 +221,7 @@ def test_heads_are_silenced_together_beside_random_ones_and_one_all_the_while(ti
     assert silent.change != 0
 
 
-def test_it_is_counted_before_stopped_between_and_kept(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ablation_sweep_is_budgeted_interruptible_and_cached(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
     KEPT.hold(2**28)
     monkeypatch.setattr(silencing, "TOKENS", 9 * 3)
     source = model(tiny, "GPT-2")
@@ -240,7 +238,7 @@ def test_it_is_counted_before_stopped_between_and_kept(tiny: TinyModels, monkeyp
         mattering.seconds(source)
 
 
-def test_what_is_not_there_is_said(tiny: TinyModels) -> None:
+def test_missing_heads_tokens_and_positions_are_reported(tiny: TinyModels) -> None:
     source = model(tiny, "GPT-2")
     for more, said in (
         ({"position": 99}, "at a token from 0 to 8"),

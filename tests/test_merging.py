@@ -37,7 +37,7 @@ def by_hand(weights: torch.Tensor, groups: tuple[tuple[int, ...], ...]) -> torch
     ],
 )
 @pytest.mark.parametrize("whole", [True, False])
-def test_weights_are_summed_over_keys_and_averaged_over_queries(
+def test_merged_weights_sum_over_keys_and_average_over_queries(
     words: bool, what: str, groups: tuple[tuple[int, ...], ...], whole: bool
 ) -> None:
     own = layer()
@@ -64,7 +64,7 @@ def test_weights_are_summed_over_keys_and_averaged_over_queries(
             assert "as recorded" not in told.words
 
 
-def test_words_read_as_they_were_typed() -> None:
+def test_merged_words_read_as_they_were_typed() -> None:
     assert merged(layer(), SPECIAL, True, "show").tokens == ("[CLS]", "unbelievable", "owls", "[SEP]")
     assert merged(layer(), SPECIAL, False, "show").tokens == TOKENS
     pieces = (
@@ -89,7 +89,7 @@ def test_words_read_as_they_were_typed() -> None:
     )  # fmt: skip
 
 
-def test_a_hand_turns_the_layer_whose_weights_they_are() -> None:
+def test_override_applies_to_the_layer_behind_merged_weights() -> None:
     own = layer()
     cold = merged(own, SPECIAL, True, "show").turned(WhatIf(temperature=0.2))
     torch.testing.assert_close(
@@ -97,6 +97,6 @@ def test_a_hand_turns_the_layer_whose_weights_they_are() -> None:
     )
 
 
-def test_where_all_tokens_are_special_there_is_a_sentence() -> None:
+def test_text_of_special_tokens_only_gets_one_sentence() -> None:
     with pytest.raises(TextError, match="All tokens are special, and hidden"):
         merged(Layer("", SPECIAL, SPECIAL, {"weights": torch.full((1, 2, 2), 0.5)}), SPECIAL, False, "hide")

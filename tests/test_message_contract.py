@@ -46,15 +46,15 @@ def hold(sent: Iterable[Mapping[str, Any]], declared: type) -> None:
 
 
 @pytest.mark.parametrize("name", DECLARED)
-def test_the_script_says_what_python_declares(name: str) -> None:
+def test_script_reads_exactly_what_python_declares(name: str) -> None:
     assert in_the_script(name) == keys(getattr(contract, name))
 
 
-def test_a_panel_is_what_the_script_takes_it_for() -> None:
+def test_panel_fields_match_the_script() -> None:
     assert in_the_script("Panel") == ({field.name for field in fields(Panel)}, set())
 
 
-def test_every_figure_says_of_itself_what_is_declared() -> None:
+def test_every_figure_has_the_declared_meta_data() -> None:
     short = TypedText("the cat sat on the mat", AttentionConfig(mask="causal")).trace()
     long = TypedText(" ".join(f"w{i}" for i in range(300))).trace()
     figures = [
@@ -70,7 +70,7 @@ def test_every_figure_says_of_itself_what_is_declared() -> None:
     hold([meta["blocks"] for meta in metas if "blocks" in meta], contract.Blocks)
 
 
-def test_every_message_holds_what_is_declared() -> None:
+def test_every_message_has_the_declared_fields() -> None:
     layer = TypedText("the cat sat on the mat").trace().layers[0]
     hold([made := live(layer, 0) or {}], contract.Live)
     sent = [unpacked(pack([], Around(made)))]

@@ -49,7 +49,7 @@ def near(found: float, wanted: float) -> None:
 
 
 @pytest.mark.parametrize("n", SIZES)
-def test_the_closed_forms_of_patterns_that_anybody_can_check(n: int) -> None:
+def test_metrics_match_closed_forms_of_simple_patterns(n: int) -> None:
     even, found = n % 2 == 0, numbers(given(torch.full((n, n), 1 / n, dtype=torch.float64)))
     near(found["entropy"], 1)
     near(found["distance"], (n * n - 1) / (3 * n))
@@ -82,7 +82,7 @@ def test_the_closed_forms_of_patterns_that_anybody_can_check(n: int) -> None:
 
 
 @pytest.mark.parametrize("n", SIZES)
-def test_a_text_shown_twice_has_the_induction_and_duplicate_scores_of_the_books(n: int) -> None:
+def test_induction_and_duplicate_scores_match_their_definitions_for_repeated_text(n: int) -> None:
     words = tuple(f"w{i}" for i in range(n)) * 2
     found = given(causal(2 * n), words)
     near(numbers(found)["induction"], (harmonic(2 * n) - harmonic(n)) / n)
@@ -93,7 +93,7 @@ def test_a_text_shown_twice_has_the_induction_and_duplicate_scores_of_the_books(
     assert numbers(given(perfect, words))["induction"] == 1
 
 
-def test_what_is_not_defined_is_no_number_and_rests_on_nothing() -> None:
+def test_undefined_metric_has_no_value_and_no_queries() -> None:
     """Never 0: a text without repeated words says nothing of induction, a causal mask nothing of the next token."""
     trace = TypedText("a b c d", AttentionConfig(mask="causal")).trace()
     table = metrics.of(trace)
@@ -109,7 +109,7 @@ def test_what_is_not_defined_is_no_number_and_rests_on_nothing() -> None:
     ).all()
 
 
-def test_rows_that_see_no_key_and_rows_of_padding_are_left_out() -> None:
+def test_metrics_skip_blind_rows_and_padding_rows() -> None:
     config = AttentionConfig(mask="custom", cells="", seed=3)
     padded = TypedText("a b c d e f\na b", config, sequence=1, pad=True).trace()
     assert counts(padded.layers[0])["self"] == 2
@@ -123,7 +123,7 @@ def test_rows_that_see_no_key_and_rows_of_padding_are_left_out() -> None:
     near(numbers(sunk)["distance"], (0.75 + 0.5) / 2)
 
 
-def test_two_texts_have_no_positions_in_common() -> None:
+def test_position_metrics_are_undefined_for_two_texts() -> None:
     layer = TypedText("a b c", AttentionConfig(n_heads=2), text2="x y z a").trace().layers[0]
     found = counts(layer)
     assert [found[name] for name in ("distance", "previous", "next", "self", "induction", "duplicate token")] == [0] * 6
@@ -132,7 +132,7 @@ def test_two_texts_have_no_positions_in_common() -> None:
     assert counts(same)["self"] == 0
 
 
-def test_layers_may_differ_in_tokens_and_heads_and_a_head_has_its_place() -> None:
+def test_layers_may_differ_in_tokens_and_heads() -> None:
     traces = [
         TypedText(text, AttentionConfig(n_heads=heads, seed=heads)).trace()
         for heads, text in ((2, "a b c a b c"), (4, "one two"), (1, "x y z"))
@@ -151,14 +151,14 @@ def test_layers_may_differ_in_tokens_and_heads_and_a_head_has_its_place() -> Non
     assert {head[0] for head in table.sorted_by("induction")[:2]} == {0}  # undefined ones last
 
 
-def test_uniform_attention_is_the_line_beside_each_metric() -> None:
+def test_uniform_attention_is_the_baseline_of_each_metric() -> None:
     trace = TypedText("a b c a b c", AttentionConfig(mask="causal", n_heads=2)).trace()
     even = metrics.of(TypedText("a b c a b c", AttentionConfig(mask="causal", n_heads=2, temperature=math.inf)).trace())
     known = [i for i, name in enumerate(metrics.NAMES) if not name.startswith("norm")]
     np.testing.assert_allclose(metrics.of(trace).uniform[0][known], even.values[0, 0][known], atol=1e-6)
 
 
-def test_heads_that_are_made_one_by_one_have_the_same_numbers_and_nothing_is_kept_of_them(
+def test_metrics_of_heads_computed_singly_are_equal_and_uncached(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config = AttentionConfig(mask="causal", n_heads=4, n_kv_heads=2, positions="rope")
@@ -175,7 +175,7 @@ def test_heads_that_are_made_one_by_one_have_the_same_numbers_and_nothing_is_kep
     assert all(key[1] in ("metrics", "reach") or key[1][0].startswith(("rotated", "mask")) for key in heads)
 
 
-def test_the_divergence_of_two_heads_is_that_of_the_books() -> None:
+def test_divergence_of_two_heads_matches_its_definition() -> None:
     n = 8
     pair = Trace(("t",), (given(torch.stack([back(n), torch.eye(n), torch.full((n, n), 1 / n, dtype=torch.float64)])),))
     found = {(one[0], one[1]): one[2:] for one in metrics.differences(pair, 0, 0)}
@@ -187,7 +187,7 @@ def test_the_divergence_of_two_heads_is_that_of_the_books() -> None:
     near(metrics.differences(Trace(("t",), (given(torch.stack([back(n)] * 2)),)), 0, 0)[0][2], 0)
 
 
-def test_the_norm_weighted_share_is_that_of_the_vectors_themselves() -> None:
+def test_norm_weighted_metric_equals_the_norms_of_the_vectors() -> None:
     """With values of length 1 and an orthogonal W_O it is the weight; a first token with a short value falls."""
     n, generator = 6, torch.Generator().manual_seed(1)
     weights = torch.rand(1, n, n, generator=generator, dtype=torch.float64).softmax(-1)
@@ -206,7 +206,7 @@ def test_the_norm_weighted_share_is_that_of_the_vectors_themselves() -> None:
     assert counts(layer.without("w_o"))["norm-weighted first token"] == 0
 
 
-def test_every_metric_says_what_it_is_and_lies_in_its_range() -> None:
+def test_every_metric_is_documented_and_within_its_range() -> None:
     trace = TypedText("the cat sat on the mat the cat", AttentionConfig(seed=2)).trace()
     table = metrics.of(trace)
     assert len(set(metrics.NAMES)) == len(metrics.METRICS)
@@ -225,7 +225,7 @@ TEXTS = (
 )
 
 
-def test_the_heads_of_a_real_model_do_what_is_known_of_them() -> None:
+def test_heads_of_a_real_model_behave_as_published() -> None:
     """All-MiniLM-L6-v2 as it was measured before this program was written; the norm-weighted share is the reason to have it."""
     tables = [metrics.of(Model("all-MiniLM-L6-v2", text).trace()) for text in TEXTS]
     values = np.mean([table.values for table in tables], axis=0)

@@ -139,14 +139,12 @@ def recorded(tiny: TinyModels) -> Any:
     return found
 
 
-def test_every_family_is_one_or_the_other() -> None:
+def test_every_model_family_is_recorded_or_weights_only() -> None:
     assert {*RECORDED, *ALONE, "Mamba", "BART alone"} == {*FAMILIES}
 
 
 @pytest.mark.parametrize("family", RECORDED)
-def test_what_a_model_makes_is_what_eager_attention_makes_and_what_our_formula_makes(
-    recorded: Any, family: str
-) -> None:
+def test_model_tensors_equal_eager_attention_and_our_formula(recorded: Any, family: str) -> None:
     one = recorded(family)
     loaded, given = one.source.loaded_and_given()
     _, theirs, _ = one.eager
@@ -180,7 +178,7 @@ def again(layer: Layer) -> Tensor:
 
 
 @pytest.mark.parametrize("family", RECORDED)
-def test_the_formula_and_the_shapes_are_those_of_the_family(recorded: Any, family: str) -> None:
+def test_formula_and_shapes_match_the_model_family(recorded: Any, family: str) -> None:
     trace, masks = recorded(family).trace, RECORDED[family]
     words = ("the", "·owl", "·asked", "·the", "·moon", "·and", "·the", "·moon", "·blinked")
     for layer, mask in zip(trace.layers, masks, strict=True):
@@ -211,7 +209,7 @@ def test_the_formula_and_the_shapes_are_those_of_the_family(recorded: Any, famil
 
 
 @pytest.mark.parametrize("family", RECORDED)
-def test_projections_make_what_was_recorded_where_nothing_stands_between(recorded: Any, family: str) -> None:
+def test_projections_reproduce_recorded_tensors_where_nothing_intervenes(recorded: Any, family: str) -> None:
     for layer in recorded(family).trace.layers:
         x2 = "memory" if layer.name.startswith("cross") else "input"
         for name, x in (("query", "input"), ("key", x2), ("value", x2)):
@@ -243,7 +241,7 @@ def test_every_step_of_a_model_is_explained(recorded: Any, family: str) -> None:
 
 
 @pytest.mark.parametrize("family", ["GPT-2", "Gemma 2", "gpt-oss", "ModernBERT", "T5", "Bloom"])
-def test_the_copied_python_of_a_model_gives_the_same_number(
+def test_copied_python_of_a_model_gives_the_same_number(
     recorded: Any, tiny: TinyModels, family: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tiny(family).parent)
@@ -261,7 +259,7 @@ def test_the_copied_python_of_a_model_gives_the_same_number(
 
 
 @pytest.mark.parametrize("family", ALONE)
-def test_a_family_past_the_recorder_shows_its_weights_alone_and_says_so(recorded: Any, family: str) -> None:
+def test_unrecordable_family_shows_its_weights_with_a_note(recorded: Any, family: str) -> None:
     one = recorded(family)
     for layer in one.trace.layers:
         assert [step.name for step in layer.steps] == ["weights"]
@@ -271,7 +269,7 @@ def test_a_family_past_the_recorder_shows_its_weights_alone_and_says_so(recorded
     assert "recorded" in explain(one.trace, "weights", 1, 2, 3, 2).words
 
 
-def test_what_a_decoder_says_by_itself_is_what_transformers_generates(tiny: TinyModels) -> None:
+def test_decoder_alone_predicts_what_transformers_generates(tiny: TinyModels) -> None:
     source = Model(tiny("T5").name, OWL)
     loaded, given = source.loaded_and_given()
     said = loaded.model.generate(given["input_ids"], max_new_tokens=31, do_sample=False, num_beams=1)
@@ -281,7 +279,7 @@ def test_what_a_decoder_says_by_itself_is_what_transformers_generates(tiny: Tiny
     assert "what the model itself says" in trace.notes[0]
 
 
-def test_a_hand_turns_a_model_and_leads_back(tiny: TinyModels) -> None:
+def test_overridden_model_returns_to_its_own_formula(tiny: TinyModels) -> None:
     source = Model(tiny("Llama").name, OWL, config=WhatIf(mask="none", temperature=2.0))
     turned, own = source.trace().layers[1], source.base.trace().layers[1]
     expected = torch.softmax(own["scores"] / math.sqrt(8) / 2, dim=-1)
@@ -290,7 +288,7 @@ def test_a_hand_turns_a_model_and_leads_back(tiny: TinyModels) -> None:
     assert not torch.allclose(turned["output"], own["output"])
 
 
-def test_what_the_heads_of_minilm_do() -> None:
+def test_minilm_heads_attend_as_documented() -> None:
     """As FIELD-NOTES has it, from another program."""
     LIBRARY.hold(Settings())
     trace = Model("all-MiniLM-L6-v2", "The quiet harbor watched the copper moon while the old owl slept.").trace()

@@ -44,7 +44,7 @@ def every_text_is_long(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize("family", RECORDED)
-def test_attention_by_rows_is_attention(tiny: TinyModels, family: str, request: pytest.FixtureRequest) -> None:
+def test_attention_by_rows_equals_attention(tiny: TinyModels, family: str, request: pytest.FixtureRequest) -> None:
     source = Model(tiny(family).name, OWL, CAT if family in TWO_TEXTS else "")
     whole = source.trace()
     assert all(site.by_rows for site in source.loaded_and_given()[0].sites)
@@ -57,7 +57,7 @@ def test_attention_by_rows_is_attention(tiny: TinyModels, family: str, request: 
             torch.testing.assert_close(tensor, theirs, rtol=1e-4, atol=1e-5, msg=f"{family} {step.name} {same.name}")
 
 
-def test_a_changed_model_by_rows_changes_nothing_before_the_change(
+def test_changed_model_by_rows_is_unchanged_before_the_intervention(
     tiny: TinyModels, every_text_is_long: list[int]
 ) -> None:
     source = Model(tiny("Llama").name, OWL)
@@ -68,7 +68,7 @@ def test_a_changed_model_by_rows_changes_nothing_before_the_change(
     assert max(every_text_is_long) == 2
 
 
-def test_a_family_that_counts_its_queries_is_never_cut() -> None:
+def test_family_that_counts_its_queries_is_never_split() -> None:
     output = torch.arange(24.0).reshape(2, 3, 4)
 
     def of(rows: slice, more: float) -> tuple[None, torch.Tensor]:
@@ -82,7 +82,7 @@ def test_a_family_that_counts_its_queries_is_never_cut() -> None:
     assert not sites._by_rows(call(1))
 
 
-def test_the_count_follows_the_rows_and_bounds_what_is_kept(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_estimate_by_rows_bounds_the_recorded_bytes(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
     source = Model(tiny("GPT-2").name, " ".join([OWL] * 7))
     trace, needs = source.trace(), source.needs
     monkeypatch.setattr(recording, "_WHOLE_BYTES", 0)
@@ -100,7 +100,7 @@ def test_the_count_follows_the_rows_and_bounds_what_is_kept(tiny: TinyModels, mo
 @pytest.mark.parametrize(
     "visible", [[[0, 0], [0, 0]], [[1, 0, 0], [1, 1, 0], [1, 1, 1]], [[1, 1, 0], [1, 1, 1], [0, 1, 1]]]
 )
-def test_the_rule_of_a_mask_is_found(visible: list[list[int]]) -> None:
+def test_mask_rule_is_recognized(visible: list[list[int]]) -> None:
     cells = torch.tensor(visible, dtype=torch.bool)
     rule = recording.rule(cells)
     if isinstance(rule, torch.Tensor):

@@ -68,7 +68,7 @@ def together(**works: Callable[[], Any]) -> None:
     assert not any(thread.is_alive() for thread in threads)
 
 
-def test_fair_lock_serves_threads_in_their_order() -> None:
+def test_fair_lock_serves_threads_in_order() -> None:
     lock, order = FairLock(), list[str]()
 
     def enter(name: str) -> None:
@@ -96,7 +96,7 @@ def test_fair_lock_is_free_after_an_error() -> None:
 
 
 @pytest.mark.parametrize("do", ["", "0.1.zero"])
-def test_pass_of_another_comes_between_two_generated_tokens(tiny: TinyModels, do: str) -> None:
+def test_other_forward_passes_run_between_two_generated_tokens(tiny: TinyModels, do: str) -> None:
     tiny("GPT-2")
     loaded, came = LIBRARY.get("GPT-2"), threading.Event()
 
@@ -120,7 +120,7 @@ def test_pass_of_another_comes_between_two_generated_tokens(tiny: TinyModels, do
     assert passes.count("generates") > 2
 
 
-def test_generated_text_is_the_same_whoever_runs_the_model_meanwhile(tiny: TinyModels) -> None:
+def test_generated_text_does_not_depend_on_other_forward_passes(tiny: TinyModels) -> None:
     tiny("Llama")
     loaded = LIBRARY.get("Llama")
 
@@ -169,7 +169,7 @@ def test_two_models_run_side_by_side(tiny: TinyModels) -> None:
     together(one=Model("GPT-2", TEXT).trace, other=Model("BERT", TEXT).trace)
 
 
-def test_pass_of_another_comes_between_two_batches_of_silenced_heads(
+def test_other_forward_passes_run_between_two_ablation_batches(
     tiny: TinyModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tiny("GPT-2")
@@ -191,7 +191,7 @@ def test_pass_of_another_comes_between_two_batches_of_silenced_heads(
     assert passes[:4] == ["sweeps", "sweeps", "looks", "sweeps"]
 
 
-def test_page_with_large_trace_waits_for_no_generation(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_with_a_large_trace_waits_for_no_generation(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "LONGEST", 600.0)
     monkeypatch.setattr(traces, "_LARGE", 0)  # every trace is large: one run at a time has one
     tiny("GPT-2")
@@ -218,7 +218,7 @@ def test_page_with_large_trace_waits_for_no_generation(tiny: TinyModels, monkeyp
     together(generates=generate, looks=look)
 
 
-def test_changes_and_generated_tokens_are_counted_before_the_model_runs(tiny: TinyModels) -> None:
+def test_work_is_estimated_before_the_model_runs(tiny: TinyModels) -> None:
     tiny("GPT-2")
     loaded = LIBRARY.get("GPT-2")
     passes = watched(loaded, lambda _: None)
@@ -244,7 +244,7 @@ def test_changes_and_generated_tokens_are_counted_before_the_model_runs(tiny: Ti
         ),
     ],
 )  # fmt: skip
-def test_what_would_take_too_long_is_one_sentence_and_no_pass(
+def test_overlong_work_gets_one_sentence_and_no_forward_pass(
     tiny: TinyModels, monkeypatch: pytest.MonkeyPatch, knobs: dict[str, Any], said: str
 ) -> None:
     tiny("GPT-2")
@@ -258,7 +258,7 @@ def test_what_would_take_too_long_is_one_sentence_and_no_pass(
     plain.trace()  # one plain pass is never too much
 
 
-def test_hundred_changes_of_a_long_generation_are_refused_and_a_few_are_not(tiny: TinyModels) -> None:
+def test_long_generation_allows_a_few_interventions_but_not_a_hundred(tiny: TinyModels) -> None:
     """With the sizes of SmolLM2, 30 layers of 9 heads: what made others wait 12 s."""
     tiny("Llama")
     loaded = LIBRARY.get("Llama")

@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import rules
 from conftest import ROOT
 
 PACKAGES = ("attention", "pages", "tests", "benchmarks")
@@ -185,7 +186,7 @@ def _has(scope: ast.AST, names: list[str]) -> bool:
 
 
 @pytest.mark.quick  # git answers at once
-def test_every_module_and_file_that_prose_names_is_there() -> None:
+def test_every_module_and_file_named_in_prose_exists() -> None:
     wrong = [one for file in readers() for one in missing(file, (ROOT / file).read_text(encoding="utf-8"))]
     assert not wrong, "\n".join(["these are not there:", *wrong])
 
@@ -208,5 +209,16 @@ def test_every_module_and_file_that_prose_names_is_there() -> None:
         (".streamlit/config.toml", "# pages/ui/styles.css", ["pages/ui/styles.css"]),
     ],
 )  # fmt: skip
-def test_a_name_that_is_nowhere_is_found(file: str, text: str, names: list[str]) -> None:
+def test_unknown_name_in_prose_is_found(file: str, text: str, names: list[str]) -> None:
     assert [one.partition(": ")[2] for one in missing(Path(file), text)] == names
+
+
+def test_names_of_tests_have_at_most_ten_words() -> None:
+    assert rules.offences(rules.long_test_names, rules.modules("tests/test_*.py")) == []
+
+
+def test_overlong_test_name_is_reported_with_its_line() -> None:
+    ten, eleven = ("test_" + "_".join(["word"] * count) for count in (10, 11))
+    module = rules.Module(Path("tests/test_x.py"), f"def {ten}(): ...\nasync def {eleven}(): ...")
+    (offence,) = rules.offences(rules.long_test_names, [module])
+    assert offence.startswith(f"tests/test_x.py:2: {eleven} has 11 words")

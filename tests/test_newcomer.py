@@ -103,7 +103,7 @@ print(json.dumps({
 """
 
 
-def test_a_new_way_to_share_out_is_one_file_and_one_line(tmp_path: Path) -> None:
+def test_new_normalizer_takes_one_file_and_one_line(tmp_path: Path) -> None:
     for room in ("attention", "pages"):
         shutil.copytree(ROOT / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "app.py", tmp_path)

@@ -52,7 +52,7 @@ def same(ours: Tensor | None, theirs: Tensor) -> bool:
 # -- 1: heatmaps ------------------------------------------------------------------------------
 
 
-def test_heatmaps_prints_its_embeddings() -> None:
+def test_heatmaps_notebook_prints_its_embeddings() -> None:
     for name in NOTEBOOKS[:4]:
         x = layer_of(name)["input"]
         assert x.shape == (22, 64)
@@ -89,7 +89,7 @@ def test_heatmaps_prints_its_embeddings() -> None:
         )
 
 
-def test_heatmaps_prints_its_query_weights() -> None:
+def test_heatmaps_notebook_prints_its_query_weights() -> None:
     assert prints(
         layer_of("heatmaps-self-attention").w_q[0],
         """tensor([[0.0605, 0.2699, 0.3683,  ..., 0.3112, 0.9992, 0.9132],
@@ -102,7 +102,7 @@ def test_heatmaps_prints_its_query_weights() -> None:
     )
 
 
-def test_heatmaps_as_the_notebook_writes_them() -> None:
+def test_heatmaps_source_equals_the_notebook_code() -> None:
     words = OCEANIC.split()
     vocabulary = {s: i for i, s in enumerate(sorted(words))}
     ids = [10, 2, 5, 11, 16, 21, 9, 20, 6, 14, 7, 0, 8, 12, 17, 15, 4, 19, 3, 18, 13, 1]  # as printed
@@ -156,7 +156,7 @@ def test_heatmaps_labels_follow_the_sentence() -> None:
 # -- 2: the averaging trick -------------------------------------------------------------------
 
 
-def test_averaging_trick_prints_its_three_ways() -> None:
+def test_averaging_notebook_prints_its_three_ways() -> None:
     layer = layer_of("averaging-trick")
     assert prints(
         layer["head_output"][0],
@@ -205,7 +205,7 @@ def test_averaging_trick_prints_its_three_ways() -> None:
 
 
 @pytest.mark.parametrize("sequence", range(4))
-def test_averaging_trick_is_the_average_in_every_sequence(sequence: int) -> None:
+def test_averaging_notebook_averages_every_sequence(sequence: int) -> None:
     layer = layer_of("averaging-trick", sequence)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(42)
@@ -217,7 +217,7 @@ def test_averaging_trick_is_the_average_in_every_sequence(sequence: int) -> None
     assert same(layer["head_output"][0], tril / tril.sum(dim=1, keepdim=True) @ x)
 
 
-def test_averaging_self_attention_as_the_notebook_writes_it() -> None:
+def test_averaging_self_attention_equals_the_notebook_code() -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(42)
         torch.randn(4, 8, 2)
@@ -233,7 +233,7 @@ def test_averaging_self_attention_as_the_notebook_writes_it() -> None:
         assert same(layer["head_output"][0], out[sequence])
 
 
-def test_averaging_self_attention_prints_weights_of_later_draws_not_divided() -> None:
+def test_averaging_self_attention_prints_unscaled_weights_of_later_draws() -> None:
     # What our note says of the weights that the notebook prints, proved: its own draws, 41,984
     # numbers later, give every printed digit if the scores are not divided by √16.
     own = torch.Generator().manual_seed(42)
@@ -268,7 +268,7 @@ def test_averaging_self_attention_prints_weights_of_later_draws_not_divided() ->
 # -- 3: numpy ---------------------------------------------------------------------------------
 
 
-def test_numpy_prints_every_number() -> None:
+def test_numpy_notebook_prints_every_number() -> None:
     layer = layer_of("numpy")
 
     def whole(tensor: Tensor | None) -> Any:
@@ -308,7 +308,7 @@ def test_numpy_prints_every_number() -> None:
 # -- 4: multi-head ----------------------------------------------------------------------------
 
 
-def test_multi_head_as_the_notebook_writes_it() -> None:
+def test_multi_head_source_equals_the_notebook_code() -> None:
     tokens = [[w.lower() for w in s.translate(str.maketrans("", "", "!.?")).split(" ")] for s in SENTENCES]
     stoi = {word: i for i, word in enumerate(sorted({w for words in tokens for w in words}))}
     assert len(stoi) == 14
@@ -343,7 +343,7 @@ def test_multi_head_as_the_notebook_writes_it() -> None:
 # -- 5: a self-attention class ----------------------------------------------------------------
 
 
-def test_self_attention_class_prints_every_number() -> None:
+def test_self_attention_class_notebook_prints_every_number() -> None:
     layer = layer_of("self-attention-class")
     printed = {
         "input": "tensor([[ 1.1600, 0.2300], [ 0.5700, 1.3600], [ 4.4100, -2.1600]])",
@@ -381,7 +381,7 @@ def drawn() -> dict[str, dict[str, list[float]]]:
     return found
 
 
-def test_drawn_numbers_are_the_pinned_ones() -> None:
+def test_random_numbers_of_notebooks_are_pinned() -> None:
     pinned = json.loads(PINNED.read_text())
     now = drawn()
     assert list(now) == list(pinned)
@@ -392,7 +392,7 @@ def test_drawn_numbers_are_the_pinned_ones() -> None:
 
 
 @pytest.mark.parametrize(("name", "sequence"), EVERY)
-def test_global_generators_are_left_alone(name: str, sequence: int) -> None:
+def test_notebooks_leave_global_generators_alone(name: str, sequence: int) -> None:
     def states() -> tuple[Any, ...]:
         _, keys, position, has_gauss, gauss = np.random.get_state()
         return torch.get_rng_state().tolist(), keys.tolist(), position, has_gauss, gauss, random.getstate()
@@ -408,7 +408,7 @@ def test_global_generators_are_left_alone(name: str, sequence: int) -> None:
 
 
 @pytest.mark.parametrize(("name", "sequence"), EVERY)
-def test_steps_come_in_order_and_what_is_missing_is_none(name: str, sequence: int) -> None:
+def test_notebook_steps_are_ordered_and_missing_ones_are_none(name: str, sequence: int) -> None:
     trace = Notebook(name, sequence).trace()
     assert len(trace.layers) == 1
     layer = trace.layers[0]
@@ -440,7 +440,7 @@ def cells(layer: Layer, step: str) -> list[tuple[int, int, int]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "sequence"), EVERY)
-def test_every_step_is_explained(name: str, sequence: int) -> None:
+def test_every_notebook_step_is_explained(name: str, sequence: int) -> None:
     trace = Notebook(name, sequence).trace()
     layer = trace.layers[0]
     for step, tensor in layer:
@@ -455,7 +455,7 @@ def test_every_step_is_explained(name: str, sequence: int) -> None:
                 assert explain(trace, origin.step, 0, origin.head, origin.row, origin.column)
 
 
-def test_explanation_says_what_mixed_the_values() -> None:
+def test_explanation_names_the_weights_that_mix_the_values() -> None:
     unscaled = explain(Notebook("heatmaps-unscaled").trace(), "head_output")
     assert "no softmax" in unscaled.words
     assert "S^{(0)}" in unscaled.lines[0]
@@ -468,7 +468,7 @@ def test_explanation_says_what_mixed_the_values() -> None:
     assert "No projection" in projected.words
 
 
-def test_explanation_of_scores_that_no_query_made() -> None:
+def test_explanation_of_scores_without_queries() -> None:
     trace = Notebook("averaging-trick").trace()
     assert "no query" in explain(trace, "scores", q=3, k=1).words
     seen = explain(trace, "masked_scores", q=3, k=1)
@@ -484,7 +484,7 @@ def axis_labels(trace: Trace, axis: str) -> tuple[str, ...] | None:
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_every_step_is_drawn(name: str) -> None:
+def test_every_notebook_step_is_drawn(name: str) -> None:
     trace = Notebook(name).trace()
     layer = trace.layers[0]
     for step, tensor in layer:
@@ -505,7 +505,7 @@ def test_every_step_is_drawn(name: str) -> None:
         assert table.shape == (matrix.shape[0], matrix.shape[1] + (step.kind == "probability"))
 
 
-def test_names_titles_and_hash() -> None:
+def test_notebooks_have_names_titles_and_hashes() -> None:
     assert list(NOTEBOOKS) == list(HAS) == list(RECIPES)
     assert len({Notebook(name).title for name in NOTEBOOKS}) == len(NOTEBOOKS)
     assert len({Notebook(name, sequence) for name, sequence in EVERY}) == len(EVERY)
@@ -513,7 +513,7 @@ def test_names_titles_and_hash() -> None:
     assert counts == {"averaging-trick": 4, "averaging-self-attention": 4, "multi-head": len(SENTENCES)}
 
 
-def test_sequences_differ() -> None:
+def test_notebook_sequences_differ() -> None:
     for name in ("averaging-trick", "averaging-self-attention", "multi-head"):
         first, second = layer_of(name, 0), layer_of(name, 1)
         assert not torch.equal(first["input"], second["input"])
@@ -521,7 +521,7 @@ def test_sequences_differ() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "heatmaps", "Numpy", "numpy ", None, ["numpy"]])
-def test_unknown_name(name: Any) -> None:
+def test_unknown_notebook_name_is_refused(name: Any) -> None:
     with pytest.raises(ConfigError) as error:
         Notebook(name)
     assert f"got {name!r}: choose one of them" in str(error.value)
@@ -541,13 +541,13 @@ def test_unknown_name(name: Any) -> None:
         ("averaging-trick", None, "the sequences 0 to 3"),
     ],
 )
-def test_sequence_that_is_not_there(name: str, sequence: Any, there: str) -> None:
+def test_missing_notebook_sequence_is_refused(name: str, sequence: Any, there: str) -> None:
     with pytest.raises(ConfigError) as error:
         Notebook(name, sequence)
     assert f"{name} has {there}; got {sequence!r}: choose" in str(error.value)
 
 
-def test_names_and_counts_need_no_torch() -> None:
+def test_notebook_names_and_counts_need_no_torch() -> None:
     script = (
         "import sys; from attention import NOTEBOOKS, Notebook; "
         "assert [Notebook(n).n_sequences for n in NOTEBOOKS] == [1, 1, 1, 1, 4, 4, 1, 3, 1]; "

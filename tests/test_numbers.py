@@ -94,7 +94,7 @@ def bits(array):
 
 
 @pytest.mark.parametrize("trace", TRACES.values(), ids=TRACES)
-def test_an_npz_file_holds_every_tensor_bit_for_bit_in_the_order_of_the_formula(trace):
+def test_npz_holds_every_tensor_exactly_in_formula_order(trace):
     read, wanted = read_npz(npz(trace)), expected(trace)
     assert list(read) == ["tokens", "key_tokens", *wanted, *settings(trace), "about"]
     for name, tensor in wanted.items():
@@ -102,7 +102,7 @@ def test_an_npz_file_holds_every_tensor_bit_for_bit_in_the_order_of_the_formula(
 
 
 @pytest.mark.parametrize("trace", TRACES.values(), ids=TRACES)
-def test_a_safetensors_file_holds_every_tensor_bit_for_bit(trace):
+def test_safetensors_holds_every_tensor_exactly(trace):
     read, wanted = load(safetensors(trace)), expected(trace)
     assert set(read) == set(wanted)
     for name, tensor in wanted.items():
@@ -110,7 +110,7 @@ def test_a_safetensors_file_holds_every_tensor_bit_for_bit(trace):
 
 
 @pytest.mark.parametrize("trace", TRACES.values(), ids=TRACES)
-def test_both_files_hold_the_tokens_and_what_the_scores_were_divided_by(trace, tmp_path):
+def test_npz_and_safetensors_hold_tokens_and_the_divisor(trace, tmp_path):
     arrays, metadata = read_npz(npz(trace)), read_metadata(safetensors(trace), tmp_path)
     assert tuple(arrays["tokens"].tolist()) == tuple(metadata["tokens"]) == trace.tokens
     assert tuple(arrays["key_tokens"].tolist()) == tuple(metadata["key_tokens"]) == trace.key_tokens
@@ -121,7 +121,7 @@ def test_both_files_hold_the_tokens_and_what_the_scores_were_divided_by(trace, t
         assert float(arrays[name]) == float(metadata[name]) == value
 
 
-def test_what_every_step_is_made_from_is_in_the_file():
+def test_number_file_contains_the_inputs_of_every_step():
     trace = TRACES["every step"]
     read = read_npz(npz(trace))
     assert {name.removeprefix("L0.") for name in read} >= {step.name for step in trace.layers[0].steps} | {
@@ -148,19 +148,19 @@ def test_what_every_step_is_made_from_is_in_the_file():
         ("\ud800", "\x7f", "\u202e", "1"),
     ],
 )
-def test_odd_tokens_are_read_back_as_they_are(tokens, tmp_path):
+def test_odd_tokens_roundtrip(tokens, tmp_path):
     trace = Trace(tokens, ())
     assert tuple(read_npz(npz(trace))["tokens"].tolist()) == tokens
     assert tuple(read_metadata(safetensors(trace), tmp_path)["tokens"]) == tokens
 
 
-def test_a_nul_is_not_lost(tmp_path):
+def test_nul_characters_are_kept(tmp_path):
     trace = Trace(("\0", "a\0", "\0b"), ())
     assert read_npz(npz(trace))["tokens"].tolist() == ["U+0000", "aU+0000", "U+0000b"]
     assert read_metadata(safetensors(trace), tmp_path)["tokens"] == list(trace.tokens)
 
 
-def test_bfloat16_is_kept_or_widened_to_the_same_numbers():
+def test_bfloat16_is_kept_or_widened_exactly():
     weights = torch.rand(2, 3, 3).bfloat16()
     trace = Trace(("a", "b", "c"), (Layer(recorded={"weights": weights}),))
     widened = read_npz(npz(trace))["L0.weights"]
@@ -171,7 +171,7 @@ def test_bfloat16_is_kept_or_widened_to_the_same_numbers():
     assert torch.equal(kept, weights)
 
 
-def test_metadata_are_json_that_any_reader_takes(tmp_path):
+def test_metadata_are_standard_json(tmp_path):
     path = tmp_path / "trace.safetensors"
     path.write_bytes(safetensors(TRACES["two layers"]))
     with safe_open(path, "pt") as opened:
@@ -179,11 +179,11 @@ def test_metadata_are_json_that_any_reader_takes(tmp_path):
 
 
 @pytest.mark.parametrize("write", [npz, safetensors])
-def test_the_same_trace_gives_the_same_bytes(write):
+def test_equal_traces_give_equal_bytes(write):
     assert len({write(TypedText(CAT).trace()) for _ in range(5)}) == 1
 
 
-def test_writing_leaves_the_trace_alone_and_nothing_is_an_object(tmp_path):
+def test_writing_leaves_the_trace_unchanged_and_stores_no_objects(tmp_path):
     trace = TypedText(CAT).trace()
     before = {name: tensor.clone() for name, tensor in expected(trace).items()}
     archive = zipfile.ZipFile(io.BytesIO(npz(trace)))
@@ -194,7 +194,7 @@ def test_writing_leaves_the_trace_alone_and_nothing_is_an_object(tmp_path):
 
 
 @pytest.mark.parametrize("head", [None, 0])
-def test_a_file_of_some_layers_keeps_their_numbers_and_its_size_is_known_before(head):
+def test_partial_file_keeps_layer_numbers_and_predicts_its_size(head):
     trace = TRACES["two layers"]
     wanted = {name for name in read_npz(npz(trace, head)) if not name.startswith("L0")}
     assert set(read_npz(npz(trace, head, [1]))) == wanted
@@ -204,7 +204,7 @@ def test_a_file_of_some_layers_keeps_their_numbers_and_its_size_is_known_before(
 
 
 @pytest.mark.parametrize("name", ["every step", "matrices"])
-def test_a_file_of_one_head_has_its_part_of_every_step(name):
+def test_file_of_one_head_has_its_part_of_every_step(name):
     trace, head = TRACES[name], min(1, TRACES[name].layers[0].n_heads - 1)
     both = read_npz(npz(trace, head)), load(safetensors(trace, head))
     axes = {step.name: step.axes for step in STEPS}

@@ -66,13 +66,11 @@ def nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
         ("", False),
     ],
 )
-def test_pages_of_the_server_itself_and_of_listed_sites_open_sockets(
-    listed: None, origin: str | None, may: bool
-) -> None:
+def test_own_pages_and_listed_sites_open_sockets(listed: None, origin: str | None, may: bool) -> None:
     assert opens(origin) is may
 
 
-def test_an_operator_who_switches_the_rule_off_lets_everybody_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disabled_origin_rule_accepts_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
     options = {"server.enableCORS": False, "server.corsAllowedOrigins": []}
     monkeypatch.setattr(origins.st, "get_option", options.__getitem__)
     before = config.get_option("server.enableCORS")

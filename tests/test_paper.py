@@ -178,7 +178,7 @@ def streams(pdf):
 
 @pytest.mark.parametrize(("width", "title"), [(16, True), (8, False)])
 @pytest.mark.parametrize("name", FIGURES)
-def test_an_svg_is_as_wide_as_asked_and_made_of_shapes_and_text_only(name, width, title):
+def test_svg_has_the_requested_width_and_only_shapes_and_text(name, width, title):
     root = svg(name, width, title)
     assert root.get("width").endswith("pt")
     assert float(root.get("width")[:-2]) == pytest.approx(width / 2.54 * 72, abs=1e-4)
@@ -191,7 +191,7 @@ def test_an_svg_is_as_wide_as_asked_and_made_of_shapes_and_text_only(name, width
 
 
 @pytest.mark.parametrize("name", PRINTED)
-def test_a_pdf_is_as_wide_as_asked_and_holds_no_image_but_text(name):
+def test_pdf_has_the_requested_width_and_no_image_but_text(name):
     pdf = drawn(name, "pdf")
     [box] = re.findall(rb"/MediaBox \[([^\]]*)\]", pdf)
     assert [float(number) for number in box.split()][:3] == pytest.approx([0, 0, 16 / 2.54 * 72], abs=1e-4)
@@ -204,7 +204,7 @@ def test_a_pdf_is_as_wide_as_asked_and_holds_no_image_but_text(name):
 
 
 @pytest.mark.parametrize(("name", "width"), [*((name, 16) for name in PRINTED), ("weights", 8.5), ("weights", 2.01)])
-def test_a_png_has_300_dots_per_inch_and_is_as_wide_as_asked(name, width):
+def test_png_has_300_dpi_and_the_requested_width(name, width):
     image = Image.open(io.BytesIO(drawn(name, "png", width)))
     assert image.width == round(width / 2.54 * 300)
     assert image.info["dpi"] == pytest.approx((300, 300), abs=0.01)
@@ -215,7 +215,7 @@ def test_a_png_has_300_dots_per_inch_and_is_as_wide_as_asked(name, width):
 
 
 @pytest.mark.parametrize("name", PRINTED)
-def test_the_height_is_the_same_in_all_three(name):
+def test_height_is_equal_in_svg_pdf_and_png(name):
     image = Image.open(io.BytesIO(drawn(name, "png")))
     height = float(svg(name).get("height")[:-2])
     assert image.height / 300 * 72 == pytest.approx(height, abs=0.25)
@@ -225,19 +225,19 @@ def test_the_height_is_the_same_in_all_three(name):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["weights", "entropy"])
-def test_the_same_figure_gives_the_same_bytes_and_says_nothing_about_when(name, kind):
+def test_equal_figures_give_equal_bytes_without_a_date(name, kind):
     assert picture(FIGURES[name](), kind) == drawn(name, kind)
     assert not re.search(rb"20\d\d-\d\d-\d\d|D:20\d\d", drawn(name, kind))
 
 
 @pytest.mark.parametrize("width", [2, 3.3, 55.5, 100])
 @pytest.mark.parametrize("name", ["weights", "12 heads", "shares"])
-def test_very_small_and_very_large_pictures_are_as_wide_as_asked(name, width):
+def test_very_small_and_very_large_pictures_have_the_requested_width(name, width):
     assert float(svg(name, width).get("width")[:-2]) == pytest.approx(width / 2.54 * 72, abs=1e-4)
     assert len(texts(svg(name, width))) >= 6
 
 
-def test_a_png_of_a_metre_stays_small_enough_to_make():
+def test_png_of_one_metre_stays_small_enough_to_compute():
     image = Image.open(io.BytesIO(drawn("weights", "png", 100)))
     assert image.width * image.height <= 25_000_000
     assert image.width / image.info["dpi"][0] * 2.54 == pytest.approx(100, abs=0.02)
@@ -249,7 +249,7 @@ SIDE_BY_SIDE = ("scores", "weights", "output", "mask")
 
 
 @pytest.mark.parametrize("width", [8, 16, 40])
-def test_several_figures_stand_side_by_side_with_their_rows_in_line(width):
+def test_figures_stand_side_by_side_with_aligned_rows(width):
     root = ET.fromstring(picture([FIGURES[name]() for name in SIDE_BY_SIDE], "svg", width))
     assert float(root.get("width")[:-2]) == pytest.approx(width / 2.54 * 72, abs=1e-4)
     parts = [shapes(root, f"{prefix}cells")[0] for prefix in ("", "part-1-", "part-2-", "part-3-")]
@@ -268,11 +268,11 @@ def test_several_figures_stand_side_by_side_with_their_rows_in_line(width):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_figure_of_a_list_is_the_figure(kind):
+def test_list_of_one_figure_equals_the_figure(kind):
     assert picture([FIGURES["weights"]()], kind) == drawn("weights", kind)
 
 
-def test_without_its_cross_a_picture_has_no_outline_and_a_shorter_name():
+def test_picture_without_a_chosen_cell_has_no_outline():
     figure = FIGURES["weights"]()
     assert figure.layout.meta["file"] == ["weights", "L0-H1", "q4-k2"]
     bare = unmarked(figure)
@@ -293,7 +293,7 @@ def test_without_its_cross_a_picture_has_no_outline_and_a_shorter_name():
         ("way", ["output-by-loop", "L0", ""]),
     ],
 )
-def test_a_map_says_what_its_file_is_called(name, file):
+def test_map_suggests_its_file_name(name, file):
     assert list(FIGURES[name]().layout.meta["file"]) == file
 
 
@@ -306,7 +306,7 @@ def plain(text):
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_every_word_of_the_figure_is_in_the_svg_as_text(name):
+def test_svg_contains_every_word_of_the_figure_as_text(name):
     figure = FIGURES[name]()
     root = svg(name)
     said = texts(root)
@@ -331,7 +331,7 @@ def test_every_word_of_the_figure_is_in_the_svg_as_text(name):
             assert all(part in " ".join(said) for part in plain(text).split())
 
 
-def test_repeated_words_all_stand_on_both_axes():
+def test_repeated_words_appear_on_both_axes():
     said = texts(svg("weights"))
     assert [text for text in said if text in CAT.split()] == CAT.split() * 2
     assert said.count("the") == 4
@@ -347,7 +347,7 @@ def test_no_character_raises_or_warns(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_character_raises_or_warns_where_only_one_font_is_installed(kind, monkeypatch):
+def test_no_character_raises_or_warns_with_one_installed_font(kind, monkeypatch):
     from attention.export.paper import page
 
     monkeypatch.setattr(page, "_fonts", lambda: ["DejaVu Sans"])
@@ -357,7 +357,7 @@ def test_no_character_raises_or_warns_where_only_one_font_is_installed(kind, mon
 
 
 @pytest.mark.parametrize("name", ["odd tokens", "12 heads of odd tokens"])
-def test_tokens_that_look_like_markup_or_maths_stay_as_they_are(name):
+def test_tokens_like_markup_or_maths_are_literal(name):
     said = texts(svg(name))
     for token in ODD:
         shown = {"": "∅", " ": "·", "\n": "⏎", "$\\frac{1}{2}$": "$\\frac{1}{2…", "<svg onload=x>": "<svg·onload…"}
@@ -365,7 +365,7 @@ def test_tokens_that_look_like_markup_or_maths_stay_as_they_are(name):
     assert not [element for element in svg(name).iter() if element.tag == "svg"]
 
 
-def test_the_first_symbol_is_bold_and_the_name_beside_it_is_not():
+def test_only_the_symbol_in_a_title_is_bold():
     root = svg("weights")
     [bold] = [element for element in root.iter(f"{SVG}text") if "font-weight: 700" in element.get("style")]
     assert bold.text == "A"
@@ -374,7 +374,7 @@ def test_the_first_symbol_is_bold_and_the_name_beside_it_is_not():
     assert float(name.get("x")) > float(bold.get("x"))
 
 
-def test_words_of_a_pdf_can_be_found_and_copied():
+def test_pdf_words_can_be_searched_and_copied():
     parts = list(streams(drawn("weights", "pdf")))
     page = max(parts, key=lambda stream: stream.count(b" Tf"))
     pieces = (
@@ -386,7 +386,7 @@ def test_words_of_a_pdf_can_be_found_and_copied():
     assert sum(b"begincmap" in part for part in parts) == 3  # for each font, which glyph is which letter
 
 
-def test_labels_stand_upright_where_they_do_not_fit_side_by_side():
+def test_labels_are_vertical_where_they_do_not_fit_horizontally():
     def upright(width):
         found = {element.text: element.get("transform", "") for element in svg("cross", width).iter(f"{SVG}text")}
         return "rotate(-90" in found["self-contra…"]
@@ -418,7 +418,7 @@ def boxes_of_texts(root):
 
 @pytest.mark.parametrize(("width", "title"), [(5, True), (8, False), (16, True)])
 @pytest.mark.parametrize("name", [name for name in FIGURES if name != "odd tokens"])
-def test_no_text_is_cut_off_and_none_touches_another(name, width, title):
+def test_text_is_never_cut_off_and_never_overlaps(name, width, title):
     root = svg(name, width, title)
     high, wide = float(root.get("height")[:-2]), float(root.get("width")[:-2])
     found = list(boxes_of_texts(root))
@@ -438,7 +438,7 @@ def test_no_text_is_cut_off_and_none_touches_another(name, width, title):
 
 @pytest.mark.parametrize("width", [5, 16])
 @pytest.mark.parametrize("name", [name for name in MAPS if name != "odd tokens"])
-def test_only_the_numbers_stand_on_cells_and_every_one_inside_its_own(name, width):
+def test_every_number_stands_inside_its_own_cell(name, width):
     root = svg(name, width)
     cells = np.concatenate([shapes(root, "cells")[0], shapes(root, "ground")[0]])
     for text, (x0, y0, x1, y1) in boxes_of_texts(root):
@@ -452,7 +452,7 @@ def test_only_the_numbers_stand_on_cells_and_every_one_inside_its_own(name, widt
 
 
 @pytest.mark.parametrize("name", MAPS)
-def test_every_number_is_one_shape_and_gaps_are_none(name):
+def test_every_number_is_one_shape_and_gaps_have_none(name):
     figure, root = FIGURES[name](), svg(name)
     seen = np.logical_or.reduce(
         [np.isfinite(np.asarray(data.z, dtype=float)) for data in figure.data if data.type == "heatmap"]
@@ -467,7 +467,7 @@ def test_every_number_is_one_shape_and_gaps_are_none(name):
     "name",
     ["weights", "over powers of ten", "stretched", "scores", "masked_scores", "output", "cross", "12 heads", "scaling"],
 )
-def test_the_colours_are_those_that_plotly_gives_the_numbers(name):
+def test_paper_colours_equal_plotlys_colours(name):
     figure, root = FIGURES[name](), svg(name)
     main = figure.data[0]
     numbers = np.asarray(main.z, dtype=float)
@@ -484,7 +484,7 @@ def test_the_colours_are_those_that_plotly_gives_the_numbers(name):
             assert np.abs(rgb(color) - expected).max() <= 1
 
 
-def test_the_ends_of_the_scale_are_exactly_its_colours():
+def test_scale_ends_have_the_exact_end_colours():
     weights = torch.tensor([[[0.0, 1.0], [0.5, 0.5]]])
     root = ET.fromstring(picture(heatmap.heatmap(given("ab", weights=weights), "weights"), "svg"))
     scale = PROBABILITY
@@ -512,7 +512,7 @@ def test_rows_run_downwards_and_columns_to_the_right():
     ]
 
 
-def test_hidden_weights_lie_under_the_ground_without_a_number():
+def test_hidden_weights_show_the_ground_without_a_number():
     said, root = texts(svg("weights")), svg("weights")
     weights = trace(mask="causal").layers[0].weights[1]
     numbers = [text for text in said if re.fullmatch(r"\d\.\d\d", text)]
@@ -522,7 +522,7 @@ def test_hidden_weights_lie_under_the_ground_without_a_number():
     assert set(shapes(root, "ground")[1]) == {HIDDEN}
 
 
-def test_rows_without_a_key_are_ground_and_say_so():
+def test_rows_without_a_key_show_the_ground_and_a_label():
     for name in ("weights, rows without a key", "masked_scores, rows without a key"):
         places = cell_colors(svg(name), 6, 6)
         assert all((places[row, column] == HIDDEN) == (row in (0, 3)) for row, column in places)
@@ -530,14 +530,14 @@ def test_rows_without_a_key_are_ground_and_say_so():
     assert texts(svg("weights, rows without a key")).count("no key") == 2
 
 
-def test_a_matrix_all_hidden_is_drawn():
+def test_fully_hidden_matrix_is_drawn():
     mask = torch.zeros(2, 2, dtype=torch.bool)
     figure = heatmap.heatmap(given("ab", masked_scores=torch.full((1, 2, 2), -torch.inf), mask=mask), "masked_scores")
     root = ET.fromstring(picture(figure, "svg"))
     assert set(cell_colors(root, 2, 2).values()) == {HIDDEN}
 
 
-def test_the_mask_has_its_two_colours_and_free_space_between_the_cells():
+def test_mask_has_two_colours_and_gaps_between_its_cells():
     root = svg("mask")
     boxes, colors = shapes(root, "cells")
     assert sorted(set(colors)) == sorted({ALLOWED, HIDDEN})
@@ -547,7 +547,7 @@ def test_the_mask_has_its_two_colours_and_free_space_between_the_cells():
     assert lefts - rights == pytest.approx(0.75, abs=0.03)  # a pixel of the screen
 
 
-def test_numbers_are_left_out_where_a_cell_is_too_small_for_them():
+def test_numbers_are_omitted_in_cells_too_small_for_them():
     def numbers(width):
         return [text for text in texts(svg("24 tokens", width)) if text == "0.04"]
 
@@ -555,7 +555,7 @@ def test_numbers_are_left_out_where_a_cell_is_too_small_for_them():
     assert not numbers(8)
 
 
-def test_a_small_negative_number_is_written_without_a_sign():
+def test_small_negative_number_prints_without_a_sign():
     figure = heatmap.heatmap(given("ab", scores=torch.tensor([[[-0.001, 1], [-1, 0.001]]])), "scores")
     assert [text for text in texts(ET.fromstring(picture(figure, "svg"))) if re.fullmatch(r"-?\d\.\d\d", text)] == [
         "0.00",
@@ -565,7 +565,7 @@ def test_a_small_negative_number_is_written_without_a_sign():
     ]
 
 
-def test_the_chosen_cell_is_outlined_in_its_colour():
+def test_chosen_cell_is_outlined_in_its_colour():
     root = svg("weights")
     frames = [path for path in root.iter(f"{SVG}path") if "stroke: #ff3ec9" in path.get("style", "")]
     assert len(frames) == 3  # its row, its column, itself
@@ -582,7 +582,7 @@ def test_the_chosen_cell_is_outlined_in_its_colour():
 # -- large matrices -----------------------------------------------------------------------------
 
 
-def test_300_tokens_are_shown_as_block_maxima_and_the_picture_says_so():
+def test_300_tokens_draw_block_maxima_with_a_note():
     figure = FIGURES["300 tokens"]()
     numbers = np.asarray(figure.data[0].z, dtype=float)
     largest = np.zeros((150, 150))
@@ -598,7 +598,7 @@ def test_300_tokens_are_shown_as_block_maxima_and_the_picture_says_so():
     assert "largest of" not in " ".join(texts(svg("24 tokens")))
 
 
-def test_256_tokens_are_shown_as_they_are_and_257_are_not():
+def test_256_tokens_are_drawn_exactly_and_257_are_pooled():
     assert block(256, 256, 1) == (1, 1)
     assert block(257, 256, 1) == (2, 1)
     assert block(6, 3000, 1) == (1, 12)
@@ -607,14 +607,14 @@ def test_256_tokens_are_shown_as_they_are_and_257_are_not():
 @pytest.mark.parametrize(
     ("rows", "columns", "heads"), [(256, 256, 12), (1000, 1000, 144), (4, 4000, 64), (5000, 2, 300)]
 )
-def test_a_picture_never_has_more_cells_than_a_reader_opens(rows, columns, heads):
+def test_picture_never_has_more_cells_than_readers_open(rows, columns, heads):
     down, across = block(rows, columns, heads)
     assert -(-rows // down) <= MOST_CELLS
     assert -(-columns // across) <= MOST_CELLS
     assert heads * -(-rows // down) * -(-columns // across) <= MOST_IN_ALL
 
 
-def test_blocks_at_the_edge_are_smaller_and_gaps_are_gaps_only_where_all_is():
+def test_edge_blocks_are_smaller_and_only_full_gaps_are_gaps():
     numbers = torch.arange(301.0 * 301).reshape(1, 301, 301)
     mask = torch.ones(301, 301, dtype=torch.bool).tril()
     figure = heatmap.heatmap(
@@ -629,7 +629,7 @@ def test_blocks_at_the_edge_are_smaller_and_gaps_are_gaps_only_where_all_is():
     assert widths.tolist() == [1, 2]
 
 
-def test_a_pooled_mosaic_says_how_many_numbers_a_cell_stands_for_in_all():
+def test_pooled_mosaic_states_how_many_numbers_a_cell_covers():
     figure = heatmap.heads(given(words(700), scores=noise(8, 700, 700)), "scores")
     before = figure.layout.meta["panels"][0]["block"]
     _, (down, across) = visible(figure)
@@ -640,7 +640,7 @@ def test_a_pooled_mosaic_says_how_many_numbers_a_cell_stands_for_in_all():
     assert together.count("each cell the largest of") == 1
 
 
-def test_pooling_takes_the_number_that_stands_out_and_tells_rows_from_columns():
+def test_pooling_keeps_outliers_and_separates_rows_from_columns():
     matrix = np.array([[1, -5, 2], [3, 4, np.nan], [np.nan, np.nan, -1]])
     np.testing.assert_array_equal(pooled(matrix, 2, 2)[:, 0][:1], [-5])
     assert not np.isfinite(pooled(matrix, 2, 2)[1, 0])
@@ -651,7 +651,7 @@ def test_pooling_takes_the_number_that_stands_out_and_tells_rows_from_columns():
 
 
 @pytest.mark.parametrize("scale", [PROBABILITY, SIGNED, over_powers(1.0)], ids=["probability", "signed", "powers"])
-def test_a_number_in_a_cell_can_be_read_on_every_colour(scale):
+def test_numbers_in_cells_are_readable_on_every_colour(scale):
     for ground in {*colors_of(np.linspace(0, 1, 4096), scale, 0, 1), *(color.lower() for _, color in scale)}:
         assert contrast(ink_on(ground), ground) == max(contrast(ink, ground) for ink in ("#ffffff", "#111111")) >= 4.3
 
@@ -660,7 +660,7 @@ def test_a_number_in_a_cell_can_be_read_on_every_colour(scale):
 
 
 @pytest.mark.parametrize("name", ["weights", "scores", "12 heads", "scaling"])
-def test_the_colour_bar_is_made_of_shapes_from_one_end_of_the_scale_to_the_other(name):
+def test_colour_bar_consists_of_shapes_across_the_whole_scale(name):
     figure, root = FIGURES[name](), svg(name)
     boxes, colors = shapes(root, "colorbar")
     order = np.argsort(boxes[:, 0])
@@ -700,30 +700,30 @@ def test_points_lie_on_the_curve_in_their_colours(name):
 
 
 @pytest.mark.parametrize("width", [1.9, 0, -5, 100.1, float("nan"), float("inf")])
-def test_a_width_out_of_range_is_refused_in_a_sentence(width):
+def test_width_out_of_range_is_refused_in_one_sentence(width):
     with pytest.raises(PictureError, match=r"2 to 100 cm wide; got .*: choose"):
         picture(FIGURES["weights"](), "svg", width)
 
 
 @pytest.mark.parametrize("kind", ["jpg", "", "SVG", "eps"])
-def test_another_kind_is_refused_in_a_sentence(kind):
+def test_unknown_file_kind_is_refused_in_one_sentence(kind):
     with pytest.raises(AttentionError, match=r"png, svg or pdf; got .*: choose"):
         picture(FIGURES["weights"](), kind)
 
 
-def test_a_figure_of_another_sort_is_refused_in_a_sentence():
+def test_unsupported_figure_is_refused_in_one_sentence():
     with pytest.raises(PictureError, match="got pie, scatter3d"):
         picture(go.Figure([go.Pie(values=[1]), go.Scatter3d(x=[1], y=[1], z=[1])]), "svg")
 
 
-def test_the_figure_is_left_as_it_was():
+def test_rendering_does_not_change_the_figure():
     figure = FIGURES["12 heads"]()
     before = figure.to_json()
     picture(figure, "svg")
     assert figure.to_json() == before
 
 
-def test_threads_do_not_disturb_each_other_nor_the_settings():
+def test_threads_disturb_neither_each_other_nor_the_settings():
     import matplotlib as mpl
 
     before = dict(mpl.rcParams)
@@ -735,7 +735,7 @@ def test_threads_do_not_disturb_each_other_nor_the_settings():
     assert dict(mpl.rcParams) == before
 
 
-def test_matplotlib_is_imported_when_the_first_picture_is_made_and_never_pyplot():
+def test_matplotlib_is_imported_by_the_first_picture_and_pyplot_never():
     code = """
         import sys
         from attention.export import paper

@@ -71,7 +71,7 @@ class Tags(HTMLParser):
 
 
 @pytest.mark.parametrize("make", [weights, heads, shares, evil])
-def test_the_page_has_a_title_a_language_and_an_alt_text_and_refers_to_nothing(make: Callable[[], go.Figure]) -> None:
+def test_html_has_title_language_alt_text_and_no_references(make: Callable[[], go.Figure]) -> None:
     figure = make()
     tags = Tags(html(figure))
     assert {name for name, _ in tags.found} == {
@@ -90,7 +90,7 @@ def test_the_page_has_a_title_a_language_and_an_alt_text_and_refers_to_nothing(m
     assert "connect-src" not in policy
 
 
-def test_tokens_with_markup_do_not_leave_the_data() -> None:
+def test_markup_in_tokens_stays_inside_the_data() -> None:
     page = html(evil())
     scripts = Tags(page).all("script")
     assert len(scripts) == page.count("<script") == 3
@@ -100,7 +100,7 @@ def test_tokens_with_markup_do_not_leave_the_data() -> None:
     assert any("script" in name for name in content["figures"][0]["layout"]["yaxis"]["labelalias"].values())
 
 
-def test_markup_in_a_title_or_an_alt_text_stays_text() -> None:
+def test_markup_in_a_title_or_alt_text_is_literal() -> None:
     figure = evil()
     figure.layout.title.text = "<b>&lt;/title&gt;&lt;script&gt;</b>"
     figure.layout.meta = {**figure.layout.meta, "alt": '"><script>window.taken = 1</script>'}
@@ -110,14 +110,14 @@ def test_markup_in_a_title_or_an_alt_text_stays_text() -> None:
     assert len(tags.all("script")) == 3
 
 
-def test_the_same_figure_gives_the_same_page_and_stays_as_it_was() -> None:
+def test_equal_figures_give_equal_html_and_stay_unchanged() -> None:
     figure = weights()
     before = figure.to_json()
     assert html(figure) == html(weights())
     assert figure.to_json() == before
 
 
-def test_sharing_logos_and_mathjax_are_off() -> None:
+def test_html_disables_sharing_logos_and_mathjax() -> None:
     page = html(weights())
     (_, content), (_, plotly), _ = Tags(page).all("script")
     config = json.loads(content)["config"]
@@ -177,9 +177,7 @@ def place(page: Page, row: int, column: int) -> list[float]:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("make", [weights, heads])
-def test_the_painted_numbers_are_those_of_the_figure_and_are_said_and_read(
-    open_file: Open, make: Callable[[], go.Figure]
-) -> None:
+def test_html_paints_the_numbers_of_the_figure_readably(open_file: Open, make: Callable[[], go.Figure]) -> None:
     figure = make()
     page = open_file(figure)
     for i, trace in enumerate(figure.data):
@@ -206,7 +204,7 @@ def test_the_painted_numbers_are_those_of_the_figure_and_are_said_and_read(
 
 
 @pytest.mark.browser
-def test_several_figures_stand_in_one_page_side_by_side(open_file: Open) -> None:
+def test_several_figures_share_one_html_page_side_by_side(open_file: Open) -> None:
     trace = TypedText(CAT, AttentionConfig(mask="causal")).trace()
     figures = [heatmap.heatmap(trace, step) for step in ("scores", "weights", "output")]
     page = open_file(figures)
@@ -223,7 +221,7 @@ def test_several_figures_stand_in_one_page_side_by_side(open_file: Open) -> None
 
 
 @pytest.mark.browser
-def test_tags_in_tokens_are_painted_as_text_and_never_run(open_file: Open) -> None:
+def test_html_tags_in_tokens_are_text_and_never_run(open_file: Open) -> None:
     page = open_file(evil())
     assert page.evaluate("window.taken") is None
     assert page.locator("img, script[src]").count() == 0
@@ -236,7 +234,7 @@ def test_tags_in_tokens_are_painted_as_text_and_never_run(open_file: Open) -> No
 
 
 @pytest.mark.browser
-def test_the_page_s_own_button_saves_a_png_without_a_network(open_file: Open) -> None:
+def test_html_button_saves_a_png_without_a_network(open_file: Open) -> None:
     page = open_file(shares())
     page.locator("#figure").hover()
     with page.expect_download() as waiting:

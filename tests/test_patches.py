@@ -82,11 +82,11 @@ def _in_script(text: str) -> list[str]:
         ),
     ],
 )
-def test_a_replaced_thing_is_found(name: str, text: str, found: list[str]) -> None:
+def test_patch_check_finds_a_replacement(name: str, text: str, found: list[str]) -> None:
     assert replaced(Path(name), text) == found
 
 
-def test_nothing_of_streamlit_or_the_browser_is_replaced_outside_of_the_folder() -> None:
+def test_streamlit_and_browser_are_replaced_only_in_the_patches_folder() -> None:
     files = [path for path in OURS if path.suffix in (".py", ".js") and "vendor" not in path.parts]
     assert len(files) > 200
     found = {path: replaced(path, path.read_text(encoding="utf-8")) for path in files if path.parent != FOLDER}
@@ -94,7 +94,7 @@ def test_nothing_of_streamlit_or_the_browser_is_replaced_outside_of_the_folder()
 
 
 @pytest.mark.parametrize("patch", PATCHES, ids=lambda path: path.name)
-def test_a_patch_names_what_it_replaces_why_its_canary_and_what_would_do_without_it(patch: Path) -> None:
+def test_patch_documents_target_reason_canary_and_replacement(patch: Path) -> None:
     text = patch.read_text(encoding="utf-8")
     assert replaced(patch, text)
     head = re.sub(r"\n(?://)?", " ", text[: 2**11])
@@ -105,7 +105,7 @@ def test_a_patch_names_what_it_replaces_why_its_canary_and_what_would_do_without
 
 
 @pytest.mark.parametrize("patch", PATCHES, ids=lambda path: path.name)
-def test_a_patch_has_an_issue_for_streamlit_that_can_be_sent(patch: Path) -> None:
+def test_patch_has_an_issue_text_for_streamlit(patch: Path) -> None:
     title, empty, *body = patch.with_suffix(".md").read_text(encoding="utf-8").splitlines()
     assert 20 < len(title) < 100
     assert not empty
@@ -115,7 +115,7 @@ def test_a_patch_has_an_issue_for_streamlit_that_can_be_sent(patch: Path) -> Non
     ]
 
 
-def test_the_table_in_contributing_has_exactly_the_patches_with_their_canaries() -> None:
+def test_contributing_lists_exactly_the_patches_with_their_canaries() -> None:
     rows = re.findall(r"^\| `(\w+\.\w+)` \|.*?`(tests/\w+\.py)`", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
     assert sorted(name for name, _ in rows) == [path.name for path in PATCHES]
     for name, canary in rows:
@@ -124,7 +124,7 @@ def test_the_table_in_contributing_has_exactly_the_patches_with_their_canaries()
     assert {path.stem for path in FOLDER.glob("*.md")} == {path.stem for path in PATCHES}
 
 
-def test_every_patch_in_python_is_applied() -> None:
+def test_every_python_patch_is_applied() -> None:
     [apply] = [one for one in ast.parse((FOLDER / "__init__.py").read_text()).body if isinstance(one, ast.FunctionDef)]
     called = [ast.unparse(node.func) for node in ast.walk(apply) if isinstance(node, ast.Call)]
     assert sorted(called) == [f"{path.stem}.apply" for path in PATCHES if path.suffix == ".py"]

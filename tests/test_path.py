@@ -115,7 +115,7 @@ def wrong(found: Lesson, truth: Any) -> list[Any]:
     return [one for one in every if not KINDS[found.kind].right(one, truth, found.tolerance)]
 
 
-def test_the_path_has_every_kind_of_question_and_ends() -> None:
+def test_path_has_every_kind_of_question_and_ends() -> None:
     assert {one.kind for one in PATH.values()} == set(KINDS)
     assert next(iter(PATH)) == "score"
     assert set(RIGHT) <= set(PATH), "whose truth was worked out by other means"
@@ -144,7 +144,7 @@ def test_lesson_is_short_right_and_replies_to_everything(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PATH)
-def test_nothing_tells_the_answer_before_there_is_one(name: str) -> None:
+def test_lesson_hides_its_answer_until_the_reader_answers(name: str) -> None:
     found, about = PATH[name], seen(name)
     truth = worked_out(found.answer, about)
     before = [asking.told(found, about, ()), asking.told(found, about, wrong(found, truth)[:1])]
@@ -180,7 +180,7 @@ def sent(app: AppTest) -> str:
     return next(one.proto.json for one in app.get("bidi_component") if one.proto.component_name == "attention_lesson")
 
 
-def test_the_page_sends_what_is_asked_then_what_is_true() -> None:
+def test_page_sends_the_question_first_and_the_truth_later() -> None:
     app = opened("pages/lessons.py", lessons_open="mix")
     assert not app.exception
     assert app.markdown[0].value.endswith("What a weight brings")
@@ -197,7 +197,7 @@ def test_the_page_sends_what_is_asked_then_what_is_true() -> None:
     assert app.latex
 
 
-def test_a_model_that_learns_here_is_watched_after_the_answer() -> None:
+def test_lesson_training_is_watched_after_the_answer() -> None:
     app = opened("pages/lessons.py", lessons_open="stripe")
     assert "./training" not in sent(app)
     app.session_state["session"].guesses["stripe"] = [3]
@@ -209,7 +209,7 @@ def test_a_model_that_learns_here_is_watched_after_the_answer() -> None:
     assert "“moon” → “owl” (query 4, key 1)" in json.loads(message)["message"]["said"]
 
 
-def test_answer_of_a_silenced_model_breaks_at_its_stripe() -> None:
+def test_lesson_on_an_ablated_model_names_its_stripe() -> None:
     found, about = PATH["break"], seen("break")
     before, after = (one for one in asking.told(found, about, ["less"])["figures"] if one["step"] == "said")
     assert (before["rows"], before["columns"][0]) == (["asked"], "the")
@@ -224,7 +224,7 @@ def test_answer_of_a_silenced_model_breaks_at_its_stripe() -> None:
     ["__import__('os').getcwd()", "value(weights, q=0, k=0).__class__", "value(weights, q=99, k=0)", "row(weights)", "1 + 1",
      "argmax_key(nothing, q=0)", "value(weights, **{'q': 0})", "value(open('x'), 0, 0)", "(" * 5000, ""],
 )  # fmt: skip
-def test_answer_is_only_a_function_of_the_table(expression: str) -> None:
+def test_answer_calls_only_functions_of_its_table(expression: str) -> None:
     with pytest.raises(FileError, match="An answer is one of argmax_key, "):
         worked_out(expression, seen("map"))
     assert all(one.__doc__ for one in FUNCTIONS.values())
@@ -246,13 +246,13 @@ GOOD = "---\ntitle: T\nstate: text=a b\nshow: weights\nkind: key\nquestion: Q?\n
         ("---\n", "", "between two lines of ---"),
     ],
 )
-def test_a_file_that_is_no_lesson_says_what_it_lacks(old: str, new: str, says: str) -> None:
+def test_invalid_lesson_file_names_what_is_missing(old: str, new: str, says: str) -> None:
     assert files.read("one", GOOD).title == "T"
     with pytest.raises(FileError, match=re.escape(says)):
         files.read("one", GOOD.replace(old, new, 2))
 
 
-def test_lessons_in_a_circle_are_no_path() -> None:
+def test_circular_lessons_are_refused_as_a_path() -> None:
     one = files.read("one", GOOD.replace("title: T", "title: T\nnext: two"))
     two = files.read("two", GOOD.replace("title: T", "title: T\nnext: one"))
     with pytest.raises(FileError, match="they make no path"):

@@ -14,7 +14,7 @@ LINK = {"heads": "8", "text": "too much for anybody"}
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_nothing_of_a_paused_address_is_worked_out(page: str) -> None:
+def test_paused_address_runs_nothing(page: str) -> None:
     app = opened(page, **LINK, paused="1")
     assert not app.exception
     assert not drawn(app)
@@ -23,7 +23,7 @@ def test_nothing_of_a_paused_address_is_worked_out(page: str) -> None:
     assert not app.selectbox, "no knob is read"
 
 
-def test_it_can_be_tried_again_or_left() -> None:
+def test_paused_page_can_be_retried_or_left() -> None:
     app = opened("app.py", **LINK, lock="1", paused="1")
     app.button(key="paused_again").click().run()
     assert drawn(app)
@@ -36,7 +36,7 @@ def test_it_can_be_tried_again_or_left() -> None:
 
 
 @pytest.mark.browser
-def test_a_server_that_dies_twice_during_a_run_is_not_asked_a_third_time(browser: Browser) -> None:
+def test_page_stops_asking_a_server_that_died_twice(browser: Browser) -> None:
     context, port = watched(browser.new_context(bypass_csp=True)), free_port()
     page = context.new_page()
 

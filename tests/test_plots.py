@@ -78,14 +78,14 @@ def panels(figure):
 
 @pytest.mark.parametrize("step", NAMES)
 @pytest.mark.parametrize("head", [0, 3])
-def test_a_map_shows_the_tensor_s_own_numbers(step, head):
+def test_map_shows_the_numbers_of_the_tensor(step, head):
     made = trace(text2="a dog ran off to", dropout=0.2, mask="causal", d_v=5, **having(step))
     matrix = made.layers[0].matrix(step, head).numpy()
     np.testing.assert_array_equal(z(heatmap.heatmap(made, step, head=head)), np.where(np.isinf(matrix), np.nan, matrix))
 
 
 @pytest.mark.parametrize("step", NAMES)
-def test_all_heads_stand_where_the_panels_say(step):
+def test_mosaic_heads_stand_where_their_panels_say(step):
     made = trace(
         text2="a dog ran off to",
         dropout=0.2,
@@ -102,7 +102,7 @@ def test_all_heads_stand_where_the_panels_say(step):
 
 
 @pytest.mark.parametrize("shape", [(1, 6, 6), (5, 3, 9), (7, 9, 2), (12, 4, 4), (16, 1, 1)])
-def test_panels_do_not_overlap_and_the_rest_is_gap(shape):
+def test_mosaic_panels_do_not_overlap_and_gaps_fill_the_rest(shape):
     made = given(words(shape[1]), words(shape[2]), weights=uniform(*shape))
     figure = heatmap.heads(made, "weights")
     assert np.isfinite(z(figure)).sum() == math.prod(shape)
@@ -110,7 +110,7 @@ def test_panels_do_not_overlap_and_the_rest_is_gap(shape):
     assert len({(panel["x"], panel["y"]) for panel in figure.layout.meta["panels"]}) == shape[0]
 
 
-def test_every_place_knows_its_head():
+def test_mosaic_finds_the_head_of_every_position():
     figure = heatmap.heads(trace(), "weights")
     heads = np.asarray(figure.data[0].customdata)
     for panel in figure.layout.meta["panels"]:
@@ -125,7 +125,7 @@ def test_more_than_255_heads_can_be_drawn():
     assert np.asarray(figure.data[0].customdata).max() == 299
 
 
-def test_heads_are_never_averaged_behind_ones_back():
+def test_heads_are_never_averaged_silently():
     made = trace()
     average = made.layers[0].weights.mean(dim=0).numpy()
     assert all(not np.allclose(z(heatmap.heatmap(made, "weights", head=head)), average) for head in range(4))
@@ -142,7 +142,7 @@ def test_one_token_and_unequal_lengths_are_drawn():
 # -- axes: repeated words, markup, numbers ------------------------------------------------------
 
 
-def test_the_cat_sat_on_the_mat_is_six_by_six_and_shows_no_causal_leak():
+def test_the_cat_sat_on_the_mat_is_six_by_six():
     figure = heatmap.heatmap(trace(mask="causal"), "weights")
     for axis in (figure.layout.xaxis, figure.layout.yaxis):
         assert list(axis.tickvals) == pytest.approx(range(6))
@@ -166,12 +166,12 @@ def test_axes_are_numbers_never_strings(draw, step):
         assert len(axis.tickvals) == len(axis.ticktext)
 
 
-def test_labels_stand_in_the_order_of_the_sentence_not_of_the_alphabet():
+def test_labels_follow_the_order_of_the_sentence():
     axis = heatmap.heatmap(trace("zebras eat apples"), "scores").layout.yaxis
     assert list(axis.ticktext) == ["zebras", "eat", "apples"]
 
 
-def test_rows_are_queries_from_top_to_bottom_and_columns_are_keys():
+def test_rows_are_queries_downwards_and_columns_are_keys():
     figure = heatmap.heatmap(trace("the cat", text2="a dog ran"), "scores")
     assert list(figure.layout.yaxis.ticktext) == ["the", "cat"]
     assert list(figure.layout.xaxis.ticktext) == ["a", "dog", "ran"]
@@ -183,7 +183,7 @@ def test_rows_are_queries_from_top_to_bottom_and_columns_are_keys():
     assert tuple(figure.layout.xaxis.range) == (-0.5, 2.5)
 
 
-def test_the_rows_of_keys_and_values_are_called_by_the_key_tokens():
+def test_rows_of_keys_and_values_use_the_key_tokens():
     figure = heatmap.heatmap(trace("the cat", text2="a dog ran"), "value")
     assert list(figure.layout.yaxis.ticktext) == ["a", "dog", "ran"]
     assert figure.layout.yaxis.title.text == "key (attends to)"
@@ -192,7 +192,7 @@ def test_the_rows_of_keys_and_values_are_called_by_the_key_tokens():
 
 @pytest.mark.parametrize("token", ["<s>", "</s>", "<unk>", "<b>", "&lt;"])
 @pytest.mark.parametrize("draw", [heatmap.heatmap, heatmap.heads])
-def test_a_token_that_looks_like_markup_is_escaped_in_ticks_and_hover(token, draw):
+def test_tokens_like_markup_are_escaped_in_ticks_and_hover(token, draw):
     escaped = token.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     axis = draw(given([token, "a"], weights=uniform(1, 2, 2)), "weights").layout.yaxis
     assert axis.ticktext[0] == escaped
@@ -200,13 +200,13 @@ def test_a_token_that_looks_like_markup_is_escaped_in_ticks_and_hover(token, dra
     assert "<" not in axis.labelalias["0"]
 
 
-def test_invisible_tokens_get_a_sign():
+def test_invisible_tokens_get_a_symbol():
     axis = heatmap.heatmap(given(["", " ", "\n", "\u200b"], weights=uniform(1, 4, 4)), "weights").layout.yaxis
     assert list(axis.ticktext) == ["∅", "·", "⏎", "U+200B"]
 
 
 @pytest.mark.parametrize("draw", [heatmap.heatmap, heatmap.heads])
-def test_hover_knows_position_and_token_of_every_row_also_between_the_ticks(draw):
+def test_hover_knows_position_and_token_of_every_row(draw):
     made = given(words(100), weights=uniform(1, 100, 100))
     figure = draw(made, "weights")
     assert len(figure.layout.yaxis.tickvals) < 100
@@ -215,7 +215,7 @@ def test_hover_knows_position_and_token_of_every_row_also_between_the_ticks(draw
         assert axis.hoverformat == "d"  # places are looked up as "12", not as "12.0"
 
 
-def test_hover_in_a_mosaic_counts_positions_from_zero_in_every_panel():
+def test_mosaic_hover_counts_positions_from_zero_in_every_panel():
     figure = heatmap.heads(trace(), "weights")
     for panel in figure.layout.meta["panels"]:
         assert re.fullmatch(r"4\W+the", figure.layout.xaxis.labelalias[str(panel["x"] + 4)])
@@ -234,14 +234,14 @@ def test_long_tokens_are_shortened_on_the_axis():
     assert ticks[0].endswith("…")
 
 
-def test_many_tokens_get_few_ticks_that_say_their_position():
+def test_many_tokens_get_few_ticks_with_positions():
     axis = heatmap.heatmap(given(words(100), weights=uniform(1, 100, 100)), "weights").layout.xaxis
     assert len(axis.tickvals) <= 32
     assert all(text == f"{place:.0f} w{place:.0f}" for place, text in zip(axis.tickvals, axis.ticktext, strict=True))
 
 
 @pytest.mark.parametrize("n_heads", [1, 4, 300])
-def test_the_ticks_of_a_mosaic_name_the_rows_beside_them(n_heads):
+def test_mosaic_ticks_name_the_rows_beside_them(n_heads):
     tokens = words(60)
     figure = heatmap.heads(given(tokens, weights=uniform(n_heads, 60, 60)), "weights")
     rows = {
@@ -260,7 +260,7 @@ VIRIDIS = [color for _, color in plotly.colors.get_colorscale("Viridis")]
 
 
 @pytest.mark.parametrize("draw", [heatmap.heatmap, heatmap.heads])
-def test_a_probability_is_viridis_from_zero_to_one(draw):
+def test_probabilities_are_viridis_from_zero_to_one(draw):
     for made in (trace(), trace(temperature=0.05), trace(init="linear")):
         data = draw(made, "weights").data[0]
         assert (data.zmin, data.zmax) == (0, 1)
@@ -294,7 +294,7 @@ def test_colours_mean_the_same_in_every_head(step):
     assert ranges == {heatmap.color_range(made, step)}
 
 
-def test_a_map_of_zeros_has_colours_too():
+def test_map_of_zeros_has_colours():
     low, high = heatmap.color_range(given("ab", scores=torch.zeros(1, 2, 2)), "scores")
     assert low < 0 < high
 
@@ -304,7 +304,7 @@ def beside_the_bar(figure):
 
 
 @pytest.mark.parametrize("draw", [heatmap.heatmap, heatmap.heads])
-def test_stretched_colours_end_at_the_layer_s_largest_and_the_figure_says_so(draw):
+def test_stretched_colours_end_at_the_layer_maximum_with_a_note(draw):
     made = trace(init="linear")
     largest = float(made.layers[0].weights.max())
     figure = draw(made, "weights", colors="stretched")
@@ -318,7 +318,7 @@ def test_stretched_colours_end_at_the_layer_s_largest_and_the_figure_says_so(dra
 
 @pytest.mark.parametrize("draw", [heatmap.heatmap, heatmap.heads])
 @pytest.mark.parametrize("knobs", [{}, {"dropout": 0.5}])  # which lifts weights over 1
-def test_logarithmic_colours_are_viridis_over_powers_of_ten_and_the_numbers_stay_what_they_are(draw, knobs):
+def test_logarithmic_colours_span_powers_of_ten_and_keep_the_numbers(draw, knobs):
     made, step = trace(temperature=0.3, **knobs), "dropped_weights" if knobs else "weights"
     figure, fixed = draw(made, step, colors="log"), draw(made, step)
     np.testing.assert_array_equal(z(figure), z(fixed))
@@ -353,12 +353,12 @@ def test_logarithmic_colours_are_viridis_over_powers_of_ten_and_the_numbers_stay
 
 
 @pytest.mark.parametrize("colors", heatmap.COLORS)
-def test_what_colours_run_over_is_a_choice_for_probabilities_alone(colors):
+def test_colour_range_is_a_choice_for_probabilities_only(colors):
     assert heatmap.color_range(trace(), "scores", colors=colors) == heatmap.color_range(trace(), "scores")
     assert heatmap.heatmap(trace(), "scores", colors=colors) == heatmap.heatmap(trace(), "scores")
 
 
-def test_other_colours_are_refused_in_a_sentence():
+def test_unknown_colour_range_is_refused_in_one_sentence():
     with pytest.raises(ConfigError, match=r"Colours are fixed, stretched or log; got 'loud': choose one of these\."):
         heatmap.heatmap(trace(), "weights", colors="loud")
 
@@ -378,7 +378,7 @@ def test_masked_scores_are_gaps_never_huge_numbers(draw):
 
 @pytest.mark.parametrize("draw", [heatmap.heatmap, heatmap.heads])
 @pytest.mark.parametrize("step", ["masked_scores", "weights"])
-def test_hidden_cells_lie_on_a_neutral_ground_that_is_in_neither_scale(draw, step):
+def test_hidden_cells_lie_on_a_neutral_colour_outside_both_scales(draw, step):
     made = trace(mask="causal")
     figure = draw(made, step)
     ground = figure.data[1]
@@ -396,17 +396,17 @@ def test_hidden_cells_lie_on_a_neutral_ground_that_is_in_neither_scale(draw, ste
 
 
 @pytest.mark.parametrize("step", ["scores", "scaled_scores", "head_output"])
-def test_the_steps_before_and_after_the_mask_hide_nothing(step):
+def test_steps_before_and_after_the_mask_hide_nothing(step):
     figure = heatmap.heatmap(trace(mask="causal"), step)
     assert len(figure.data) == 1
     assert np.isfinite(z(figure)).all()
 
 
-def test_a_mask_that_hides_nothing_draws_no_ground():
+def test_mask_without_hidden_cells_draws_no_ground():
     assert len(heatmap.heatmap(trace(), "masked_scores").data) == 1
 
 
-def test_a_fully_masked_row_is_zeros_and_labelled_no_key():
+def test_fully_masked_row_is_zeros_and_labelled_no_key():
     figure = heatmap.heatmap(trace("a b c d e", text2="x y", mask="window", window=1), "weights")
     assert (z(figure)[3:] == 0).all()
     beside = {note.y: note.text for note in figure.layout.annotations}
@@ -416,14 +416,14 @@ def test_a_fully_masked_row_is_zeros_and_labelled_no_key():
     assert "every row sums to 1" not in figure.layout.meta["alt"]
 
 
-def test_a_map_with_every_score_hidden_is_drawn():
+def test_map_with_every_score_hidden_is_drawn():
     hidden = given("ab", masked_scores=torch.full((1, 2, 2), -math.inf), mask=torch.zeros(2, 2, dtype=torch.bool))
     figure = heatmap.heatmap(hidden, "masked_scores")
     assert np.isnan(z(figure)).all()
     assert "every number hidden" in figure.layout.meta["alt"]
 
 
-def test_rows_that_do_not_sum_to_one_are_told():
+def test_rows_that_do_not_sum_to_one_are_labelled():
     lost = given("ab", weights=torch.tensor([[[0.5, 0.2], [1.0, 0.0]]]))
     figure = heatmap.heatmap(lost, "weights")
     assert {note.y: note.text for note in figure.layout.annotations}[0] == "0.70"
@@ -434,12 +434,12 @@ def test_rows_that_do_not_sum_to_one_are_told():
 
 
 @pytest.mark.parametrize(("n_tokens", "written"), [(1, True), (24, True), (25, False)])
-def test_numbers_are_written_in_the_cells_up_to_24_tokens(n_tokens, written):
+def test_numbers_are_written_in_cells_up_to_24_tokens(n_tokens, written):
     figure = heatmap.heatmap(given(words(n_tokens), weights=uniform(1, n_tokens, n_tokens)), "weights")
     assert bool(figure.data[0].texttemplate) == written
 
 
-def test_either_side_above_24_is_too_many_for_numbers():
+def test_numbers_are_omitted_when_either_side_exceeds_24():
     for n_queries, n_keys in ((2, 25), (25, 2)):
         assert (
             not heatmap.heatmap(
@@ -453,7 +453,7 @@ def test_either_side_above_24_is_too_many_for_numbers():
 
 @pytest.mark.parametrize("step", NAMES)
 @pytest.mark.parametrize("draw", [heatmap.heatmap, heatmap.heads])
-def test_a_map_is_titled_with_its_own_step_and_formula(draw, step):
+def test_map_title_is_its_step_and_formula(draw, step):
     declared = next(s for s in STEPS if s.name == step)
     shown = trace(text2="a dog", dropout=0.2, **having(step))
     figure = draw(shown, step)
@@ -463,7 +463,7 @@ def test_a_map_is_titled_with_its_own_step_and_formula(draw, step):
     assert figure.layout.meta["step"] == step
 
 
-def test_a_map_says_layer_head_and_shape_counted_from_zero():
+def test_map_names_layer_head_and_shape_counted_from_zero():
     assert "L0 H2" in said(heatmap.heatmap(trace(), "query", head=2))
     assert "6 × 16" in said(heatmap.heatmap(trace(), "query", head=2))
     assert "H0" not in said(heatmap.heatmap(trace(), "input"))
@@ -472,7 +472,7 @@ def test_a_map_says_layer_head_and_shape_counted_from_zero():
 
 
 @pytest.mark.parametrize("draw", [heatmap.heatmap, heatmap.heads])
-def test_the_alt_text_says_what_is_shown(draw):
+def test_alt_text_describes_the_map(draw):
     alt = draw(trace(text2="a dog ran"), "weights").layout.meta["alt"]
     for part in (
         "Heatmap of weights",
@@ -502,7 +502,7 @@ def boxes(figure):
     }
 
 
-def test_the_chosen_cell_its_row_and_its_column_are_outlined():
+def test_chosen_cell_its_row_and_its_column_are_outlined():
     assert boxes(heatmap.heatmap(trace(), "weights", chosen=Cell(0, "weights", 0, 2, 4))) == {
         (4, 2, 1, 1),
         (0, 2, 6, 1),
@@ -510,7 +510,7 @@ def test_the_chosen_cell_its_row_and_its_column_are_outlined():
     }
 
 
-def test_in_another_map_the_same_query_and_key_are_marked():
+def test_other_maps_mark_the_same_query_and_key():
     chosen = Cell(0, "weights", 0, 2, 4)
     assert boxes(heatmap.heatmap(trace(), "scores", chosen=chosen)) == {(4, 2, 1, 1), (0, 2, 6, 1), (4, 0, 1, 6)}
     assert boxes(heatmap.heatmap(trace(), "query", chosen=chosen)) == {(0, 2, 16, 1)}
@@ -520,7 +520,7 @@ def test_in_another_map_the_same_query_and_key_are_marked():
 
 
 @pytest.mark.parametrize("column", [3, 11])
-def test_beside_what_a_rotation_gives_both_columns_that_make_it_are_outlined(column):
+def test_rotated_maps_outline_both_source_columns(column):
     [query, _] = factor_maps(trace(positions="rope"), Cell(0, "rotated_query", 1, 4, column))
     moved = rotated(torch.eye(16)[:, None].expand(-1, 5, -1), 10_000.0)[:, 4, column].nonzero().flatten().tolist()
     assert boxes(changed.drawn(query)) == {
@@ -532,17 +532,17 @@ def test_beside_what_a_rotation_gives_both_columns_that_make_it_are_outlined(col
     assert query["layout"]["meta"]["chosen"] == [4, column]
 
 
-def test_without_a_chosen_cell_nothing_is_outlined():
+def test_nothing_is_outlined_without_a_chosen_cell():
     assert boxes(heatmap.heatmap(trace(), "weights")) == boxes(heatmap.heads(trace(), "weights")) == set()
 
 
-def test_a_mosaic_outlines_the_chosen_head_and_the_cell_in_every_head():
+def test_mosaic_outlines_the_chosen_head_and_its_cell_everywhere():
     figure = heatmap.heads(trace(), "weights", chosen=Cell(0, "weights", 2, 1, 3))
     corners = [(panel["x"], panel["y"]) for panel in figure.layout.meta["panels"]]
     assert boxes(figure) == {(*corners[2], 6, 6), *((x + 3, y + 1, 1, 1) for x, y in corners)}
 
 
-def test_a_place_on_a_map_is_the_cell_drawn_there():
+def test_map_position_gives_the_cell_drawn_there():
     made = trace(text2="a dog ran")
     assert heatmap.cell_at(heatmap.heatmap(made, "weights", head=3), 2, 5) == Cell(0, "weights", 3, 5, 2)
     figure = heatmap.heads(made, "weights")
@@ -552,7 +552,7 @@ def test_a_place_on_a_map_is_the_cell_drawn_there():
         assert z(figure)[y, x] == made.layers[0].weights[panel["head"], 5, 2]
 
 
-def test_between_the_panels_there_is_no_cell_and_nothing_to_tell():
+def test_mosaic_gap_has_no_cell():
     figure = heatmap.heads(trace(), "weights")
     gutters = np.argwhere(np.isnan(z(figure)))
     assert len(gutters)
@@ -569,7 +569,7 @@ def large():
     return trace(" ".join(words(512)), mask="causal")
 
 
-def test_a_million_numbers_are_drawn_as_the_largest_of_each_block_and_said_so(large):
+def test_million_numbers_draw_block_maxima_with_a_note(large):
     figure = heatmap.heads(large, "scores")
     assert "each cell the largest of 2 × 2" in said(figure)
     for head, drawn in panels(figure):
@@ -577,19 +577,19 @@ def test_a_million_numbers_are_drawn_as_the_largest_of_each_block_and_said_so(la
         assert np.array_equal(drawn, blocks.gather(-1, blocks.abs().argmax(dim=-1, keepdim=True))[..., 0].numpy())
 
 
-def test_a_block_with_every_score_hidden_is_a_gap_and_a_half_hidden_one_is_not(large):
+def test_only_fully_hidden_blocks_are_gaps(large):
     figure = heatmap.heads(large, "masked_scores")
     hidden = np.triu(np.ones((256, 256), dtype=bool), 1)
     assert np.array_equal(np.isnan(panels(figure)[0][1]), hidden)
     assert np.array_equal(np.isfinite(figure.data[1].z[:256, :256]), hidden)
 
 
-def test_a_block_says_in_the_hover_which_positions_it_stands_for(large):
+def test_block_hover_names_the_positions_it_covers(large):
     axis = heatmap.heads(large, "scores").layout.yaxis
     assert axis.labelalias["3"] == "6…7 w6"
 
 
-def test_blocks_at_an_odd_edge_keep_their_numbers_and_their_gaps():
+def test_edge_blocks_keep_their_numbers_and_gaps():
     mask = torch.zeros(1001, 1001, dtype=torch.bool)
     mask[1000, 1000] = True
     tensor = torch.where(mask, -5.0, -math.inf)[None]
@@ -599,7 +599,7 @@ def test_blocks_at_an_odd_edge_keep_their_numbers_and_their_gaps():
     assert np.isnan(drawn).sum() == 501 * 501 - 1
 
 
-def test_144_heads_are_one_map_and_quick():
+def test_144_heads_are_one_small_map():
     made = given(words(64), weights=uniform(144, 64, 64))
     start = time.thread_time()  # of the processor, which others may be using too
     figure = heatmap.heads(made, "weights", chosen=Cell(0, "weights", 0, 1, 2))
@@ -623,7 +623,7 @@ def test_plotly_accepts_every_key_of_every_figure(step):
         go.Figure(figure.to_dict())  # raises on a key or a value that is not Plotly's
 
 
-def test_drawing_leaves_the_trace_alone():
+def test_drawing_leaves_the_trace_unchanged():
     made = trace(mask="causal")
     before = [tensor.clone() for _, tensor in made.layers[0]]
     for step, _ in made.layers[0]:
@@ -641,7 +641,7 @@ PLACE = """([x, y]) => {
 
 
 @pytest.mark.browser
-def test_plotly_paints_tokens_as_text_and_says_nothing_between_the_panels(tmp_path, browser):
+def test_plotly_paints_tokens_as_text_and_nothing_between_panels(tmp_path, browser):
     made = given(
         ["<s>", "2024", "the", "the", "</s>", "2024-01-15"],
         weights=uniform(4, 6, 6),
@@ -676,6 +676,6 @@ def test_plotly_paints_tokens_as_text_and_says_nothing_between_the_panels(tmp_pa
     page.close()
 
 
-def test_what_is_minus_zero_in_the_machine_is_zero_in_words():
+def test_minus_zero_prints_as_zero():
     cold = TypedText("the cat sat", AttentionConfig(temperature=math.inf)).trace()
     assert "numbers from 0 to 0." in heatmap.heatmap(cold, "scaled_scores").layout.meta["alt"]

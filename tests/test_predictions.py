@@ -25,7 +25,7 @@ def source(tiny, family, **more):
 
 
 @pytest.mark.parametrize("family", SPEAKING)
-def test_what_a_model_says_are_the_logits_that_transformers_has(tiny, family):
+def test_predictions_equal_the_logits_of_transformers(tiny, family):
     model = source(tiny, family)
     loaded, given = model.loaded_and_given()
     with torch.no_grad():
@@ -49,7 +49,7 @@ def test_what_a_model_says_are_the_logits_that_transformers_has(tiny, family):
 
 
 @pytest.mark.parametrize("family", SILENT)
-def test_a_model_without_a_head_says_so_and_gives_its_vectors(tiny, family):
+def test_headless_model_is_reported_and_gives_its_vectors(tiny, family):
     model = source(tiny, family)
     trace = model.trace()
     loaded, given = model.loaded_and_given()
@@ -60,14 +60,14 @@ def test_a_model_without_a_head_says_so_and_gives_its_vectors(tiny, family):
     assert [one.cosine for one in predictions.moved(trace, trace)] == pytest.approx([1.0] * len(trace.read))
 
 
-def test_a_masked_model_asks_for_a_mask_and_a_position_must_be_there(tiny):
+def test_masked_model_needs_a_mask_token_and_an_existing_position(tiny):
     assert "write <mask> in the text" in Model(str(tiny("BERT")), "the owl").trace().unpredicted
     for predict in ((99,), (-1,), (0,) * (predicting.MOST + 1)):
         with pytest.raises(ConfigError, match=r"[Pp]redictions? "):
             source(tiny, "GPT-2", predict=predict).trace()
 
 
-def test_the_logits_that_are_kept_are_counted_before_they_are_made(tiny):
+def test_recorded_logits_are_counted_before_they_are_computed(tiny):
     one, five = (source(tiny, "GPT-2", predict=(0,) * n).needs for n in (1, 5))
     kept = source(tiny, "GPT-2").trace()
     assert five - one == 4 * kept.predictions[0].nbytes == 4 * 3 * 4 * 400
@@ -81,7 +81,7 @@ def said(*logits):
     return Prediction(4, "·the", row, tuple(order), tuple("abcd"[one] for one in order))
 
 
-def test_ranks_distances_and_differences_are_as_by_hand():
+def test_ranks_differences_and_distances_match_direct_computation():
     before, after = said(math.log(4), math.log(2), math.log(1), math.log(1)), said(0.0, math.log(2), math.log(4), 0.0)
     rows = predictions.likeliest(after, before)
     assert [(one.token, one.rank, one.before.rank, one.moved) for one in rows] == [
@@ -107,7 +107,7 @@ def test_ranks_distances_and_differences_are_as_by_hand():
     assert "a cosine of 1 − 5e−5 with what it was" in predictions.moved_in_words(near)
 
 
-def test_a_target_is_one_token_with_its_blank_where_there_is_such_a_token(tiny):
+def test_target_is_one_token_including_its_blank_where_possible(tiny):
     loaded, _ = source(tiny, "GPT-2").loaded_and_given()
     ids = {text: predicting.token(loaded, text) for text in ("moon", "·moon", " moon", "</s>")}
     assert {one[1] for one in (ids["moon"], ids["·moon"], ids[" moon"])} == {"·moon"}
@@ -118,7 +118,7 @@ def test_a_target_is_one_token_with_its_blank_where_there_is_such_a_token(tiny):
 
 
 @pytest.mark.parametrize("family", ["GPT-2", "Llama", "Gemma 3", "T5", "Marian", "Falcon"])
-def test_a_model_goes_on_as_transformers_own_generate(tiny, family):
+def test_generated_text_equals_generate_of_transformers(tiny, family):
     loaded, given = source(tiny, family).loaded_and_given()
     with torch.no_grad():
         theirs = loaded.model.generate(**given, max_new_tokens=6, do_sample=False, num_beams=1)
@@ -136,7 +136,7 @@ def test_a_model_goes_on_as_transformers_own_generate(tiny, family):
 
 
 @pytest.mark.parametrize("family", ["GPT-2", "T5", "Bloom"])
-def test_the_text_is_read_as_it_was_after_so_many_tokens(tiny, family):
+def test_text_is_read_up_to_the_chosen_prefix(tiny, family):
     whole = source(tiny, family, generate=5).trace()
     base = len(whole.read) - whole.generated
     for said in (0, 2, 99):
@@ -153,7 +153,7 @@ def test_the_text_is_read_as_it_was_after_so_many_tokens(tiny, family):
         torch.testing.assert_close(short.weights, long.weights[:, : base + there, : base + there], atol=1e-6, rtol=0)
 
 
-def test_what_is_drawn_is_of_its_seed_alone_and_fewer_tokens_are_the_beginning_of_more(tiny):
+def test_sampling_depends_on_its_seed_and_shorter_runs_are_prefixes(tiny):
     def ids(**more):
         KEPT.hold(2**28)
         return source(tiny, "GPT-2", generate_temperature=1.5, **more).loaded_and_given()[1]["input_ids"][0].tolist()
@@ -170,7 +170,7 @@ def test_what_is_drawn_is_of_its_seed_alone_and_fewer_tokens_are_the_beginning_o
     torch.testing.assert_close(counts / 4000, (logits[0] / 2).softmax(-1), atol=0.03, rtol=0)
 
 
-def test_a_changed_model_writes_on_changed_and_one_that_is_changed_by_nothing_as_before(tiny):
+def test_generation_uses_interventions_and_neutral_ones_change_nothing(tiny):
     def ids(*those, **more):
         return (
             source(tiny, "Llama", generate=5, interventions=those, **more)
@@ -191,7 +191,7 @@ def test_a_changed_model_writes_on_changed_and_one_that_is_changed_by_nothing_as
     assert not all(compared)  # from where they have written something else, they are not the same question
 
 
-def test_generating_is_bounded_and_says_where_there_is_no_more(tiny):
+def test_generation_is_bounded_and_reports_its_end(tiny):
     trace = source(tiny, "BERT", generate=4).trace()
     assert trace.generated == 0
     assert any(note.startswith("4 tokens were to be generated; 0 are") for note in trace.notes)

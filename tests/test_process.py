@@ -31,7 +31,7 @@ def ended(names: tuple[str, ...], code: int = 0) -> subprocess.CompletedProcess[
     return subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=600, check=False)
 
 
-def test_runs_that_never_end_neither_abort_nor_keep_the_process() -> None:
+def test_endless_runs_neither_abort_nor_keep_the_process() -> None:
     run = ended(("ScriptRunner.scriptThread", "ScriptRunner.scriptThread", "training"))
     assert (run.returncode, run.stdout) == (0, "ends\n")
     assert "terminate called" not in run.stderr

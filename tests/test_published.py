@@ -20,7 +20,7 @@ def read(piece):
 
 
 @pytest.mark.parametrize("example", PUBLISHED, ids=[example["source"] for example in PUBLISHED])
-def test_a_published_example_gives_the_digits_that_its_authors_print(example):
+def test_published_example_gives_the_published_digits(example):
     given = {name: read(piece) for name, piece in example["given"].items()}
     layer = Matrices(**given, config=AttentionConfig(**example["config"])).trace().layers[0]
     assert example["printed"]
@@ -30,7 +30,7 @@ def test_a_published_example_gives_the_digits_that_its_authors_print(example):
 
 
 @pytest.mark.parametrize("example", PUBLISHED, ids=[example["source"] for example in PUBLISHED])
-def test_what_was_left_open_is_asked_and_never_guessed(example):
+def test_ambiguous_published_text_is_asked_about_not_guessed(example):
     for piece in (*example["given"].values(), *example["printed"].values()):
         text = "\n".join(piece["text"])
         reading = look(text)

@@ -57,5 +57,5 @@ def test_use_of_the_formula_alone_is_not_costly(value: Any) -> None:
     assert not uses_costly(value)
 
 
-def test_functions_that_call_each_other_are_followed_once() -> None:
+def test_mutually_recursive_functions_are_followed_once() -> None:
     assert not uses_costly(forth)

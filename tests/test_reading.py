@@ -63,7 +63,7 @@ ASKED = {
 
 
 @pytest.mark.parametrize(("text", "question", "choices"), ASKED.values(), ids=ASKED)
-def test_what_a_text_leaves_open_is_asked(text, question, choices) -> None:
+def test_ambiguous_text_is_asked_about(text, question, choices) -> None:
     reading = look(text, "X")
     assert reading.question.startswith(question)
     assert dict(reading.choices) == choices
@@ -97,19 +97,19 @@ SAID = {
 
 
 @pytest.mark.parametrize(("text", "note"), SAID.values(), ids=SAID)
-def test_what_is_taken_for_granted_is_said(text: str, note: str) -> None:
+def test_assumptions_of_the_reader_are_noted(text: str, note: str) -> None:
     reading = look(text)
     assert not reading.question
     assert note in reading.notes
 
 
-def test_the_shape_and_the_name_are_as_they_were_written() -> None:
+def test_shape_and_name_are_kept_as_written() -> None:
     assert (look("W_q = [[1, 2]]").label, look("W_q = [[1, 2]]").shape) == ("W_q", (1, 2))
     assert look("[[[1, 2]], [[3, 4]]]").shape == (2, 1, 2)
     assert look("1,2;3,4") == look("1,2;3,4")
 
 
-def test_numbers_that_were_printed_look_rounded() -> None:
+def test_printed_numbers_are_recognized_as_rounded() -> None:
     exact = np.random.default_rng(0).standard_normal((6, 6))
     for digits in (3, 4, 8):
         printed = parse(write(exact.round(digits).tolist()))
@@ -129,7 +129,7 @@ def test_batch_in_a_file_is_asked_about_like_pasted_text(tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_a_batch_is_bounded_as_a_matrix_is() -> None:
+def test_batch_is_bounded_like_a_matrix() -> None:
     for text in (
         "[" + "[[1]]," * 1025 + "]",
         "[" + ("[" + "[1]," * 1000 + "],") * 17 + "]",

@@ -38,13 +38,13 @@ MB, GB = 2**20, 2**30
         (128 * MB, None, GB, 0),
     ],
 )
-def test_what_is_missing_is_what_passes_the_limit(
+def test_missing_memory_is_what_exceeds_the_limit(
     needs: int, resident: int | None, limit: int | None, missing: int
 ) -> None:
     assert room.missing(needs, resident, limit) == missing
 
 
-def test_the_lowest_limit_counts_and_zero_is_none() -> None:
+def test_lowest_memory_limit_counts_and_zero_means_none() -> None:
     assert room.lower(0, None) is None
     assert room.lower(0, GB) == room.lower(GB, None) == room.lower(2 * GB, GB) == GB
 
@@ -58,17 +58,17 @@ def test_the_lowest_limit_counts_and_zero_is_none() -> None:
         ({"proc/self/cgroup": "4:memory:/a\n", "sys/fs/cgroup/memory/a/memory.limit_in_bytes": f"{GB}\n"}, GB),
     ],
 )
-def test_the_limit_is_that_of_the_control_group(files: dict[str, str], limit: int | None, tmp_path: Path) -> None:
+def test_memory_limit_is_that_of_the_control_group(files: dict[str, str], limit: int | None, tmp_path: Path) -> None:
     assert memory.limit(machine(tmp_path, files)) == limit
 
 
-def test_what_the_process_takes_is_read_in_pages(tmp_path: Path) -> None:
+def test_process_memory_is_read_in_pages(tmp_path: Path) -> None:
     assert memory.resident(tmp_path) is None
     page = os.sysconf("SC_PAGE_SIZE")
     assert memory.resident(machine(tmp_path, {"proc/self/statm": "900 300 20 1 0 80 0\n"})) == 300 * page
 
 
-def test_without_glibc_nothing_is_set_and_nothing_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_glibc_sets_nothing_and_breaks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for library in (None, SimpleNamespace()):
         monkeypatch.setattr(memory, "_C", library)
         memory.configure_allocator()
@@ -105,7 +105,7 @@ def weighing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]
 
 
 @pytest.mark.slow
-def test_old_traces_leave_the_cache_where_memory_is_short(weighing: Callable[[int], None]) -> None:
+def test_old_traces_leave_the_cache_when_memory_is_short(weighing: Callable[[int], None]) -> None:
     for number in range(4):
         KEPT.once(("old", number), lambda: torch.zeros(5 * MB))  # 20 MB
     weighing(800 * MB)
@@ -117,7 +117,7 @@ def test_old_traces_leave_the_cache_where_memory_is_short(weighing: Callable[[in
     assert KEPT.get(("old", 2)) is not None, "what would not fit into an empty cache takes nothing out either"
 
 
-def test_large_trace_without_room_is_one_sentence_small_one_drawn(
+def test_large_trace_without_room_is_refused_and_small_one_drawn(
     weighing: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     weighing(920 * MB)
@@ -167,12 +167,12 @@ def test_loaded_models_give_way_to_a_requested_one(tmp_path: Path) -> None:
     assert list(models._loaded) == ["two"]
 
 
-def test_what_a_model_needs_are_its_weights_and_its_vocabulary() -> None:
+def test_model_memory_is_its_weights_and_its_vocabulary() -> None:
     assert Folder(Path(), {}, 100 * MB).needs == 100 * MB
     assert Folder(Path(), {}, 100 * MB, beside=2 * MB).needs == 120 * MB
 
 
-def test_imports_are_counted_until_they_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_imports_are_counted_until_they_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, imports._LAST_LARGE, raising=False)
     assert imports.missing_bytes() == 80 * MB
     monkeypatch.setitem(sys.modules, imports._LAST_LARGE, SimpleNamespace())  # type: ignore[arg-type]
@@ -205,13 +205,13 @@ def importing(monkeypatch: pytest.MonkeyPatch, **settings: object) -> list[str]:
     return done
 
 
-def test_an_idle_process_imports_what_models_need(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_process_imports_what_models_need(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "idle", idle := Idle(busy=5))
     assert importing(monkeypatch, hub=True) == list(imports._PARTS)
     assert idle.busy < 0
 
 
-def test_a_process_without_models_or_without_memory_imports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_without_models_or_memory_imports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert importing(monkeypatch) == []
     monkeypatch.setattr(imports, "missing_bytes", lambda: 80 * MB)
     monkeypatch.setattr(memory, "resident", lambda: GB)
@@ -219,14 +219,14 @@ def test_a_process_without_models_or_without_memory_imports_nothing(monkeypatch:
     assert importing(monkeypatch, hub=True) == []
 
 
-def test_a_process_that_ends_imports_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_that_ends_stops_importing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "_ending", ending := process.threading.Event())
     ending.set()
     monkeypatch.setattr(turns, "idle", lambda: 0.0)
     assert importing(monkeypatch, hub=True) == []
 
 
-def test_nobody_is_idle_while_a_script_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_is_not_idle_while_a_script_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "monotonic", lambda: 1000.0)
     with turns.turn():
         assert turns.idle() == 0
@@ -234,7 +234,7 @@ def test_nobody_is_idle_while_a_script_runs(monkeypatch: pytest.MonkeyPatch) -> 
     assert turns.idle() == 7
 
 
-def test_what_a_large_run_has_freed_leaves_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_freed_memory_of_a_large_run_is_returned_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     trims: list[bool] = []
     monkeypatch.setattr(memory, "trim", lambda: trims.append(turns._large.locked()))
     with turns.turn():

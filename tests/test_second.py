@@ -13,14 +13,14 @@ STATES = st.dictionaries(st.sampled_from(KEYS), st.text(min_size=1, max_size=6),
 
 
 @given(STATES, STATES)
-def test_what_differs_makes_the_second_state_of_the_first_and_nothing_differs_of_itself(one, other):
+def test_second_state_stores_exactly_the_differences_from_the_first(one, other):
     assert second(one, differing(one, other)) == other
     assert differing(one, one) == ""
     assert not wrong(differing(one, other))
 
 
 @given(STATES, STATES, STATES)
-def test_turning_the_first_leaves_the_second_and_turning_both_turns_the_same_knobs(before, after, other):
+def test_changing_one_state_keeps_the_other_changing_both_changes_both(before, after, other):
     b = differing(before, other)
     assert second(after, turned(before, after, b)) == other
     both = second(after, turned(before, after, b, both=True))
@@ -29,7 +29,7 @@ def test_turning_the_first_leaves_the_second_and_turning_both_turns_the_same_kno
         assert both.get(key) == asked.get(key)
 
 
-def test_the_second_state_is_a_source_like_any_other_and_bad_entries_are_said():
+def test_second_state_is_an_ordinary_source_and_reports_bad_entries():
     state = {"text": "a b c", "temperature": "0.5", "step": "scores"}
     found, notes = source_of(second(state, "temperature=2.0&heads=2&text=x+%26+y"), LIMITS)
     assert isinstance(found, TypedText)
@@ -43,7 +43,7 @@ def test_the_second_state_is_a_source_like_any_other_and_bad_entries_are_said():
     assert [one.split("“")[1].split("”")[0] for one in wrong("q=3&nothing=1&head=2")] == ["q", "nothing"]
 
 
-def test_one_that_is_too_long_is_none_and_says_so():
+def test_overlong_second_state_is_dropped_with_a_note():
     long = "text=" + "a" * LONGEST
     assert second({"text": "b"}, long) == {"text": "b"}
     value, note = SECOND.read(long, SECOND.range, in_url(SECOND.default))
@@ -51,7 +51,7 @@ def test_one_that_is_too_long_is_none_and_says_so():
     assert "B is the same as A" in note
 
 
-def test_what_can_be_changed_inside_is_declared_and_not_guessed(tiny):
+def test_knobs_of_interventions_are_declared_not_guessed(tiny):
     model, trained = Model(tiny("GPT-2"), "a b c"), Trained("reverse", steps=1)
     assert isinstance(model, Changeable)
     assert isinstance(model, Patchable)

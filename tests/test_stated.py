@@ -390,12 +390,12 @@ def traced(name: str) -> Trace:
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_no_step_that_is_altered_is_explained_falsely(name: str) -> None:
+def test_altered_step_is_never_explained_falsely(name: str) -> None:
     check_altered(traced(name))
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_no_step_of_a_model_that_is_altered_is_explained_falsely(tiny: TinyModels, name: str) -> None:
+def test_altered_step_of_a_model_is_never_explained_falsely(tiny: TinyModels, name: str) -> None:
     LIBRARY.hold(Settings(tiny.folder))
     try:
         family = name.partition(",")[0]
@@ -417,7 +417,7 @@ def saved(trace: Trace, place: Path, **others: np.ndarray) -> Trace:
 
 @pytest.mark.parametrize("name", ["default", "causal, sinusoidal", "rope", "cap", "two texts", "shared keys", "projected", "biased, dropped", "n4"])  # fmt: skip
 @pytest.mark.parametrize("size", [3.0, 1.002])
-def test_no_array_that_is_altered_in_a_file_is_explained_falsely(name: str, size: float, tmp_path: Path) -> None:
+def test_altered_array_of_a_file_is_never_explained_falsely(name: str, size: float, tmp_path: Path) -> None:
     """A factor that is near to 1 is taken for rounding, and the formula stays: the guard alone is left."""
     trace = Notebook(NOTEBOOKS[3]).trace() if name == "n4" else traced(name)
     found = dict(np.load(io.BytesIO(arrays.npz(trace))))
@@ -437,7 +437,7 @@ def check_live(layer: Layer, name: str) -> None:
         assert "output" not in sent["made"] or "head_output" not in layer.holds, name
 
 
-def test_every_explanation_of_the_sources_as_they_are_states_its_arithmetic() -> None:
+def test_every_explanation_of_unaltered_sources_states_its_arithmetic() -> None:
     """Or a guard that lets nothing through would pass these tests."""
     for name in (
         "default",
@@ -459,7 +459,7 @@ def test_every_explanation_of_the_sources_as_they_are_states_its_arithmetic() ->
 # -- the examples that were found by hand -----------------------------------------------------------
 
 
-def test_an_input_that_is_seven_embeddings_is_not_called_the_embedding(tmp_path: Path) -> None:
+def test_input_of_seven_embeddings_is_not_called_the_embedding(tmp_path: Path) -> None:
     """The first example of the issue: E is 0.427 where X is 2.988."""
     layer = traced("default").layers[0]
     found = {f"L0.{name}": layer[name].numpy().copy() for name in ("embedding", "query", "key", "value")}
@@ -474,7 +474,7 @@ def test_an_input_that_is_seven_embeddings_is_not_called_the_embedding(tmp_path:
     assert "as recorded" in trace.layers[0].formula_of(find_step("input"))
 
 
-def test_a_masked_score_that_is_three_scores_does_not_stay_as_it_is() -> None:
+def test_masked_score_of_three_scores_is_not_called_unchanged() -> None:
     """The second example of the issue."""
     layer = traced("default").layers[0]
     other = layer.recording(masked_scores=3 * layer["scaled_scores"])
@@ -486,7 +486,7 @@ def test_a_masked_score_that_is_three_scores_does_not_stay_as_it_is() -> None:
     assert (line["shown"], line["short"], line["from"]) == (told.shown, "", []), "nor in the page's own line"
 
 
-def test_a_score_of_minus_infinity_that_no_mask_hides_is_not_blamed_on_the_mask() -> None:
+def test_unmasked_score_of_minus_infinity_does_not_blame_the_mask() -> None:
     layer = traced("causal, sinusoidal").layers[0]
     scores = layer["masked_scores"].clone()
     scores[:, 2, 0] = -math.inf
@@ -500,7 +500,7 @@ def test_a_score_of_minus_infinity_that_no_mask_hides_is_not_blamed_on_the_mask(
     assert explain(traced("causal, sinusoidal"), "weights", q=0, k=2).short == "0: hidden by the mask"
 
 
-def test_a_weight_of_zero_that_dropout_has_left_is_not_called_dropped() -> None:
+def test_zero_weight_that_dropout_kept_is_not_called_dropped() -> None:
     layer = traced("dropout").layers[0]
     q, k = (layer["dropped_weights"][0] > 0).nonzero()[-1].tolist()
     assert explain(traced("dropout"), "dropped_weights", q=q, k=k).short.endswith(" / (1 − 0.3)")
@@ -513,7 +513,7 @@ def test_a_weight_of_zero_that_dropout_has_left_is_not_called_dropped() -> None:
     )
 
 
-def test_rows_that_give_all_to_hidden_tokens_have_nothing_to_divide() -> None:
+def test_rows_with_all_weight_on_hidden_tokens_divide_nothing() -> None:
     weights = torch.tensor([[[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.5, 0.25, 0.25]]])
     seen = merged(Layer("", ("[CLS]", "a", "b"), recorded={"weights": weights}), ["[CLS]"], False, "renormalise")
     told = explain(Trace(seen.tokens, (seen,)), "weights", q=0, k=1)
@@ -525,7 +525,7 @@ def test_rows_that_give_all_to_hidden_tokens_have_nothing_to_divide() -> None:
 
 
 @pytest.mark.parametrize("name", ["causal, sinusoidal", "softmax1", "two texts", "biased, dropped"])
-def test_what_is_read_off_altered_numbers_is_not_explained_falsely(name: str) -> None:
+def test_maps_derived_from_altered_numbers_are_never_explained_falsely(name: str) -> None:
     for step, layer in [("", traced(name).layers[0]), *altered(traced(name).layers[0])]:
         trace = Trace(layer.tokens, (layer, layer), layer.key_tokens)
         cells = [Cell(1, "weights", 1 % layer.n_heads, 1, 1), Cell(1, "weights", 0, 2, 0)]
@@ -544,7 +544,7 @@ def test_what_is_read_off_altered_numbers_is_not_explained_falsely(name: str) ->
 
 
 @pytest.mark.parametrize("name", ["default", "causal, sinusoidal", "dropout"])
-def test_a_difference_is_what_its_line_states(name: str) -> None:
+def test_difference_equals_the_arithmetic_of_its_line(name: str) -> None:
     a = traced(name)
     for step, layer in altered(a.layers[0]):
         b = Trace(a.tokens, (layer,), a.key_tokens)
@@ -563,7 +563,7 @@ def test_a_difference_is_what_its_line_states(name: str) -> None:
                     assert near(told.result, told.value, abs(ours) + abs(theirs)), told
 
 
-def test_a_difference_of_few_digits_is_told_as_its_type_rounds_it() -> None:
+def test_difference_of_few_digits_is_rounded_like_its_dtype() -> None:
     a, b = (
         Layer("", ("a", "b"), recorded={"scores": torch.tensor([[[1.0, 0.3], [2.0, 7.0]]]).mul(by).bfloat16()})
         for by in (1, 1.07)
@@ -577,7 +577,7 @@ def test_a_difference_of_few_digits_is_told_as_its_type_rounds_it() -> None:
 # -- no way around it -----------------------------------------------------------------------------------
 
 
-def test_an_explanation_whose_terms_do_not_make_its_value_cannot_be_constructed() -> None:
+def test_explanation_with_contradictory_terms_cannot_be_constructed() -> None:
     told = explain(traced("default"), "scores", q=1, k=2)
     with pytest.raises(ValueError, match="state it as recorded"):
         replace(told, value=3 * told.value)
@@ -610,7 +610,7 @@ FALSE: dict[str, Callable[[Working], Explanation]] = {
 
 
 @pytest.mark.parametrize("kind", FALSE)
-def test_a_new_kind_that_states_something_false_states_nothing(kind: str) -> None:
+def test_new_explanation_kind_with_false_arithmetic_states_nothing(kind: str) -> None:
     one = work("default", "scaled_scores", 1, 2)
     told = FALSE[kind](one)
     assert (told.short, told.came_from, len(told.lines), told.result) == ("", (), 1, one.value)
@@ -618,7 +618,7 @@ def test_a_new_kind_that_states_something_false_states_nothing(kind: str) -> Non
     assert "It" not in told.words.split()
 
 
-def test_explanations_are_made_in_one_place_and_altered_in_none() -> None:
+def test_explanations_are_created_in_one_place_and_never_modified() -> None:
     """Outside `Working._explained` only the difference of two states makes one, and nobody replaces what is stated."""
     stated = {field.name for field in fields(Explanation)} - {"step", "words", "near"}
     made = []
@@ -643,7 +643,7 @@ def test_explanations_are_made_in_one_place_and_altered_in_none() -> None:
 
 @pytest.mark.parametrize("name", ["causal, sinusoidal", "projected", "shared keys"])
 @pytest.mark.parametrize("size", [3.0, 1.002])
-def test_the_copied_python_of_an_altered_file_gives_the_numbers_of_the_file(
+def test_copied_python_of_an_altered_file_gives_its_numbers(
     name: str, size: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is recorded is loaded, and not made again by a formula that does not make it."""

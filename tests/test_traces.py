@@ -91,17 +91,17 @@ def test_link_opened_by_thirty_people_is_computed_once() -> None:
     assert len({trace.layers[0].number for trace in got}) == 1
 
 
-def test_different_links_are_worked_out_one_after_the_other() -> None:
+def test_different_links_are_computed_one_after_the_other() -> None:
     found = at_once(lambda seed: trace_of(Counted(config=AttentionConfig(seed=seed))))
     assert (found.made, found.most) == (MANY, 1)
 
 
-def test_turns_of_the_same_scores_never_deadlock() -> None:
+def test_overrides_of_the_same_scores_never_deadlock() -> None:
     found = at_once(lambda i: trace_of(Counted(config=AttentionConfig(temperature=1 + i % 3, seed=i % 2))))
     assert found.made == 2  # a temperature makes nothing that is recorded
 
 
-def test_an_error_leaves_nobody_waiting() -> None:
+def test_error_releases_every_waiter() -> None:
     errors: list[str] = []
 
     def work(_: int) -> None:
@@ -113,7 +113,7 @@ def test_an_error_leaves_nobody_waiting() -> None:
     assert errors == ["no tokens"] * MANY
 
 
-def test_run_that_gives_a_large_trace_back_keeps_nobody_waiting() -> None:
+def test_run_that_returns_a_large_trace_blocks_nobody() -> None:
     waits, done = threading.Event(), threading.Event()
 
     def long_work() -> None:
@@ -160,7 +160,7 @@ def test_large_traces_wait_for_each_other_small_ones_pass() -> None:
     turns._large.release()
 
 
-def test_trace_beyond_the_cache_is_made_once_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trace_beyond_the_cache_is_computed_once_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traces, "_found", lambda key, make, kind: make())
     at_once(lambda _: None)
     with turns.turn():
@@ -171,7 +171,7 @@ def test_trace_beyond_the_cache_is_made_once_a_run(monkeypatch: pytest.MonkeyPat
     assert seen.made == before + 1  # the next run makes its own
 
 
-def test_there_is_room_for_a_trace_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_room_for_a_trace_is_freed_before_it_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     before: list[float] = []
     made = TypedText.trace
 
@@ -192,14 +192,14 @@ def test_there_is_room_for_a_trace_before_it_is_made(monkeypatch: pytest.MonkeyP
         KEPT.hold(limits.CACHE_MB * 2**20)
 
 
-def test_what_is_refused_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_trace_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TypedText, "_input", lambda *_: pytest.fail("rows were drawn for what is refused"))
     source = TypedText("a b c", AttentionConfig(mask="causal", dropout=0.5))
     with pytest.raises(ConfigError, match="All steps need at most"):
         trace_of(replace(source, max_bytes=1000))
 
 
-def test_of_many_temperatures_the_scores_and_the_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_keeps_scores_and_the_last_of_many_temperatures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "LARGE", 0)
     rows = tuple((float(i), 1.0) for i in range(40))
     for temperature in range(1, 101):
@@ -211,7 +211,7 @@ def test_of_many_temperatures_the_scores_and_the_last_are_kept(monkeypatch: pyte
     assert len([key for key in KEPT.cache if isinstance(key, tuple) and key[1] == ("scores", None)]) == 1
 
 
-def test_what_belongs_to_nobody_any_more_is_forgotten() -> None:
+def test_orphaned_traces_are_forgotten() -> None:
     layer = TypedText("a b c").trace().layers[0]
     assert layer.weights is not None
     number = layer.number
@@ -221,7 +221,7 @@ def test_what_belongs_to_nobody_any_more_is_forgotten() -> None:
     assert not [key for key in KEPT.cache if isinstance(key, tuple) and key[0] == number]
 
 
-def test_a_matrix_is_made_once_for_all_who_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_matrix_is_computed_once_for_all_readers(monkeypatch: pytest.MonkeyPatch) -> None:
     layer, made = TypedText("a b c").trace().layers[0], []
     work = making.made
 
@@ -235,7 +235,7 @@ def test_a_matrix_is_made_once_for_all_who_ask(monkeypatch: pytest.MonkeyPatch) 
     assert sorted(made) == sorted(set(made))
 
 
-def test_key_is_short_and_equal_for_equal_numbers() -> None:
+def test_cache_key_is_short_and_equal_for_equal_numbers() -> None:
     numbers: list[Source] = [
         Matrices(query=rows, key=rows, value=rows) for rows in (((1.0, 2.0),), ((1.0, float("2")),), ((1.0, 3.0),))
     ]
@@ -246,6 +246,6 @@ def test_key_is_short_and_equal_for_equal_numbers() -> None:
     assert len({traces._key(numbers[0], what) for what in ("trace", "scores", "scaling")}) == 3
 
 
-def test_the_smallest_trace_counts_for_what_it_weighs() -> None:
+def test_smallest_trace_counts_with_its_true_size() -> None:
     trace_of(TypedText("a", AttentionConfig(d_model=4)))
     assert KEPT.cache.currsize > len(KEPT.cache) * 20_000

@@ -31,7 +31,7 @@ def last(task: str, control: str = ""):
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_a_task_is_learned_and_its_controls_are_not(task):
+def test_task_is_learned_and_its_controls_are_not(task):
     design, found = TASKS[task].design, last(task)
     chance = next(iter(train(task)))
     assert chance.accuracy < 0.2
@@ -51,7 +51,7 @@ def test_a_task_is_learned_and_its_controls_are_not(task):
         assert other.design != design
 
 
-def test_the_rule_says_which_cells_are_gold():
+def test_gold_cells_follow_the_rule_of_the_task():
     def posed(task, *rows, **changes):
         return TASKS[task].posed(torch.tensor(rows), Plan(task, turned=tuple(changes.items())).design)
 
@@ -75,12 +75,12 @@ def test_the_rule_says_which_cells_are_gold():
     assert read == ["2", "0", "2", "4", "", "March", "March", "", "", "9"]
 
 
-def test_the_score_is_the_weight_on_gold_cells():
+def test_score_is_the_weight_on_gold_cells():
     weights = torch.tensor([[[[0.25, 0.75], [0.5, 0.5]], [[0.5, 0.5], [1.0, 0.0]]]])
     assert score(weights, torch.tensor([[[False, True], [False, False]]])) == pytest.approx((0.75 + 0.5) / 2)
 
 
-def test_two_at_once_get_the_digits_of_one_alone_and_nobody_sees_it():
+def test_two_concurrent_trainings_give_the_digits_of_one():
     state, threads = torch.get_rng_state(), torch.get_num_threads()
     alone = list(train("reverse", 3, 20))
     found = {}
@@ -105,7 +105,7 @@ def test_two_at_once_get_the_digits_of_one_alone_and_nobody_sees_it():
     assert set(seen) <= {threads}
 
 
-def test_it_stops_when_it_is_closed_or_its_time_is_over():
+def test_training_stops_when_closed_or_out_of_time():
     training = train("copy", every=1)
     assert [next(training).step for _ in range(3)] == [0, 1, 2]
     training.close()
@@ -121,7 +121,7 @@ def test_it_stops_when_it_is_closed_or_its_time_is_over():
         train("reverse", length=99)
 
 
-def test_a_film_is_trained_once_for_all_who_ask_and_kept():
+def test_film_is_trained_once_for_all_viewers_and_cached():
     plan = Plan("reverse", 11, 20)
     films = [film_of(plan) for _ in range(4)]
     assert [one.step for one in films[0].wait()] == list(range(21))
@@ -131,7 +131,7 @@ def test_a_film_is_trained_once_for_all_who_ask_and_kept():
     assert films[0].nbytes >= 21 * films[0].snapshots[0].row.nbytes
 
 
-def test_a_film_that_nobody_looks_at_stops(monkeypatch):
+def test_film_without_viewers_stops(monkeypatch):
     monkeypatch.setattr("attention.training.films.PATIENCE", -1)
     film = film_of(Plan("reverse", 12, 20))
     while film in _RUNNING.values():
@@ -145,7 +145,7 @@ def test_a_film_that_nobody_looks_at_stops(monkeypatch):
         film_of(Plan("reverse", 13, 20))
 
 
-def test_without_the_first_layer_induction_fails():
+def test_induction_fails_without_the_first_layer():
     found, plan = last("induction"), Plan("induction")
     probes = plan.task.draw(PROBES, generator(0, "probes"), plan.design)
     assert measured(found.row, plan.design, probes).accuracy == pytest.approx(found.accuracy)
@@ -154,7 +154,7 @@ def test_without_the_first_layer_induction_fails():
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_a_persons_own_text_is_read_or_refused_in_a_sentence(task):
+def test_own_text_is_read_or_refused_in_one_sentence(task):
     assert TASKS[task].refuses
     for text in TASKS[task].refuses:
         with pytest.raises(TextError, match=r"got .*: .*\."):
@@ -164,7 +164,7 @@ def test_a_persons_own_text_is_read_or_refused_in_a_sentence(task):
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_the_trace_is_the_networks_and_every_cell_is_explained(task):
+def test_trace_of_the_network_is_explained_in_every_cell(task):
     steps = min(SHORT.get(task, 40), 40)
     source = Trained(task, steps=steps, at=steps // 2)
     trace, plan = source.trace(), source.plan
@@ -189,7 +189,7 @@ def test_the_trace_is_the_networks_and_every_cell_is_explained(task):
 
 
 @pytest.mark.parametrize("task", ["induction", "dates"])
-def test_the_copied_python_trains_again_and_has_the_very_digits(task):
+def test_copied_python_trains_again_to_the_same_digits(task):
     source = Trained(task, seed=2, steps=10, at=7)
     trace = source.trace()
     code = program.python(source, trace, Cell(1, "output", 0, 3, 5))
@@ -208,7 +208,7 @@ def test_the_copied_python_trains_again_and_has_the_very_digits(task):
             assert torch.equal(made, tensor), step.name
 
 
-def test_a_snapshot_between_two_pictures_is_trained_up_to(monkeypatch):
+def test_snapshot_between_two_pictures_is_trained_on_demand(monkeypatch):
     between = Trained("copy", steps=50, at=33).snapshot()
     assert between.step == 33
     assert 33 % Plan("copy", steps=50).every
@@ -220,7 +220,7 @@ def test_a_snapshot_between_two_pictures_is_trained_up_to(monkeypatch):
         Trained("copy", seed=99).trace()
 
 
-def test_a_head_is_silenced_inside_a_trained_model():
+def test_head_is_ablated_inside_a_trained_model():
     source = Trained("induction", steps=SHORT["induction"], interventions=(Intervention(0, 0, silence="zero"),))
     plain, trace = replace(source, interventions=()).trace(), source.trace()
     assert trace.changes
@@ -261,7 +261,7 @@ def differ(one, other):
 
 
 @pytest.mark.parametrize("task", ["reverse", "induction", "dates"])
-def test_what_changes_nothing_changes_no_digit(task):
+def test_neutral_intervention_changes_no_digit(task):
     plain = Trained(task, steps=20)
     base = plain.trace()
     for text in ("*.0.zero0", "0.0.mean0", "0.*.takeQ", "*.*.takeK", "*.*.takeV", "0.0.takeA", "*.*.takeZ"):
@@ -269,7 +269,7 @@ def test_what_changes_nothing_changes_no_digit(task):
     assert differ(replace(plain, frozen=True).trace(), base) == 0
 
 
-def test_heads_take_from_another_snapshot_another_seed_and_another_text():
+def test_heads_are_patched_from_another_snapshot_seed_or_text():
     plain = Trained("induction", steps=60)
     others = (replace(plain, at=3), replace(plain, seed=5), replace(plain, text=" ".join("abcdefghijklm")))
     for other in others:
@@ -305,7 +305,7 @@ def test_later_attention_of_a_trained_model_is_frozen():
     assert "with what is silenced" not in frozen.about, "which says what is silenced without freezing"
 
 
-def test_another_state_that_does_not_fit_is_said_in_a_sentence():
+def test_incompatible_other_state_gets_one_sentence():
     source = Trained("reverse", steps=1, interventions=read("0.0.takeV"))
     for other, said in (
         (None, "needs one: give its text"),
@@ -334,7 +334,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("title", PROGRAMS)
-def test_the_copied_python_makes_the_changed_model_again(title, capsys):
+def test_copied_python_reproduces_the_changed_model(title, capsys):
     task, text, frozen, differs = PROGRAMS[title]
     plain = Trained(task, steps=10, at=7)
     source = replace(plain, interventions=read(text), frozen=frozen, other=replace(plain, **differs))

@@ -24,7 +24,7 @@ def pressed(app, label):
     return app.run()
 
 
-def test_it_is_trained_played_stopped_and_scrubbed():
+def test_training_page_trains_plays_stops_and_scrubs():
     app = opened("pages/training.py", **SHORT)
     assert not app.exception
     assert steps(app) == {"step 0"}
@@ -53,7 +53,7 @@ def test_it_is_trained_played_stopped_and_scrubbed():
     assert "train_at" not in address(app)
 
 
-def test_a_film_that_ends_while_the_page_around_it_is_drawn_can_be_played_again(monkeypatch):
+def test_film_that_ends_during_a_rerun_can_be_played_again(monkeypatch):
     """As a run ends it that the browser's next one has stopped already: what it asks for is not drawn."""
     film_of(Plan("reverse", 6), 33).wait()
     button = Player.button
@@ -71,7 +71,7 @@ def test_a_film_that_ends_while_the_page_around_it_is_drawn_can_be_played_again(
     assert any(label.startswith("Open this model") for label in labels)
 
 
-def test_a_link_trains_again_and_shows_the_very_digits():
+def test_link_trains_again_to_the_same_digits():
     film_of(Plan("reverse", 5), 33).wait()
     app = opened("pages/training.py", train_seed="5", train_at="33", train_reverse_own="abcdefghijkl")
     app.run()
@@ -89,7 +89,7 @@ def test_a_link_trains_again_and_shows_the_very_digits():
 @pytest.mark.parametrize(
     "bad", [{"train_reverse_own": "<b>$x$"}, {"train_task": "dates", "train_dates_own": "9/10/2024"}]
 )
-def test_what_a_model_cannot_read_is_said_in_a_sentence(bad):
+def test_unreadable_text_gets_one_sentence(bad):
     app = opened("pages/training.py", **bad)
     assert not app.exception
     assert "got" in said(app)
@@ -103,7 +103,7 @@ def test_every_page_shows_a_trained_model(page):
     assert drawn(app)
 
 
-def test_task_seed_and_step_are_turned_in_the_lab():
+def test_task_seed_and_step_are_changed_in_the_lab():
     def weights(app):
         return next(one for one in drawn(app) if one["layout"]["meta"]["step"] == "weights")["data"][0]["z"]
 
@@ -120,7 +120,7 @@ def test_task_seed_and_step_are_turned_in_the_lab():
     assert not app.exception
 
 
-def test_a_trained_model_is_patched_from_the_state_it_is_compared_with():
+def test_trained_model_is_patched_from_its_comparison_state():
     learned = {"source": "trained", "task": "induction", "steps": "40", "layer": "1"}
     app = opened("pages/compare.py", **learned, at="3", b="at=40&do=0.0.takeZ", step="key")
     assert not app.exception
@@ -140,7 +140,7 @@ def test_a_trained_model_is_patched_from_the_state_it_is_compared_with():
     assert "needs as many tokens there; it has 6, this one 26" in said(short)
 
 
-def test_curves_and_seeds_say_what_was_reached():
+def test_curves_and_seeds_report_what_was_reached():
     plan = Plan("reverse", steps=20)
     snapshots = list(train("reverse", steps=20))
     curves = training.curves({"Reverse": snapshots}, 20, 10)

@@ -77,7 +77,7 @@ def begin(watcher: Watcher, seed: int) -> Film:
         return film_of(Plan("reverse", seed, 20))
 
 
-def test_groups_share_the_time_and_not_the_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_share_the_time_not_the_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = itertools.count()
     monkeypatch.setattr(threads, "time", SimpleNamespace(monotonic=lambda: next(clock)))  # a piece takes a second
     worker, notes = threads._Worker(), list[str]()
@@ -92,7 +92,7 @@ def test_groups_share_the_time_and_not_the_pieces(monkeypatch: pytest.MonkeyPatc
     assert notes[6:] == ["3", "0", "1", "2", "3"]
 
 
-def test_worker_that_is_closed_tells_all_who_wait() -> None:
+def test_closed_worker_notifies_everyone_waiting() -> None:
     worker, notes = threads._Worker(), list[str]()
     waiting, late = Step("waiting", "a", 1, notes), Step("late", "a", 1, notes)
     block = Blocked(worker)
@@ -111,7 +111,7 @@ def test_worker_that_is_closed_tells_all_who_wait() -> None:
     assert not worker._thread.is_alive()
 
 
-def test_what_nobody_looks_at_any_more_ends_before_its_first_step() -> None:
+def test_training_without_viewers_ends_before_its_first_step() -> None:
     here = [True]
     with Blocked():
         left = [begin(person(number, here=here), number) for number in range(8)]
@@ -124,7 +124,7 @@ def test_what_nobody_looks_at_any_more_ends_before_its_first_step() -> None:
     assert begin(person("comes later"), 0) is not left[0]  # it is trained anew
 
 
-def test_whoever_waits_for_the_first_snapshot_is_looking(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_for_the_first_snapshot_counts_as_viewing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(films, "_BEAT", 0.001)
     me, found = person("waits"), list[int]()
 
@@ -145,7 +145,7 @@ def test_whoever_waits_for_the_first_snapshot_is_looking(monkeypatch: pytest.Mon
     assert found == [20]
 
 
-def test_person_who_begins_one_too_many_leaves_the_oldest() -> None:
+def test_visitor_with_one_training_too_many_drops_the_oldest() -> None:
     me, here = person("me"), [True]
     with Blocked():
         mine = [begin(me, 300 + number) for number in range(films.MOST_OF_ONE)]
@@ -175,7 +175,7 @@ def test_one_address_leaves_room_for_another(monkeypatch: pytest.MonkeyPatch) ->
         begin(person(7, "a third"), 407).leave(person(7))
 
 
-def test_where_all_places_are_taken_the_largest_group_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_largest_group_gives_way_when_all_places_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(films, "MOST_AT_ONCE", 5)
     here = [True]
     with Blocked():
@@ -216,9 +216,9 @@ def test_where_all_places_are_taken_the_largest_group_gives_way(monkeypatch: pyt
         ("testclient", "", "testclient"),
     ],
 )
-def test_address_of_a_visitor_comes_from_the_last_proxy(peer: str, forwarded: str, address: str) -> None:
+def test_visitor_address_comes_from_the_last_proxy(peer: str, forwarded: str, address: str) -> None:
     assert visitor.client(peer, forwarded) == address
 
 
-def test_without_a_session_nobody_in_particular_looks() -> None:
+def test_viewer_without_a_session_is_anonymous() -> None:
     assert visitor.watcher().key is None

@@ -35,7 +35,7 @@ def pass_by() -> None:
         pass
 
 
-def test_runs_of_scripts_do_not_mix() -> None:
+def test_script_runs_do_not_interleave() -> None:
     inside, most = [0], [0]
 
     def run() -> None:
@@ -50,7 +50,7 @@ def test_runs_of_scripts_do_not_mix() -> None:
     assert most == [1]
 
 
-def test_who_steps_aside_lets_another_have_the_turn_and_gets_it_back() -> None:
+def test_script_that_steps_aside_yields_and_regains_its_turn() -> None:
     said, stepped, done = [], threading.Event(), threading.Event()
 
     def long_work() -> None:
@@ -71,13 +71,13 @@ def test_who_steps_aside_lets_another_have_the_turn_and_gets_it_back() -> None:
     assert said == ["begins", "another", "goes on"]
 
 
-def test_a_turn_ends_with_its_error_also_one_from_aside() -> None:
+def test_turn_ends_with_its_error_even_from_aside() -> None:
     with pytest.raises(KeyError, match="text2"), turns.turn(), turns.aside():
         raise KeyError("text2")
     in_threads(pass_by)
 
 
-def test_who_takes_too_long_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overlong_script_blocks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "LONGEST", 0.05)
     entered, done, said = threading.Event(), threading.Event(), []
 
@@ -101,12 +101,12 @@ def test_who_takes_too_long_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch
     assert not turns._whose
 
 
-def test_outside_of_any_turn_stepping_aside_is_nothing() -> None:
+def test_stepping_aside_outside_a_turn_does_nothing() -> None:
     with turns.aside(), turns.turn():
         pass
 
 
-def test_the_first_page_lets_the_collector_come_as_often_as_ever_again() -> None:
+def test_first_page_restores_the_garbage_collectors_threshold() -> None:
     usual = process._USUAL
     for address in ({}, {"mask": "window", "d_model": "7", "heads": "2"}, {"text": "?"}):
         process.imported.cache_clear()
@@ -147,7 +147,7 @@ def test_streamlit_runs_its_scripts_in_turns() -> None:
         ({}, "open_state_0", "x.json", "pages.ui.share.state_file.read"),
     ],
 )
-def test_uploads_are_read_while_others_have_the_turn(
+def test_uploads_are_read_during_other_turns(
     query: dict[str, str], key: str, file: str, reads: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reading: list[bool] = []

@@ -81,7 +81,7 @@ def in_process(use: Callable[[Sockets], Awaitable[None]]) -> None:
     finished(limited())
 
 
-def test_the_one_who_has_read_least_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slowest_reader_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unread, "UNREAD_MB", 20)
 
     async def use(sockets: Sockets) -> None:
@@ -108,7 +108,7 @@ def test_the_one_who_has_read_least_is_given_up(monkeypatch: pytest.MonkeyPatch)
     in_process(use)
 
 
-def test_a_full_queue_is_emptied() -> None:
+def test_full_message_queue_is_cleared() -> None:
     async def use(sockets: Sockets) -> None:
         browser = sockets.open(0)
         client = await browser.client()
@@ -123,7 +123,7 @@ def test_a_full_queue_is_emptied() -> None:
     in_process(use)
 
 
-def test_what_was_sent_before_a_socket_is_closed_arrives() -> None:
+def test_messages_sent_before_a_socket_closes_arrive() -> None:
     async def use(sockets: Sockets) -> None:
         browser = sockets.open(0)
         client = await browser.client()
@@ -141,7 +141,7 @@ def test_what_was_sent_before_a_socket_is_closed_arrives() -> None:
     in_process(use)
 
 
-def test_a_message_of_more_than_8_mb_is_not_taken(server: str) -> None:
+def test_message_over_8_mb_is_refused(server: str) -> None:
     async def use() -> None:
         async with Session(server) as one:
 

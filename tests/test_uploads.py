@@ -29,7 +29,7 @@ MATRIX = b"1,0,0\n0,1,0\n"
 LARGE = 2**20 + 1
 
 
-def test_only_what_was_asked_for_is_taken_and_once(server: str) -> None:
+def test_only_requested_uploads_are_accepted_and_once(server: str) -> None:
     async def try_it() -> None:
         async with Session(server, "source=matrices") as one:
             await one.open()
@@ -45,7 +45,7 @@ def test_only_what_was_asked_for_is_taken_and_once(server: str) -> None:
     finished(try_it())
 
 
-def test_a_file_that_is_gone_is_a_sentence(server: str) -> None:
+def test_expired_upload_gets_one_sentence(server: str) -> None:
     async def said(field: str) -> list[str]:
         async with Session(server, "source=matrices") as one:
             await one.open()
@@ -59,7 +59,7 @@ def test_a_file_that_is_gone_is_a_sentence(server: str) -> None:
         assert any(uploads.GONE in sentence.replace("\\", "") for sentence in finished(said(field)))
 
 
-def test_what_has_been_read_takes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_upload_uses_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     manager = MemoryUploadedFileManager("")
     for name in ("a", "b"):
         manager.add_file("s", UploadedFileRec(name, f"{name}.csv", "text/csv", MATRIX))
@@ -124,7 +124,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch, use: Callable[[Callable[..., Upl
 
 
 @pytest.mark.parametrize("content", [bytes(LARGE), b"\r\n--edg" * 2**18, b"\r\n" * 2**20])
-def test_a_large_file_arrives_whole_and_never_lies_in_a_folder(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+def test_large_upload_arrives_complete_and_never_on_disk(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda *_, **__: pytest.fail("a file of Streamlit's"))
 
     async def use(upload: Callable[..., Upload]) -> None:
@@ -138,7 +138,7 @@ def test_a_large_file_arrives_whole_and_never_lies_in_a_folder(monkeypatch: pyte
     in_process(monkeypatch, use)
 
 
-def test_a_large_form_with_more_than_a_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_form_with_extra_fields_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     async def use(upload: Callable[..., Upload]) -> None:
         other = b"\r\n--edge\r\nContent-Disposition: form-data; name=x\r\n\r\n"
         for content in (bytes(LARGE) + other, bytes(LARGE) + b"\r\n--edge--", b"1" * 2**20 + b"\r\n--edgeless"):
@@ -149,7 +149,7 @@ def test_a_large_form_with_more_than_a_file_is_refused(monkeypatch: pytest.Monke
     in_process(monkeypatch, use)
 
 
-def test_a_page_gets_a_few_places_at_a_time() -> None:
+def test_page_gets_a_few_upload_places_at_a_time() -> None:
     asks = BackMsg()
     asks.file_urls_request.file_names.extend(["x.csv"] * 1000)
     few = BackMsg.FromString(places._with_few_names(asks.SerializeToString())).file_urls_request.file_names
@@ -159,7 +159,7 @@ def test_a_page_gets_a_few_places_at_a_time() -> None:
         assert places._with_few_names(untouched) is untouched
 
 
-def test_places_are_forgotten_with_their_session(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_upload_places_end_with_their_session(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(places, "_places", defaultdict(list, gone=["a"], there=["b"]))
     runtime = SimpleNamespace(is_active_session=lambda session: session == "there")
     monkeypatch.setattr("streamlit.runtime.get_instance", lambda: runtime)
@@ -171,7 +171,7 @@ def test_places_are_forgotten_with_their_session(monkeypatch: pytest.MonkeyPatch
     assert places._places == {"there": ["b"]}
 
 
-def test_a_few_at_a_time_and_a_small_one_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_uploads_run_at_once_and_small_ones_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
     async def use(upload: Callable[..., Upload]) -> None:
         first = [upload(f"s{i}") for i in range(UPLOADS_AT_ONCE)]
         running = [asyncio.create_task(one.run()) for one in first]
@@ -191,7 +191,7 @@ def test_a_few_at_a_time_and_a_small_one_at_once(monkeypatch: pytest.MonkeyPatch
     in_process(monkeypatch, use)
 
 
-def test_what_stalls_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stalled_upload_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploads, "PATIENCE", 0.05)
 
     async def use(upload: Callable[..., Upload]) -> None:
@@ -201,7 +201,7 @@ def test_what_stalls_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     in_process(monkeypatch, use)
 
 
-def test_who_waits_too_long_for_others_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_upload_that_waits_too_long_is_refused_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploads, "LONGEST_WAIT", 0.05)
 
     async def use(upload: Callable[..., Upload]) -> None:
@@ -219,7 +219,7 @@ def test_who_waits_too_long_for_others_is_told_so(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("limit", "sessions", "status"), [("UPLOADED_MB", "abc", 429), ("UPLOADED_MB_OF_ONE", "aaa", 413)]
 )
-def test_a_session_has_a_budget_and_all_together(
+def test_session_and_server_have_upload_budgets(
     monkeypatch: pytest.MonkeyPatch, limit: str, sessions: str, status: int
 ) -> None:
     monkeypatch.setattr(uploads, limit, 2)

@@ -35,7 +35,7 @@ def rand(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
-def test_heads_that_share_keys_are_those_of_torch(kv_heads: int) -> None:
+def test_grouped_query_heads_equal_torch(kv_heads: int) -> None:
     query, key, value = rand(4, 5, 8), rand(kv_heads, 7, 8, seed=1), rand(kv_heads, 7, 6, seed=2)
     theirs = F.scaled_dot_product_attention(query[None], key[None], value[None], enable_gqa=True)[0]
     layer = attend(query, key, value)
@@ -45,7 +45,7 @@ def test_heads_that_share_keys_are_those_of_torch(kv_heads: int) -> None:
         assert torch.equal(layer.matrix("key", head), key[head // (4 // kv_heads)])
 
 
-def test_a_given_bias_is_torch_s_float_mask() -> None:
+def test_additive_bias_equals_torchs_float_mask() -> None:
     query, key, value, bias = rand(2, 5, 8), rand(2, 7, 8, seed=1), rand(2, 7, 6, seed=2), rand(2, 5, 7, seed=3)
     layer = attend(query, key, value, formula=Formula(divisor=math.sqrt(8), bias="given")).recording(bias=bias)
     theirs = F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
@@ -53,7 +53,7 @@ def test_a_given_bias_is_torch_s_float_mask() -> None:
     torch.testing.assert_close(layer["biased_scores"], layer["scaled_scores"] + bias)
 
 
-def test_rotated_vector_is_multiplied_by_a_power_of_i() -> None:
+def test_rope_multiplies_by_powers_of_i() -> None:
     rows = rand(2, 9, 8)
     pairs = torch.complex(rows[..., :4], rows[..., 4:])
     theta = 10_000 ** (-torch.arange(4, dtype=torch.float64) * 2 / 8)
@@ -64,16 +64,16 @@ def test_rotated_vector_is_multiplied_by_a_power_of_i() -> None:
 
 
 @pytest.mark.parametrize("n_heads", [1, 2, 4, 8, 16])
-def test_slopes_are_the_papers_powers_of_two(n_heads: int) -> None:
+def test_alibi_slopes_match_the_paper(n_heads: int) -> None:
     assert slopes(n_heads).tolist() == [2 ** (-8 * (head + 1) / n_heads) for head in range(n_heads)]
 
 
-def test_slopes_of_other_head_counts_take_every_second_one() -> None:
+def test_alibi_slopes_of_other_head_counts_take_every_second_one() -> None:
     assert slopes(6).tolist() == [*slopes(4).tolist(), *slopes(8)[::2][:2].tolist()]
     assert slopes(12).tolist() == [*slopes(8).tolist(), *slopes(16)[::2][:4].tolist()]
 
 
-def test_near_distances_have_own_buckets_and_far_ones_share() -> None:
+def test_t5_buckets_separate_near_distances_and_share_far_ones() -> None:
     groups = bucket(torch.arange(-300, 301)).tolist()
     assert groups[300] == 0
     assert groups[292:300] == [8, 7, 6, 5, 4, 3, 2, 1]  # 8 … 1 keys before the query
@@ -82,7 +82,7 @@ def test_near_distances_have_own_buckets_and_far_ones_share() -> None:
     assert groups[0] == groups[300 - 128] == 15
 
 
-def test_a_cap_is_a_scaled_tanh() -> None:
+def test_score_cap_is_a_scaled_tanh() -> None:
     scores = rand(2, 3, 4) * 40
     torch.testing.assert_close(cap_scores(scores, 30.0), torch.tanh(scores / 30.0) * 30.0)
     assert cap_scores(scores, 30.0).abs().max() < 30
@@ -94,7 +94,7 @@ def test_a_cap_is_a_scaled_tanh() -> None:
 # -- the same arithmetic as transformers ----------------------------------------------------------
 
 
-def test_rope_is_llama_s() -> None:
+def test_rope_equals_llama() -> None:
     from transformers import LlamaConfig
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 
@@ -107,7 +107,7 @@ def test_rope_is_llama_s() -> None:
 
 
 @pytest.mark.parametrize("n_heads", [1, 4, 6, 12, 16])
-def test_alibi_equals_bloom_up_to_a_number_a_row(n_heads: int) -> None:
+def test_alibi_equals_bloom_up_to_a_constant_per_row(n_heads: int) -> None:
     from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 
     theirs = build_alibi_tensor(torch.ones(1, 9), n_heads, torch.float64)[
@@ -121,7 +121,7 @@ def test_alibi_equals_bloom_up_to_a_number_a_row(n_heads: int) -> None:
     )  # its slopes are single
 
 
-def test_the_groups_of_distances_are_t5_s() -> None:
+def test_t5_distance_buckets_equal_t5() -> None:
     from transformers.models.t5.modeling_t5 import T5Attention
 
     distances = torch.arange(-600, 601)
@@ -129,7 +129,7 @@ def test_the_groups_of_distances_are_t5_s() -> None:
     assert torch.equal(bucket(distances), theirs)
 
 
-def test_a_cap_is_gemma_2_s() -> None:
+def test_score_cap_equals_gemma_2() -> None:
     from types import SimpleNamespace
 
     from transformers.models.gemma2.modeling_gemma2 import eager_attention_forward
@@ -143,14 +143,14 @@ def test_a_cap_is_gemma_2_s() -> None:
     torch.testing.assert_close(layer["head_output"].transpose(0, 1), theirs[0], **single)
 
 
-def test_a_cosine_is_torch_s() -> None:
+def test_cosine_scores_equal_torch() -> None:
     query, key = rand(2, 3, 8), rand(2, 5, 8, seed=1)
     theirs = F.cosine_similarity(query[:, :, None], key[:, None], dim=-1)
     torch.testing.assert_close(SCORES["cosine"].scores(query, key), theirs)
     assert SCORES["cosine"].scores(torch.zeros(1, 1, 4), torch.ones(1, 1, 4)).tolist() == [[[0.0]]]
 
 
-def test_additive_scores_are_the_sum_of_weighed_tanh() -> None:
+def test_additive_scores_are_a_weighted_sum_of_tanh() -> None:
     query, key, weights = rand(2, 300, 3), rand(2, 5, 3, seed=1), rand(2, 3, seed=2)
     theirs = torch.einsum("hqkd,hd->hqk", torch.tanh(query[:, :, None] + key[:, None]), weights)
     torch.testing.assert_close(SCORES["additive"].scores(query, key, weights), theirs)
@@ -167,18 +167,18 @@ def simplex(row: list[float]) -> list[float]:
 
 @settings(deadline=None)
 @given(st.lists(st.floats(-30, 30), min_size=1, max_size=12))
-def test_a_sparsemax_is_the_projection_onto_the_simplex(row: list[float]) -> None:
+def test_sparsemax_is_the_projection_onto_the_simplex(row: list[float]) -> None:
     weights = SHARES["sparsemax"].weights(torch.tensor([row], dtype=torch.float64))[0]
     np.testing.assert_allclose(weights.numpy(), simplex(row), atol=1e-9)
 
 
-def test_softmax1_is_a_softmax_with_an_unread_zero_score() -> None:
+def test_softmax1_equals_softmax_with_an_extra_zero_score() -> None:
     scores = rand(2, 3, 5) * 50
     theirs = torch.softmax(F.pad(scores, (0, 1)), dim=-1)[..., :-1]
     torch.testing.assert_close(SHARES["softmax1"].weights(scores), theirs)
 
 
-def test_sigmoid_subtracts_the_logarithm_of_the_number_of_keys() -> None:
+def test_sigmoid_subtracts_the_log_of_the_number_of_keys() -> None:
     scores = rand(2, 3, 5)
     torch.testing.assert_close(SHARES["sigmoid"].weights(scores), torch.sigmoid(scores - math.log(5)))
 
@@ -194,7 +194,7 @@ def learned(share: str) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("kind", ["none", "causal", "window", "prefix"])
-def test_rows_have_their_declared_sum_and_hidden_keys_nothing(share: str, kind: str) -> None:
+def test_rows_have_their_declared_sum_and_hidden_keys_get_zero(share: str, kind: str) -> None:
     real = (True, True, True, True, False)
     layer = attend(
         rand(2, 5, 4),
@@ -223,7 +223,7 @@ def test_row_without_a_visible_key_is_zero_not_nan(share: str) -> None:
 
 
 @pytest.mark.parametrize("share", SHARES)
-def test_temperature_zero_is_what_small_temperatures_come_to(share: str) -> None:
+def test_temperature_zero_is_the_limit_of_small_temperatures(share: str) -> None:
     query, key, value = rand(2, 4, 4), rand(2, 5, 4, seed=1), rand(2, 5, 3)
     key[:, 1] = key[:, 0]  # a tie
     cold, colder = (
@@ -234,7 +234,7 @@ def test_temperature_zero_is_what_small_temperatures_come_to(share: str) -> None
 
 
 @pytest.mark.parametrize("share", SHARES)
-def test_where_scores_tie_at_temperature_zero_the_bias_decides(share: str) -> None:
+def test_bias_breaks_ties_of_scores_at_temperature_zero(share: str) -> None:
     query, value, bias = (
         torch.ones(1, 1, 2, dtype=torch.float64),
         torch.eye(3, dtype=torch.float64)[None],
@@ -268,7 +268,7 @@ def test_rope_depends_on_distances_only(shift: int, seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", VARIANTS)
 @pytest.mark.parametrize("mask", ["none", "causal"])
-def test_every_cell_is_explained_by_arithmetic_that_makes_it(name: str, mask: str) -> None:
+def test_every_cell_is_explained_by_arithmetic_that_gives_its_value(name: str, mask: str) -> None:
     trace = TypedText(CAT, AttentionConfig(mask=mask, **VARIANTS[name])).trace()
     layer = trace.layers[0]
     for step in layer.steps:
@@ -283,7 +283,7 @@ def test_every_cell_is_explained_by_arithmetic_that_makes_it(name: str, mask: st
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_heads_made_one_by_one_are_those_made_together(name: str) -> None:
+def test_heads_computed_singly_equal_heads_computed_jointly(name: str) -> None:
     from dataclasses import replace
 
     source = TypedText(" ".join(f"w{i % 70}" for i in range(300)), AttentionConfig(**VARIANTS[name]))
@@ -307,7 +307,7 @@ def test_explanation_with_wrong_terms_is_withheld() -> None:
     assert explain(Trace(("a", "b"), (right,)), "weights", q=1, k=0).short.startswith("e^(")
 
 
-def test_a_layer_without_a_formula_is_as_recorded() -> None:
+def test_layer_without_a_formula_keeps_its_recorded_tensors() -> None:
     made = attend(rand(1, 2, 3), rand(1, 2, 3, seed=1), rand(1, 2, 3))
     layer = Layer(recorded={name: made[name] for name in ("query", "key", "scores", "weights")})
     assert [step.name for step in layer.steps] == ["query", "key", "scores", "weights"]
@@ -332,7 +332,7 @@ def test_a_layer_without_a_formula_is_as_recorded() -> None:
         ({"positions": "left"}, "positions is one of none, sinusoidal, learned, rope, alibi, relative; got 'left'"),
     ],
 )
-def test_what_cannot_be_is_said_in_a_sentence(knobs: dict[str, Any], said: str) -> None:
+def test_invalid_variant_is_refused_in_one_sentence(knobs: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError) as error:
         AttentionConfig(**knobs)
     assert said in str(error.value)
@@ -343,13 +343,13 @@ def test_heads_that_do_not_share_equally_are_refused() -> None:
         attend(rand(3, 2, 4), rand(2, 2, 4), rand(2, 2, 4))
 
 
-def test_so_many_tanh_are_refused_before_they_are_made() -> None:
+def test_too_many_tanh_are_refused_in_advance() -> None:
     with pytest.raises(ConfigError, match="Additive scores take at most 268,435,456 tanh here"):
         TypedText("w " * 2048, AttentionConfig(score="additive", d_model=128), max_tokens=2048).trace()
 
 
 @pytest.mark.parametrize("table", [POSITIONS, SCORES, SHARES], ids=["positions", "scores", "shares"])
-def test_every_way_says_what_it_changes_and_who_uses_it(table: dict[str, Any]) -> None:
+def test_every_variant_documents_its_change_and_its_users(table: dict[str, Any]) -> None:
     for name, way in table.items():
         assert way.name == name
         assert way.words.endswith(".")

@@ -20,7 +20,7 @@ TURNED = WhatIf(mask="window", window=1, temperature=0.5, scaled=False)
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_a_turned_notebook_is_its_base_turned_and_leads_back(name: str) -> None:
+def test_overridden_notebook_equals_its_changed_base_and_can_be_reset(name: str) -> None:
     source = Notebook(name, 0, TURNED)
     assert isinstance(source, Turnable)
     assert source.base == Notebook(name)
@@ -58,7 +58,7 @@ def layer(**recorded: torch.Tensor) -> Layer:
     )
 
 
-def test_what_is_no_knob_of_a_what_if_stays_as_the_source_has_it() -> None:
+def test_knobs_outside_the_override_stay_as_in_the_source() -> None:
     own = layer()
     turned = own.turned(WhatIf(mask="none", temperature=2))
     assert turned.formula == Formula(
@@ -74,7 +74,7 @@ def test_what_is_no_knob_of_a_what_if_stays_as_the_source_has_it() -> None:
     assert own.turned(WhatIf(mask="causal")).own is None, "the own mask asked for by its name is the own mask"
 
 
-def test_another_mask_lays_a_recorded_one_aside_and_another_temperature_does_not() -> None:
+def test_only_a_new_mask_discards_the_recorded_mask() -> None:
     mask = torch.tensor([[True, False, False], [True, True, False], [False, True, True]])
     own = layer(mask=mask, head_output=torch.zeros(1, 3, 2))
     own = Layer(tokens=own.tokens, recorded=own.recorded, formula=Formula(divisor=3.0))
@@ -86,7 +86,7 @@ def test_another_mask_lays_a_recorded_one_aside_and_another_temperature_does_not
     assert turned_knobs.own_mask(seen) == "recorded"
 
 
-def test_what_was_recorded_after_the_scores_stays_as_recorded() -> None:
+def test_tensors_recorded_after_the_scores_stay_recorded() -> None:
     recorded = layer(weights=torch.full((1, 3, 3), 1 / 3))
     assert recorded.turnable == ()
     assert recorded.turned(TURNED) is recorded
@@ -95,7 +95,7 @@ def test_what_was_recorded_after_the_scores_stays_as_recorded() -> None:
     assert Trace(("a",), (alone,)).turned(TURNED).notes == ()
 
 
-def test_what_divides_by_nothing_divides_by_the_temperature_alone() -> None:
+def test_unscaled_scores_are_divided_by_temperature_only() -> None:
     own = Layer(tokens=("a", "b", "c"), recorded=layer().recorded, formula=Formula(divisor=None))
     assert own.turnable == ("mask", "window", "prefix", "cells", "temperature")
     hidden = own.turned(WhatIf(scaled=False, mask="causal"))
@@ -123,16 +123,16 @@ def test_what_divides_by_nothing_divides_by_the_temperature_alone() -> None:
         ({"mask": "none"}, "What if: no mask instead of the notebook's own."),
     ],
 )
-def test_what_is_turned_is_said_in_one_line(turned: dict[str, object], words: str) -> None:
+def test_override_is_described_in_one_line(turned: dict[str, object], words: str) -> None:
     assert turned_knobs.said(layer().turned(WhatIf(**turned)), "the notebook's") == words
 
 
-def test_a_what_if_says_what_it_cannot_be() -> None:
+def test_override_reports_invalid_values() -> None:
     with pytest.raises(ConfigError, match=r"mask is one of own, none, causal, .*; got 'padding': choose one of them"):
         WhatIf(mask="padding")
 
 
-def test_the_hand_turns_a_notebook_on_a_page_and_leads_back() -> None:
+def test_page_controls_override_a_notebook_and_reset_it() -> None:
     app = opened("app.py", source="notebook", notebook="averaging-self-attention")
     assert around(app)["own"] == {"said": "The notebook's own numbers.", "back": {}, "changed": False}
     control = around(app)["controls"]["mask"]
@@ -149,7 +149,7 @@ def test_the_hand_turns_a_notebook_on_a_page_and_leads_back() -> None:
     assert around(app)["own"]["back"] == {}
 
 
-def test_another_kind_of_source_begins_at_its_own_and_the_knobs_wait() -> None:
+def test_knobs_start_at_the_values_of_each_source_kind() -> None:
     app = opened("app.py", mask="causal", temperature="2.0")
     app.selectbox(key="source").set_value("notebook").run()
     assert {"mask", "temperature"}.isdisjoint(address(app)), "a notebook begins as it was published"
@@ -160,7 +160,7 @@ def test_another_kind_of_source_begins_at_its_own_and_the_knobs_wait() -> None:
     assert (address(app)["temperature"], "mask" in address(app)) == ("0.2", False)
 
 
-def test_masks_begins_at_the_own_mask_and_a_click_makes_a_custom_one_of_it() -> None:
+def test_masks_page_starts_at_the_source_mask_and_clicks_customize() -> None:
     app = opened("pages/masks.py", source="notebook", notebook="averaging-trick")
     message = around(app)
     assert message["controls"]["mask"]["buttons"] == ["own", "none", "causal", "window", "prefix"]
@@ -174,7 +174,7 @@ def test_masks_begins_at_the_own_mask_and_a_click_makes_a_custom_one_of_it() -> 
     assert address(app)["mask"] == "custom"
 
 
-def test_a_locked_link_and_a_state_file_say_what_is_turned() -> None:
+def test_locked_link_and_state_file_describe_the_override() -> None:
     locked = opened(
         "app.py", source="notebook", notebook="numpy", temperature="0.5", mask="causal", present="temperature"
     )

@@ -44,7 +44,7 @@ def texts(messages: list[ForwardMsg]) -> list[str]:
     return list(filter(None, (one.delta.new_element.text.body for one in messages)))
 
 
-def test_a_fragment_that_runs_at_once_takes_nothing_from_the_run_of_the_whole_page(tmp_path: Path) -> None:
+def test_fragment_run_removes_nothing_from_the_full_run(tmp_path: Path) -> None:
     async def use(base: str) -> None:
         async with Session(base) as session:
             await session.ask_to_run()
@@ -64,7 +64,7 @@ def test_a_fragment_that_runs_at_once_takes_nothing_from_the_run_of_the_whole_pa
         finished(use(base))
 
 
-def test_a_whole_run_still_takes_the_place_of_what_nobody_has_been_sent() -> None:
+def test_full_run_still_replaces_messages_that_nobody_received() -> None:
     queue = ForwardMsgQueue()
     for words in ("the maps", "the next maps"):
         message = ForwardMsg()

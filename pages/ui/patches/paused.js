@@ -4,7 +4,7 @@
 // Replaces: window.WebSocket, with a subclass that reads which kind of message passes, and sends nothing after the second loss.
 // Why: Streamlit connects and repeats its last request by itself, as soon as a server answers, and says nothing about it.
 //   What the page shows in its attributes comes too late to stop the third request.
-// Canary: tests/test_paused.py, test_a_server_that_dies_twice_during_a_run_is_not_asked_a_third_time.
+// Canary: tests/test_paused.py, test_page_stops_asking_a_server_that_died_twice.
 // Public replacement: an option that limits how often a page repeats a request after its server was lost, or an event before it does.
 //
 // It runs before Streamlit's own scripts.

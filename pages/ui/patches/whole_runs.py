@@ -5,7 +5,7 @@ Why: Streamlit then drops what has not been sent of that fragment, since it will
     then ended without this part: the browser removes it, what stands below moves up, and the next picture of the fragment
     takes the place of that. A button was missing under a film, or the maps were, until somebody turned a knob.
     A page cannot prevent it: messages are sent 10 ms apart, and the fragment may be asked for at any time in between.
-Canary: `tests/test_whole_runs.py`, test_a_fragment_that_runs_at_once_takes_nothing_from_the_run_of_the_whole_page.
+Canary: `tests/test_whole_runs.py`, test_fragment_run_removes_nothing_from_the_full_run.
 Public replacement: a Streamlit that keeps the messages of a finished run of the whole page when a fragment begins.
 """
 
