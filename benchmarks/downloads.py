@@ -48,10 +48,10 @@ async def fetched_late(server: Server, people: int = 50, downloads: int = 20, de
             await asyncio.sleep(delay)
             return await fetched(link)
 
-        workers = [asyncio.create_task(works(one, i)) for i, one in enumerate(sessions[downloads:])]
+        workers = [asyncio.create_task(works(session, i)) for i, session in enumerate(sessions[downloads:])]
         statuses = []
-        for one in sessions[:downloads]:
-            statuses.append(asyncio.create_task(takes(one)))
+        for session in sessions[:downloads]:
+            statuses.append(asyncio.create_task(takes(session)))
             await asyncio.sleep(0.2)
         came = [await status for status in statuses]
         done.set()
@@ -75,7 +75,7 @@ async def at_once(server: Server, people: int = 30) -> list[str]:
     """So many people of one address fetch two files each at the same moment; all of them come."""
     async with AsyncExitStack() as stack:
         sessions = [await opened(stack, server, f"{TABLE}&seed={i}") for i in range(people)]
-        came = await asyncio.gather(*(fetched(one.export(name)) for one in sessions for name in (CSV, NPZ)))
+        came = await asyncio.gather(*(fetched(session.export(name)) for session in sessions for name in (CSV, NPZ)))
     return [f"a download ended with status {status}" for status in came if status != 200]
 
 

@@ -244,7 +244,7 @@ def beside(work: Work, people: int, minutes: float) -> list[str]:
 def _ends(seconds: list[float]) -> str:
     if not seconds:
         return "none"
-    times = sorted(1000 * one for one in seconds)
+    times = sorted(1000 * second for second in seconds)
     return f"{statistics.median(times):.0f} / {times[min(len(times) - 1, int(0.95 * len(times)))]:.0f} ms"
 
 

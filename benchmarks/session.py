@@ -204,7 +204,7 @@ class Session:
     @property
     def token(self) -> str:
         """What the page's links to files carry."""
-        (links,) = {one["token"] for one in self.last.exports}
+        (links,) = {export["token"] for export in self.last.exports}
         return str(links)
 
     def export(self, name: str, **more: str) -> str:

@@ -27,16 +27,16 @@ def row(task: str, control: str, seeds: int) -> tuple[str, bool]:
         seconds.append(time.thread_time() + _worker() - began)
         firsts.append(snapshots[0])
         lasts.append(snapshots[-1])
-        best.append(next((one.step for one in snapshots if one.score >= 0.9 * score), None))
-    reached = sum(round(one.accuracy, 3) >= accuracy and round(one.score, 3) >= score for one in lasts)
+        best.append(next((snapshot.step for snapshot in snapshots if snapshot.score >= 0.9 * score), None))
+    reached = sum(round(snapshot.accuracy, 3) >= accuracy and round(snapshot.score, 3) >= score for snapshot in lasts)
     when = "never" if None in best else f"{median(best):.0f}"
     cells = (
         f"*{task}: {control}*" if control else f"**{task}**",
         "" if control else f"{reached} of {seeds}",
-        f"{median(one.loss for one in firsts):.2f} → {median(one.loss for one in lasts):.3f}",
-        _three([one.accuracy for one in lasts]),
-        _three([one.whole for one in lasts]),
-        f"{median(one.score for one in firsts):.3f} → {_three([one.score for one in lasts])}",
+        f"{median(snapshot.loss for snapshot in firsts):.2f} → {median(snapshot.loss for snapshot in lasts):.3f}",
+        _three([snapshot.accuracy for snapshot in lasts]),
+        _three([snapshot.whole for snapshot in lasts]),
+        f"{median(snapshot.score for snapshot in firsts):.3f} → {_three([snapshot.score for snapshot in lasts])}",
         when,
         f"{lasts[0].row.numel() / 1000:.1f}k",
         f"{median(seconds):.1f}",

@@ -23,7 +23,7 @@ REFUSED = (0, *range(400, 500))  # 0: the connection was closed in the middle of
 
 def unrefused(statuses: list[int], *allowed: int) -> list[str]:
     """What is no refusal among these statuses."""
-    return [f"an upload ended with status {one}" for one in statuses if one not in (*REFUSED, *allowed)]
+    return [f"an upload ended with status {status}" for status in statuses if status not in (*REFUSED, *allowed)]
 
 
 async def invented(server: Server, files: int = 49) -> list[str]:

@@ -133,7 +133,9 @@ def unpacked(message: bytes) -> dict[str, Any]:
 def around(app: AppTest) -> dict[str, Any]:
     """What the page tells the component of its maps; the controls and the steps of the strip by their names."""
     message = next(
-        unpacked(one.proto.bytes) for one in app.get("bidi_component") if b'"controls":[{' in one.proto.bytes
+        unpacked(component.proto.bytes)
+        for component in app.get("bidi_component")
+        if b'"controls":[{' in component.proto.bytes
     )
     by_name = {part: {one["name"]: one for one in message[part] or ()} for part in ("controls", "strip")}
     return {**message, **by_name}
@@ -141,7 +143,11 @@ def around(app: AppTest) -> dict[str, Any]:
 
 def address(app: AppTest) -> dict[str, str]:
     """What the page is told to write into its address, by key."""
-    answers = [one.proto.json for one in app.get("bidi_component") if one.proto.component_name == "attention_address"]
+    answers = [
+        component.proto.json
+        for component in app.get("bidi_component")
+        if component.proto.component_name == "attention_address"
+    ]
     last: dict[str, Any] = max(map(json.loads, answers), key=lambda answer: answer["serial"])
     state: dict[str, str] = last["state"]
     return state

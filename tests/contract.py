@@ -104,7 +104,7 @@ def differ(one: Tensor, other: Tensor) -> bool:
 
 def of_layer(layer: Layer, only: Iterable[str] = ()) -> Iterator[str]:
     """Value = explanation = program = picture, of every step that the formula makes; of `only` some where they are named."""
-    steps = [one for one in layer.steps if one.name not in layer.holds and (not only or one.name in only)]
+    steps = [step for step in layer.steps if step.name not in layer.holds and (not only or step.name in only)]
     try:
         made = ran(layer)
     except Exception as error:
@@ -151,7 +151,7 @@ def link(knob: Knob, value: Any) -> Iterator[str]:
 
 
 def knob_of(name: str) -> Knob:
-    return next(one for one in KNOBS if one.name == name)
+    return next(knob for knob in KNOBS if knob.name == name)
 
 
 def in_script(file: str, table: str) -> set[str]:
@@ -184,7 +184,7 @@ def of_step(step: Step) -> Iterator[str]:
     if " = " not in step.equation:
         yield f"equation: {step.name} has none"
     yield from words(step.name, symbol=step.symbol, formula=step.formula, unknown=step.unknown)
-    if unknown := {*step.axes} - {one.name for one in AXES}:
+    if unknown := {*step.axes} - {axis.name for axis in AXES}:
         yield f"axes: nobody says what {unknown} are"
     for name in (name for factor in step.of for name in factor.names if name not in DECLARED):
         yield f"factors: {step.name} is made of {name}, which is no step and no parameter"
@@ -271,7 +271,7 @@ def of_positions(name: str, one: Any) -> Iterator[str]:
     config = replace(TypedText("a").config, d_model=8, n_heads=2, positions=name)
     yield from of_source(TypedText("the cat saw the moon", config))
     trace = TypedText("the cat", config).trace()
-    for step in (one for one in trace.layers[0].steps if one.name == names.INPUT):
+    for step in (step for step in trace.layers[0].steps if step.name == names.INPUT):
         if not states(explain(trace, step.name, q=1, k=1)):
             yield f"explanation: {step.name} of {name} states nothing"
 

@@ -28,7 +28,9 @@ def trace(*seeds: int, **knobs: Any) -> Trace:
 def stacked(*patterns: torch.Tensor) -> Trace:
     """A layer of one head for each pattern."""
     tokens = tuple(f"t{i}" for i in range(len(patterns[0])))
-    return Trace(tokens, tuple(Layer(tokens=tokens, recorded={"weights": one[None].double()}) for one in patterns))
+    return Trace(
+        tokens, tuple(Layer(tokens=tokens, recorded={"weights": pattern[None].double()}) for pattern in patterns)
+    )
 
 
 @pytest.mark.parametrize("n", [2, 5, 8])

@@ -9,7 +9,9 @@ WORDS = st.lists(st.sampled_from(["the", "cat", "sat", "on", "[CLS]", "·owl", "
 
 def partners(a, b):
     """The tokens of A beside those of B, group by group."""
-    return [(" ".join(a[slice(*one.a)]), " ".join(b[slice(*one.b)])) for one in aligned(tuple(a), tuple(b)).groups]
+    return [
+        (" ".join(a[slice(*group.a)]), " ".join(b[slice(*group.b)])) for group in aligned(tuple(a), tuple(b)).groups
+    ]
 
 
 def test_equal_tokens_align_one_to_one():
@@ -43,6 +45,6 @@ def test_different_tokens_align_by_the_text_they_display(a, b, expected):
 def test_alignment_contains_every_token_once_in_order_and_is_symmetric(a, b):
     found = aligned(tuple(a), tuple(b))
     for side, tokens in (("a", a), ("b", b)):
-        assert [at for one in found.groups for at in range(*getattr(one, side))] == list(range(len(tokens)))
+        assert [at for group in found.groups for at in range(*getattr(group, side))] == list(range(len(tokens)))
         assert all(found.place(side, at) < len(found.groups) for at in range(len(tokens)))
-    assert aligned(tuple(b), tuple(a)).groups == tuple(Group(one.b, one.a) for one in found.groups)
+    assert aligned(tuple(b), tuple(a)).groups == tuple(Group(group.b, group.a) for group in found.groups)

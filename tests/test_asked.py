@@ -227,8 +227,8 @@ def test_any_state_gives_a_question_or_a_sentence(state: str) -> None:
 def test_any_answer_gives_a_question_or_a_sentence(function: str) -> None:
     fits = 0
     for kind in ("cell", "key", "choice", "order", "number", "row"):
-        for one in NUMBERS:
-            for answer in (f"{function}({one})", f"{function}(weights, {one})", f"{function}(weights, {one}, 1)", f"{function}({one}, {one}, layer=0)"):  # fmt: skip
+        for number in NUMBERS:
+            for answer in (f"{function}({number})", f"{function}(weights, {number})", f"{function}(weights, {number}, 1)", f"{function}({number}, {number}, layer=0)"):  # fmt: skip
                 text = LESSON.replace("kind: choice", f"kind: {kind}").replace('given("the moon")', answer)
                 try:
                     (lesson,) = files.several(text.encode()).values()
@@ -291,18 +291,18 @@ def sharing(page: str = "app.py", **link: str) -> AppTest:
 
 
 def made(app: AppTest) -> AppTest:
-    next(one for one in app.button if one.label == "Make the question").click()
+    next(button for button in app.button if button.label == "Make the question").click()
     return app.run()
 
 
 def query(app: AppTest) -> dict[str, str]:
     """What the buttons of the question would copy."""
-    (found,) = (json.loads(one.proto.json)["ask"] for one in app.get("bidi_component") if one.proto.component_name == "attention_link" and '"ask"' in one.proto.json and json.loads(one.proto.json)["ask"])  # fmt: skip
+    (found,) = (json.loads(component.proto.json)["ask"] for component in app.get("bidi_component") if component.proto.component_name == "attention_link" and '"ask"' in component.proto.json and json.loads(component.proto.json)["ask"])  # fmt: skip
     return {key: one for key, (one,) in parse_qs(found).items()}
 
 
 def field(app: AppTest, begins: str) -> Any:
-    return next(one for one in app.text_input if (one.key or "").startswith(begins))
+    return next(text_input for text_input in app.text_input if (text_input.key or "").startswith(begins))
 
 
 @pytest.mark.parametrize("link", [{}, {**OWL, "mask": "causal", "q": "4", "k": "1"}, {**INDUCTION, "q": "7", "k": "3"}], ids=str)  # fmt: skip
@@ -392,7 +392,7 @@ def test_state_that_no_link_holds_cannot_be_asked() -> None:
     app = sharing(source="matrices", given="Q, K and V", query=",".join(["0.123456789"] * 60), key=",".join(["1"] * 60), value="1,2")  # fmt: skip
     assert not app.exception
     assert "A question needs a state that its link holds whole" in said(app).replace("\\", "")
-    assert not [one for one in app.selectbox if one.key == "ask_kind"]
+    assert not [selectbox for selectbox in app.selectbox if selectbox.key == "ask_kind"]
 
 
 def upload(app: AppTest, content: str, name: str = "mine.md") -> AppTest:
@@ -408,7 +408,7 @@ def test_lesson_file_becomes_a_path() -> None:
     data = json.loads(sent(app))
     assert [title for _, title in data["path"]] == ["Who takes?", PATH["mix"].title]
     assert address(app)["lessons_open"] == data["name"]
-    assert any("“mine.md”" in one.value.replace("\\", "") for one in app.caption)
+    assert any("“mine.md”" in caption.value.replace("\\", "") for caption in app.caption)
     app.session_state["lessons_open"] = data["path"][1][0]
     assert app.run().markdown[0].value.startswith("## 2. ")
     app.button(key="lessons_path").click().run()

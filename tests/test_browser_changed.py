@@ -41,7 +41,7 @@ def test_ablated_head_changes_the_prediction_for_everybody_with_the_link(
     with running_process(LAB_MODELS=str(tiny.folder)) as (server, _):
         page = open_page(f"{server}/?source=model&model=GPT-2&text={quote(TEXT)}&layer=1&head=2")
         first = table(page)
-        assert [row[1] for row in first] == [label(one, escape=False) for one in before.predictions[0].tokens]
+        assert [row[1] for row in first] == [label(token, escape=False) for token in before.predictions[0].tokens]
         acted(page, lambda: page.get_by_role("button", name="Silence L1 H2").press("Enter"))
         expect(page.locator("table.said tbody tr")).to_have_count(len(rows))
         silenced = table(page)

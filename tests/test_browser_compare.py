@@ -85,7 +85,7 @@ def test_comparison_stacks_maps_on_a_dark_locked_phone_without_sidebar(open_page
     page = open_page(f"{server}/compare?b=head%3D3&lock=1", **phone)
     boxes = [plot.bounding_box() for plot in page.locator(".js-plotly-plot").all()]
     assert len(boxes) == 3
-    assert all(one and one["x"] >= 0 and one["x"] + one["width"] <= 390 for one in boxes)
+    assert all(box and box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in boxes)
     assert page.evaluate("document.querySelector('.stMain').scrollWidth") <= 390
     expect(page.locator(".hand label")).to_have_count(0)
     a = TypedText("the owl asked the moon and the moon blinked").trace()

@@ -47,7 +47,7 @@ def test_previous_token_head_is_two_clicks_from_its_arithmetic(open_page: Open, 
 
     # The second panel of the picture: hover says which head it is, a click opens it.
     layer, head = order[1]
-    own = next(one for one in panels if (one["layer"], one["head"]) == (layer, head))
+    own = next(panel for panel in panels if (panel["layer"], panel["head"]) == (layer, head))
     acted(page, lambda: click_cell(page, 0, row=own["y"] + 2, column=own["x"] + 1))
     expect(page.get_by_role("heading", name="Attention Lab")).to_be_visible()
     assert (query(page)["layer"], query(page)["head"]) == (str(layer), str(head))

@@ -88,7 +88,7 @@ def in_page(page: Page, layer: Any, *turns: dict[str, Any], steps: tuple[str, ..
 @pytest.mark.parametrize("mask", MASKS)
 def test_kernel_softmax_equals_torch(kernel: Page, mask: str) -> None:
     for n_tokens in (2, 22, 256) if mask != "padding" else (22, 256):
-        turns = [{"temperature": "inf" if np.isinf(one) else one} for one in TEMPERATURES]
+        turns = [{"temperature": "inf" if np.isinf(temperature) else temperature} for temperature in TEMPERATURES]
         at_rest, *turned = in_page(kernel, made(n_tokens, mask, **MASKS[mask]), *turns)
         for (weights,), temperature in zip([at_rest, *turned], (1.0, *TEMPERATURES), strict=True):
             expected = made(n_tokens, mask, temperature, **MASKS[mask]).weights[0].numpy()
@@ -97,7 +97,7 @@ def test_kernel_softmax_equals_torch(kernel: Page, mask: str) -> None:
 
 def test_kernel_softmax_equals_torch_at_1024_tokens(kernel: Page) -> None:
     temperatures = [0.05, 10.0]
-    all_weights = in_page(kernel, made(1024, "causal"), *({"temperature": one} for one in temperatures))
+    all_weights = in_page(kernel, made(1024, "causal"), *({"temperature": temperature} for temperature in temperatures))
     for (weights,), temperature in zip(all_weights, (1.0, *temperatures), strict=True):
         np.testing.assert_allclose(weights, made(1024, "causal", temperature).weights[0].numpy(), rtol=0, atol=1e-6)
 

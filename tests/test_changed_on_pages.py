@@ -55,7 +55,9 @@ def weights_of(app: AppTest) -> np.ndarray:
 
 def around(app: AppTest) -> dict[str, Any]:
     """What stands around the maps, also of a page without controls."""
-    return next(unpacked(one.proto.bytes) for one in app.get("bidi_component") if b'"own":' in one.proto.bytes)
+    return next(
+        unpacked(component.proto.bytes) for component in app.get("bidi_component") if b'"own":' in component.proto.bytes
+    )
 
 
 def test_generated_text_is_stepped_through_and_its_link_matches(model: Model) -> None:
@@ -68,9 +70,9 @@ def test_generated_text_is_stepped_through_and_its_link_matches(model: Model) ->
         np.testing.assert_array_equal(weights_of(app), expected.layers[1].weights[2].numpy())
         assert address(app)["said"] == str(said)
         assert address(app).get("q") in (None, str(len(expected.read) - 1))
-        assert f"(token {expected.predictions[-1].position}):" in " ".join(one.value for one in app.markdown).replace(
-            "\\", ""
-        )
+        assert f"(token {expected.predictions[-1].position}):" in " ".join(
+            markdown.value for markdown in app.markdown
+        ).replace("\\", "")
         other = opened("app.py", **LINK, generate="4", said=str(said))
         np.testing.assert_array_equal(weights_of(other), weights_of(app))
         assert other.get("select_slider")[0].value == said
@@ -89,11 +91,11 @@ def test_ablation_sweep_stops_at_its_button(monkeypatch: pytest.MonkeyPatch) -> 
     app = opened("pages/heads.py", **LINK)
     monkeypatch.setattr(mattering, "which", which)
     app.button(key="matters_ask").click().run()
-    stop = next(one for one in app.button if one.label == "Stop")
+    stop = next(button for button in app.button if button.label == "Stop")
     assert len(asked) == 1
     stop.click().run()
     assert not app.exception
-    assert (len(asked), [one.label for one in app.button].count("Stop")) == (1, 0)
+    assert (len(asked), [button.label for button in app.button].count("Stop")) == (1, 0)
     assert app.button(key="matters_ask").label.startswith("Silence each of 8 heads in turn")
 
 
@@ -101,10 +103,10 @@ def test_ablation_sweep_stops_at_its_button(monkeypatch: pytest.MonkeyPatch) -> 
 def test_changed_head_is_labelled_wherever_its_link_opens(how: dict[str, str], model: Model) -> None:
     app = embedded("app.py", **LINK, **how, do="1.2.zero")
     assert not app.exception
-    switch = next(one for one in app.checkbox if one.label == "L1 H2 silenced")
+    switch = next(checkbox for checkbox in app.checkbox if checkbox.label == "L1 H2 silenced")
     assert (switch.value, switch.disabled) == (True, "embed" not in how or "lock" in how)
     assert around(app)["own"]["said"].startswith("Changed: L1 H2 silenced.")
-    assert ("silence" in {one.key for one in app.button}) == (how == {"embed": "true"})
+    assert ("silence" in {button.key for button in app.button}) == (how == {"embed": "true"})
     changed = replace(model, interventions=(SILENT,)).trace()
     output = next(one for one in drawn(app) if one["layout"]["meta"]["step"] == "output")["data"][0]["z"]
     np.testing.assert_array_equal(np.asarray(output), changed.layers[1].output.numpy())
@@ -133,14 +135,14 @@ def test_largest_difference_between_two_states_is_one_click_away(model: Model) -
     found = compare(a, b, "weights", Place(layer, head))
     np.testing.assert_array_equal(np.asarray(drawn(app)[2]["data"][0]["z"]), found.matrix.numpy())
     assert "layer" not in second(app.session_state["session"].turned, str(address(app)["b"]))
-    assert "look_at_largest" not in {one.key for one in app.button}
+    assert "look_at_largest" not in {button.key for button in app.button}
 
 
 def test_clicked_cell_is_set(model: Model) -> None:
     app = opened("app.py", **LINK, q="3", k="1")
     app.session_state["setting"] = True
     app.run()
-    assert "Query 3, key 1: click another cell of the map to choose it." in {one.value for one in app.caption}
+    assert "Query 3, key 1: click another cell of the map to choose it." in {caption.value for caption in app.caption}
     app.button(key="setting_do").click().run()
     assert not app.exception
     expected = replace(model, interventions=read("1.2.w3,1=0")).trace()

@@ -77,7 +77,7 @@ def test_scores_are_never_summed_and_unmatched_rows_stay_empty():
     whole = Trace(("undo", "it"), (Layer(recorded={"scores": torch.ones(1, 2, 2)}),))
     found = compare(pieces, whole, "scores")
     assert torch.allclose(found.matrix, torch.tensor([[NAN, 0.0], [NAN, 0.0]]), equal_nan=True)
-    lone = [i for i, one in enumerate(aligned(A.tokens, OTHER.tokens).groups) if not one.partners]
+    lone = [i for i, group in enumerate(aligned(A.tokens, OTHER.tokens).groups) if not group.partners]
     weights = compare(A, OTHER).matrix
     assert bool(weights[lone].isnan().all())
     assert bool(weights[:, lone].isnan().all())
@@ -127,7 +127,7 @@ def test_largest_cells_are_words_with_positions_only_for_repeated_tokens():
     a = given_weights(["it", "animal"], torch.tensor([[0.5, 0.5], [0.5, 0.5]]))
     b = given_weights(["it", "animal"], torch.tensor([[0.3, 0.71], [0.5, 0.5]]))
     found = compare(a, b)
-    assert [changes.words(found, a.layers[0], b.layers[0], one) for one in found.changes()] == [
+    assert [changes.words(found, a.layers[0], b.layers[0], change) for change in found.changes()] == [
         "`it` → `animal` +0.21",
         "`it` → `it` −0.20",
     ]
@@ -173,4 +173,4 @@ def test_comparison_maps_share_scales_clicks_files_and_alt_texts():
         len("".join(tables.difference_csv(found, A.layers[0], OTHER.layers[0])).splitlines())
         == len(found.rows.groups) + 1
     )
-    assert paper.picture([drawn(one) for one in maps], "svg", 20, True).count(b"cells-") > 3
+    assert paper.picture([drawn(heatmap) for heatmap in maps], "svg", 20, True).count(b"cells-") > 3

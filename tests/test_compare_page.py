@@ -70,7 +70,7 @@ def test_compare_page_copies_a_to_b_with_independent_knobs() -> None:
 def test_compare_page_reports_a_bad_b_and_shows_a(b: str, sentence: str) -> None:
     app = opened(PAGE, b=b, step="query")
     assert not app.exception
-    told = " ".join([said(app), *(one.value for one in app.caption)]).replace("\\", "")
+    told = " ".join([said(app), *(caption.value for caption in app.caption)]).replace("\\", "")
     assert sentence in told
     assert ("There is no B" in told) == ("source=" in b)
     weights = drawn(app)[0]["data"][0]["z"]
@@ -102,5 +102,5 @@ def test_compare_page_session_keeps_no_layer() -> None:
     del traces
     KEPT.cache.clear()
     gc.collect()
-    assert [one() for one in layers] == [None] * len(layers)
+    assert [layer() for layer in layers] == [None] * len(layers)
     assert not app.exception

@@ -282,7 +282,7 @@ def followers(patch: pytest.MonkeyPatch, name: str) -> None:
     masked = steps.find_step(names.MASKED_SCORES)
     first, second = masked.of
     made = replace(masked, of=(replace(first, names=(name, *first.names)), second))
-    table = tuple(made if one.name == made.name else one for one in steps.STEPS)
+    table = tuple(made if step.name == made.name else step for step in steps.STEPS)
     for room in (steps, layers, live, contract.glossary):
         patch.setattr(room, "STEPS", table)
     patch.setitem(steps._STEPS, made.name, made)

@@ -193,7 +193,7 @@ def modules(browser: Any, served: str) -> Iterator[Page]:
 def asked(trace: Trace, step: str, layer: int, head: int, row: int, column: int) -> list[Any]:
     """What Python says of a cell, as the page has it."""
     found = explain(trace, step, layer, head, row, column)
-    steps = {one.name for one in trace.layers[layer].steps}
+    steps = {step.name for step in trace.layers[layer].steps}
     return [
         found.shown,
         found.sign,
@@ -282,7 +282,7 @@ def test_demo_explains_cells_under_other_knobs_like_python(modules: Page, name: 
             if step == "w_o" and layer.w_o is not None
             else [layer.matrix(step, head) for head in heads]
         )
-        return [b64encode(one.double().numpy().tobytes()).decode() for one in matrices]
+        return [b64encode(matrix.double().numpy().tobytes()).decode() for matrix in matrices]
 
     needed = ("scores", *after, *(["value"] if "head_output" in after else []), *(["w_o"] if "output" in after else []))
     sent = {

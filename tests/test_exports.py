@@ -180,7 +180,7 @@ def test_exports_refuse_bad_requests_in_one_sentence(
 
 
 def test_hostile_addresses_end_in_a_file_or_a_sentence(client: TestClient) -> None:
-    queries = [one.query.encode("utf-8", "replace") for one in inputs(60) if one.query]
+    queries = [attack.query.encode("utf-8", "replace") for attack in inputs(60) if attack.query]
     assert len(queries) >= 20
     for query in queries:
         answer = client.post("/export/weights.csv", content=query)
@@ -315,7 +315,9 @@ class Making:
             self.began.set()
             if not pieces:
                 assert self.may_end.wait(60)
-            return b"".join(one() if callable(one) else one.encode() if isinstance(one, str) else one for one in pieces)
+            return b"".join(
+                piece() if callable(piece) else piece.encode() if isinstance(piece, str) else piece for piece in pieces
+            )
 
         tab = Tab(session=token, token=token, offers={"x.csv": Offer("text/csv", "x.csv", make)})
         tokens._TABS[token] = tab
@@ -571,8 +573,10 @@ def test_training_for_a_file_ends_with_its_visitor(client: TestClient, monkeypat
     with TestClient(Starlette(routes=route.routes()), client=("203.0.113.9", 1)) as far:
         assert far.get("/export/weights.csv", params=state).status_code == 200
     assert watchers
-    assert {(one.key, one.group) for one in watchers} == {(("export", "address 203.0.113.9"), "203.0.113.9")}
-    assert not any(one.present() for one in watchers)  # the request has ended
+    assert {(watcher.key, watcher.group) for watcher in watchers} == {
+        (("export", "address 203.0.113.9"), "203.0.113.9")
+    }
+    assert not any(watcher.present() for watcher in watchers)  # the request has ended
 
 
 def test_program_reads_the_weights_from_a_running_server(server: str, trace: Trace, tmp_path: Path) -> None:
@@ -636,8 +640,12 @@ def test_every_export_link_of_a_page_names_a_file_kind(page: str) -> None:
     app = opened(page, aggregate="mean", b="temperature=0.5", text=TEXT)
     app.session_state["sharing"] = True
     app.run()
-    components = [one.proto for one in app.get("bidi_component") if one.proto.component_name == "attention_exports"]
-    drawn = [link for one in components for link in json.loads(one.json)["links"]]
+    components = [
+        component.proto
+        for component in app.get("bidi_component")
+        if component.proto.component_name == "attention_exports"
+    ]
+    drawn = [link for component in components for link in json.loads(component.json)["links"]]
     assert any(offered for *_, offered in drawn)  # the state file
     for _, name, more, offered in drawn:
         assert offered or catalog.find(name)

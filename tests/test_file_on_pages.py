@@ -47,7 +47,7 @@ def test_file_opens_on_every_page(page: str) -> None:
 def test_masks_page_lists_what_a_file_has_not_recorded() -> None:
     app = uploaded(opened("pages/masks.py", source="file"), *FILES["scores alone"])
     assert not app.error
-    assert [one.value for one in app.caption if "no rows to average" in one.value]
+    assert [caption.value for caption in app.caption if "no rows to average" in caption.value]
 
 
 def test_lab_paints_each_layer_of_a_file() -> None:

@@ -34,7 +34,9 @@ def guarded() -> Iterator[Server]:
         yield server
 
 
-@pytest.mark.parametrize("attack", [one for one in harm.ATTACKS if one.slice is not None], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "attack", [attack for attack in harm.ATTACKS if attack.slice is not None], ids=lambda attack: attack.name
+)
 def test_attack_ends_in_pictures_and_sentences_unnoticed_by_others(guarded: Server, attack: Attack) -> None:
     cost = finished(suffer(guarded, attack, **attack.slice or {}))
     assert not cost.broken

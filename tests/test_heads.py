@@ -63,7 +63,7 @@ def test_sorted_mosaic_begins_with_the_largest_head_and_labels_blocks() -> None:
     figure = layers.layers_json(made, "weights", cells=500, order=order, by="first token, on this text")
     panels = figure["layout"]["meta"]["panels"]
     places = sorted(panels, key=lambda one: (one["y"], one["x"]))
-    assert [(one["layer"], one["head"]) for one in places] == list(order)
+    assert [(place["layer"], place["head"]) for place in places] == list(order)
     assert {note["text"] for note in figure["layout"]["annotations"]} == {
         f"L{i} H{h}" for i in range(3) for h in range(4)
     }
@@ -180,7 +180,11 @@ def opened(**link: str) -> AppTest:
 
 
 def metas(app: AppTest) -> list[dict[str, Any]]:
-    messages = [unpacked(one.proto.bytes) for one in app.get("bidi_component") if b'"figures":' in one.proto.bytes]
+    messages = [
+        unpacked(component.proto.bytes)
+        for component in app.get("bidi_component")
+        if b'"figures":' in component.proto.bytes
+    ]
     return [figure["layout"]["meta"] for message in messages for figure in message["figures"]]
 
 
@@ -192,13 +196,13 @@ def test_heads_page_shows_all_layers_metrics_and_the_requested_aggregate() -> No
     assert "sorted by self, on this text" in str(mosaic["alt"])
     assert "entropy against layer" in str(chart["alt"])
     assert (rollout["step"], rollout["chosen"]) == ("rollout", [3, 1])
-    table, alike, numbers = (one.value for one in app.dataframe[:3])
+    table, alike, numbers = (dataframe.value for dataframe in app.dataframe[:3])
     assert len(table) == 12
     assert table["self, on this text"].is_monotonic_decreasing
     assert len(alike) == 8
     assert alike["distance, on this text"].is_monotonic_increasing
     np.testing.assert_allclose(numbers["Σ row"], 1, atol=1e-6)
-    captions = " ".join(one.value for one in app.caption)
+    captions = " ".join(caption.value for caption in app.caption)
     assert "12 by self, on this text: entropy" in captions
     assert "Abnar and Zuidema 2020" in captions
     single = opened(text="a b a c a b", heads_layers="one layer", layer="1")
@@ -212,7 +216,7 @@ def test_slow_metrics_wait_for_a_click(monkeypatch: pytest.MonkeyPatch) -> None:
     app = opened(text="e f g h e f", heads_sort="previous")
     assert "sorted" not in str(metas(app)[0]["alt"])
     assert not app.dataframe
-    (ask, *_) = (one for one in app.button if one.label.startswith("Work out the numbers of 12 heads"))
+    (ask, *_) = (button for button in app.button if button.label.startswith("Work out the numbers of 12 heads"))
     ask.click().run()
     assert "sorted by previous" in str(metas(app)[0]["alt"])
     assert len(app.dataframe[0].value) == 12

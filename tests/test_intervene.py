@@ -324,9 +324,9 @@ def test_mask_of_a_changed_head_applies_wherever_it_is_shown(tiny: TinyModels) -
         assert (figure["data"][0]["z"] == seen.numpy()).all()
         assert (f"L0 H{head} alone" in figure["layout"]["title"]["subtitle"]["text"]) == first_alone
         factor = next(
-            one
-            for one in factor_maps(trace, Cell(0, "masked_scores", head, 0, 0))
-            if one["layout"]["meta"]["step"] == "mask"
+            factor_map
+            for factor_map in factor_maps(trace, Cell(0, "masked_scores", head, 0, 0))
+            if factor_map["layout"]["meta"]["step"] == "mask"
         )
         assert (factor["data"][0]["z"] == seen.numpy()).all()
 

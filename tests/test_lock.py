@@ -66,7 +66,9 @@ def test_requirements_of_locked_packages_are_locked(files: list[str], first: str
             seen.add(name)
             needs = [Requirement(line) for line in metadata.requires(name) or []]
             waiting += [
-                canonicalize_name(one.name) for one in needs if not one.marker or one.marker.evaluate({"extra": ""})
+                canonicalize_name(requirement.name)
+                for requirement in needs
+                if not requirement.marker or requirement.marker.evaluate({"extra": ""})
             ]
     assert len(seen) > 10  # the walk went somewhere
     assert seen <= there

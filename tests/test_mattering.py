@@ -84,7 +84,7 @@ def test_direct_effect_is_the_loss_when_all_else_is_frozen(tiny: TinyModels, fam
     parts, remainder = written
     base = Model(source.name, source.text, predict=(at,)).trace().predictions[0]
     whole = float(base.row[target] - base.row[other])
-    assert sum(float(one.sum()) for one in parts.values()) + remainder == pytest.approx(whole, rel=1e-4)
+    assert sum(float(part.sum()) for part in parts.values()) + remainder == pytest.approx(whole, rel=1e-4)
     held: dict[str, torch.Tensor] = {}
     cap = getattr(loaded.model.config, "final_logit_softcapping", None)
 
@@ -165,7 +165,7 @@ def test_ablation_sweep_keeps_existing_interventions(
     target = plain.trace().predictions[-1].ids[0]
     now = found(source)
     assert now.before == pytest.approx(float(source.trace().predictions[-1].log_row[target]), abs=1e-5)
-    assert now.changes == tuple(one.named for one in source.interventions)
+    assert now.changes == tuple(intervention.named for intervention in source.interventions)
     assert now.changed in now.columns[0]
     last = len(now.n_heads) - 1
     for layer, head in ((last, 2), (last, 1)):  # where nothing that is frozen comes after
@@ -201,11 +201,11 @@ def test_joint_ablation_is_compared_with_random_heads_in_every_run(tiny: TinyMod
     heads = ((0, 1), (1, 3))
     both = mattering.together(source, heads)
     target = source.trace().predictions[-1].ids[0]
-    those = tuple(Intervention(*one, "zero") for one in heads)
+    those = tuple(Intervention(*head, "zero") for head in heads)
     after = Model(source.name, source.text, interventions=those).trace().predictions[-1]
     assert both.after == pytest.approx(float(after.log_row[target]), abs=1e-5)
     alone = found(source)
-    assert both.alone == pytest.approx([alone.change[one] for one in heads], abs=1e-5)
+    assert both.alone == pytest.approx([alone.change[head] for head in heads], abs=1e-5)
     assert len(both.random) == mattering.RANDOM
     assert min(both.random) <= both.median <= max(both.random)
     assert "median of 16" in both.said

@@ -78,7 +78,7 @@ def test_every_message_has_the_declared_fields() -> None:
         app = AppTest.from_file(str(ROOT / page), default_timeout=60)
         app.query_params["source"] = source
         app.run()
-        messages = [one.proto.bytes for one in app.get("bidi_component")]
+        messages = [component.proto.bytes for component in app.get("bidi_component")]
         sent += [unpacked(message) for message in messages if b'"controls":' in message]
     hold(sent, contract.Message)
     hold([control for message in sent for control in message["controls"]], contract.Control)

@@ -178,12 +178,12 @@ def test_metrics_of_heads_computed_singly_are_equal_and_uncached(
 def test_divergence_of_two_heads_matches_its_definition() -> None:
     n = 8
     pair = Trace(("t",), (given(torch.stack([back(n), torch.eye(n), torch.full((n, n), 1 / n, dtype=torch.float64)])),))
-    found = {(one[0], one[1]): one[2:] for one in metrics.differences(pair, 0, 0)}
+    found = {(difference[0], difference[1]): difference[2:] for difference in metrics.differences(pair, 0, 0)}
     near(found[0, 1][0], (n - 1) / n)
     middle = [(1 + 1 / n) / 2, *[1 / (2 * n)] * (n - 1)]
     near(found[0, 2][0], -math.fsum(m * math.log2(m) for m in middle) - math.log2(n) / 2)
     assert found[0, 1][1] == n
-    assert [one[:2] for one in metrics.differences(pair, 0, 1)] == [(0, 2), (0, 0)]
+    assert [difference[:2] for difference in metrics.differences(pair, 0, 1)] == [(0, 2), (0, 0)]
     near(metrics.differences(Trace(("t",), (given(torch.stack([back(n)] * 2)),)), 0, 0)[0][2], 0)
 
 

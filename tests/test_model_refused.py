@@ -209,7 +209,7 @@ def test_hub_is_contacted_only_when_allowed(monkeypatch: pytest.MonkeyPatch, tin
 
     def download(name: str, revision: str | None, allow_patterns: list[str]) -> str:
         asked.append((name, revision))
-        assert not [one for one in allow_patterns if one.endswith((".bin", ".py", "*"))]
+        assert not [pattern for pattern in allow_patterns if pattern.endswith((".bin", ".py", "*"))]
         if name == "some/gated":
             raise GatedRepoError("no", response=_Answer())  # type: ignore[arg-type]  # all it is asked for
         if name == "some/offline":

@@ -129,7 +129,7 @@ def missing(file: Path, text: str) -> list[str]:
 def known(name: str, file: Path) -> bool:
     """Whether there is what a name of ours names; a name that cannot be ours is known."""
     if name.endswith("/"):
-        return any(f"{name}" in f"{one.as_posix()}" for one in files())
+        return any(f"{name}" in f"{file.as_posix()}" for file in files())
     if re.search(rf"\.(?:{SUFFIXES})$", name):
         return is_there(name, file)
     if name.split(".", maxsplit=1)[0] in PACKAGES:

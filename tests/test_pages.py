@@ -84,8 +84,12 @@ def test_pages_with_their_own_numbers_compute_no_trace(page, monkeypatch):
     app.session_state["sharing"] = True
     app.run()
     assert not app.exception
-    components = [one.proto for one in app.get("bidi_component") if one.proto.component_name == "attention_exports"]
-    labels = [label for one in components for label, *_ in json.loads(one.json)["links"]]
+    components = [
+        component.proto
+        for component in app.get("bidi_component")
+        if component.proto.component_name == "attention_exports"
+    ]
+    labels = [label for component in components for label, *_ in json.loads(component.json)["links"]]
     assert "Save the state (.json)" in labels
     assert ("All steps (.npz)" in labels) == (page == "app.py")
     assert (theirs in made) == (page == "app.py")
@@ -245,7 +249,8 @@ def test_bad_value_in_links_becomes_the_default_with_a_note(page: str, keys: tup
     assert (
         drawn(app)
         or app.dataframe
-        or "lesson" in {one.proto.component_name.removeprefix("attention_") for one in app.get("bidi_component")}
+        or "lesson"
+        in {component.proto.component_name.removeprefix("attention_") for component in app.get("bidi_component")}
     )
 
 
@@ -357,7 +362,7 @@ def test_maps_have_a_long_table_computed_when_unfolded(page: str) -> None:
     assert not app.exception
     assert len(app.dataframe) == folded + 1
     weights = TypedText(DEFAULT_TEXT, AttentionConfig(mask="causal")).trace().layers[0].weights.numpy()
-    [table] = [one.value for one in app.dataframe if "weights" in one.value]
+    [table] = [dataframe.value for dataframe in app.dataframe if "weights" in dataframe.value]
     shown = weights if page == "pages/heads.py" else weights[1]
     np.testing.assert_array_equal(table["weights"], shown.flatten())
     if page == "pages/masks.py":
@@ -373,7 +378,7 @@ def test_table_over_512_by_512_numbers_is_a_file_only(monkeypatch: pytest.Monkey
         app.session_state["table"] = True
         app.run()
         assert len(app.dataframe) == n_tables
-        assert any("the CSV file has all 9" in one.value for one in app.caption) is not bool(n_tables)
+        assert any("the CSV file has all 9" in caption.value for caption in app.caption) is not bool(n_tables)
         assert not app.exception
 
 
@@ -383,7 +388,7 @@ def test_files_of_many_heads_state_that_they_hold_one(monkeypatch: pytest.Monkey
         app = opened("app.py", head="2")
         app.session_state["sharing"] = True
         app.run()
-        assert any("it has head 2 of layer 0 only" in one.value for one in app.caption) is (limit == 0)
+        assert any("it has head 2 of layer 0 only" in caption.value for caption in app.caption) is (limit == 0)
 
 
 def test_masks_page_has_buttons_for_mask_kinds() -> None:
@@ -404,7 +409,7 @@ def test_masks_page_has_buttons_for_mask_kinds() -> None:
 def test_masks_page_offers_no_useless_clicks(link: dict[str, str]) -> None:
     app = opened("pages/masks.py", **link)
     assert not app.exception
-    assert not any(b'"buttons":["none"' in one.proto.bytes for one in app.get("bidi_component"))
+    assert not any(b'"buttons":["none"' in component.proto.bytes for component in app.get("bidi_component"))
     assert "Click a cell" not in " ".join(caption.value for caption in app.caption)
     assert "Click a cell of the mask" in " ".join(caption.value for caption in opened("pages/masks.py").caption)
 
@@ -576,7 +581,9 @@ def test_page_without_maps_shows_only_useful_controls(page: str, names: list[str
     turn(app, d_model=32)
     assert address(app)["d_model"] == "32"
     for source in ("notebook", "matrices"):  # whose shapes are their own; Softmax draws its default text then
-        assert not any(b'"controls":[{' in one.proto.bytes for one in opened(page, source=source).get("bidi_component"))
+        assert not any(
+            b'"controls":[{' in component.proto.bytes for component in opened(page, source=source).get("bidi_component")
+        )
 
 
 @pytest.mark.parametrize("page", PICKING)
@@ -588,7 +595,9 @@ def test_notebook_offers_no_useless_knob(page: str) -> None:
     assert offers("heatmaps-multi-head") == ["temperature", *mask, "scaled", "head", "colors"]
     assert offers("averaging-trick") == [*mask, "colors"], "its scores are not divided by anything"
     bare = opened(page, source="notebook", notebook="heatmaps-unscaled", temperature="2.0", mask="causal")
-    assert not any(b'"controls":[{' in one.proto.bytes for one in bare.get("bidi_component")), "it has no softmax"
+    assert not any(b'"controls":[{' in component.proto.bytes for component in bare.get("bidi_component")), (
+        "it has no softmax"
+    )
 
 
 def test_walking_back_keeps_the_head_and_output_names_it() -> None:

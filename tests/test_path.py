@@ -38,8 +38,8 @@ def seen(name: str) -> Seen:
 
 
 def softmax(*scores: float) -> list[float]:
-    powers = [math.exp(one) for one in scores]
-    return [one / sum(powers) for one in powers]
+    powers = [math.exp(score) for score in scores]
+    return [power / sum(powers) for power in powers]
 
 
 def rows(name: str) -> torch.Tensor:
@@ -134,7 +134,7 @@ def test_lesson_is_short_right_and_replies_to_everything(name: str) -> None:
         assert truth == (pytest.approx(right, abs=1e-5) if not isinstance(truth, str) else right)
         assert found.kind not in ("cell", "order") or list(truth) == right
     options = wrong(found, truth)
-    replies = [reply_to(found.kind, one, truth, False, found.replies) for one in options]
+    replies = [reply_to(found.kind, option, truth, False, found.replies) for option in options]
     assert all(replies)
     assert len(set(replies)) >= min(len(options), 2) or found.kind == "choice"
     assert {*replies, reply_to(found.kind, truth, truth, True, found.replies)} == {words for _, words in found.replies}
@@ -177,7 +177,11 @@ def test_lesson_hides_its_answer_until_the_reader_answers(name: str) -> None:
 
 
 def sent(app: AppTest) -> str:
-    return next(one.proto.json for one in app.get("bidi_component") if one.proto.component_name == "attention_lesson")
+    return next(
+        component.proto.json
+        for component in app.get("bidi_component")
+        if component.proto.component_name == "attention_lesson"
+    )
 
 
 def test_page_sends_the_question_first_and_the_truth_later() -> None:
@@ -216,7 +220,9 @@ def test_lesson_on_an_ablated_model_names_its_stripe() -> None:
     assert after["columns"][0] == "an" != WORDS.split()[3]
     app = opened("app.py", **found.link_turned, q="7", k="3")
     assert not app.exception
-    assert any("“the” 0.99" in one.value for one in app.markdown)  # and not what is said at the first word, which stays
+    assert any(
+        "“the” 0.99" in markdown.value for markdown in app.markdown
+    )  # and not what is said at the first word, which stays
 
 
 @pytest.mark.parametrize(
@@ -227,7 +233,7 @@ def test_lesson_on_an_ablated_model_names_its_stripe() -> None:
 def test_answer_calls_only_functions_of_its_table(expression: str) -> None:
     with pytest.raises(FileError, match="An answer is one of argmax_key, "):
         worked_out(expression, seen("map"))
-    assert all(one.__doc__ for one in FUNCTIONS.values())
+    assert all(function.__doc__ for function in FUNCTIONS.values())
 
 
 GOOD = "---\ntitle: T\nstate: text=a b\nshow: weights\nkind: key\nquestion: Q?\nanswer: argmax_key(weights, q=0)\n---\nText.\n- right: Yes.\n"

@@ -34,7 +34,7 @@ def test_predictions_equal_the_logits_of_transformers(tiny, family):
     default = [ids.index(3)] if family in MASKED else [len(ids) - 1]
     for predict, at in (((), default), ((1, 0), [1, 0])):
         trace = source(tiny, family, predict=predict).trace()
-        assert [one.position for one in trace.predictions] == at
+        assert [prediction.position for prediction in trace.predictions] == at
         assert trace.unpredicted == ""
         assert trace.vectors is None
         for one, place in zip(trace.predictions, at, strict=True):
@@ -84,10 +84,10 @@ def said(*logits):
 def test_ranks_differences_and_distances_match_direct_computation():
     before, after = said(math.log(4), math.log(2), math.log(1), math.log(1)), said(0.0, math.log(2), math.log(4), 0.0)
     rows = predictions.likeliest(after, before)
-    assert [(one.token, one.rank, one.before.rank, one.moved) for one in rows] == [
+    assert [(row.token, row.rank, row.before.rank, row.moved) for row in rows] == [
         ("c", 1, 3, "↑ 2"), ("b", 2, 2, ""), ("a", 3, 1, "↓ 2"), ("d", 3, 3, ""),
     ]  # fmt: skip
-    assert [one.probability for one in rows] == pytest.approx([1 / 2, 1 / 4, 1 / 8, 1 / 8])
+    assert [row.probability for row in rows] == pytest.approx([1 / 2, 1 / 4, 1 / 8, 1 / 8])
     # Σ p log(p / q) = 1/2 log 4 + 1/4 log 1 + 1/8 log 1/4 + 1/8 log 1
     assert predictions.divergence(before, after) == pytest.approx(3 / 8 * math.log(4))
     assert predictions.difference(before, 0, 1) == pytest.approx(math.log(2))
@@ -128,11 +128,11 @@ def test_generated_text_equals_generate_of_transformers(tiny, family):
     before, ids = len([*given.values()][-1][0]), theirs[0].tolist()
     assert trace.generated == len(ids) - before > 0
     last = [layer for layer in trace.layers if not layer.name.startswith("encoder")][-1]
-    assert [isinstance(one, Generated) for one in last.tokens] == [at >= before for at in range(len(ids))]
+    assert [isinstance(token, Generated) for token in last.tokens] == [at >= before for at in range(len(ids))]
     # Each was said where its prediction is read: the likeliest there, in the row before it.
-    assert [one.position for one in trace.predictions] == list(range(before - 1, len(ids)))
+    assert [prediction.position for prediction in trace.predictions] == list(range(before - 1, len(ids)))
     if family != "Marian":  # which may not say everything
-        assert [one.ids[0] for one in trace.predictions[:-1]] == ids[before:]
+        assert [prediction.ids[0] for prediction in trace.predictions[:-1]] == ids[before:]
 
 
 @pytest.mark.parametrize("family", ["GPT-2", "T5", "Bloom"])
@@ -145,7 +145,7 @@ def test_text_is_read_up_to_the_chosen_prefix(tiny, family):
         assert (trace.read, trace.later) == (whole.read[: base + there], whole.read[base + there :])
         assert trace.generated == there
         assert [isinstance(one, Generated) for one in trace.later] == [True] * (whole.generated - there)
-        assert [one.position for one in trace.predictions] == list(range(base - 1, base + there))
+        assert [prediction.position for prediction in trace.predictions] == list(range(base - 1, base + there))
         if trace.later:
             assert trace.predictions[-1].tokens[0] == str(trace.later[0])
         short = next(layer for layer in trace.layers if not layer.name.startswith("encoder"))
@@ -184,9 +184,9 @@ def test_generation_uses_interventions_and_neutral_ones_change_nothing(tiny):
     assert ids(nothing, **drawn) == ids(**drawn)
     # Each token is the likeliest that the changed model gives after those before it.
     trace = source(tiny, "Llama", generate=5, interventions=(hot,)).trace()
-    assert [one.ids[0] for one in trace.predictions[:-1]] == ids(hot)[-trace.generated :]
+    assert [prediction.ids[0] for prediction in trace.predictions[:-1]] == ids(hot)[-trace.generated :]
     unchanged = source(tiny, "Llama", generate=5).trace()
-    compared = [predictions.before_of(one, trace, unchanged) is not None for one in trace.predictions]
+    compared = [predictions.before_of(prediction, trace, unchanged) is not None for prediction in trace.predictions]
     assert compared[0]
     assert not all(compared)  # from where they have written something else, they are not the same question
 

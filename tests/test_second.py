@@ -8,7 +8,7 @@ from attention.sources.link import Limits, source_of
 from attention.sources.second import LONGEST, SECOND, differing, second, turned, wrong
 
 LIMITS = Limits(tokens=512, characters=5000, d_model=512, heads=16, trace_mb=64)
-KEYS = [one.key for one in knobs.KNOBS] + ["layer", "head"]
+KEYS = [knob.key for knob in knobs.KNOBS] + ["layer", "head"]
 STATES = st.dictionaries(st.sampled_from(KEYS), st.text(min_size=1, max_size=6), max_size=5)
 
 

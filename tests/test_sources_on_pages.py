@@ -185,7 +185,7 @@ def test_matrix_too_large_for_links_is_used_with_a_note() -> None:
 
 def editor(app: AppTest) -> tuple[str, bool]:
     """What stands on the editor of the matrices, and whether it is unfolded."""
-    label = next(one.label for one in app.expander if one.label.startswith("Your matrices"))
+    label = next(expander.label for expander in app.expander if expander.label.startswith("Your matrices"))
     return label.replace("\xa0", " "), bool(app.session_state["matrices_editor"])
 
 
@@ -253,7 +253,7 @@ def test_pasted_head_stack_is_asked_about() -> None:
         app.selectbox(key=f"matrices_choice_{name}").set_value("2 heads").run()
         assert address(app)[name] == "2 heads: 1,2;3,4 / 5,6;7,8"
     assert not app.exception
-    assert [one.key for one in app.selectbox if str(one.key).startswith("matrices_head")] == [
+    assert [selectbox.key for selectbox in app.selectbox if str(selectbox.key).startswith("matrices_head")] == [
         "matrices_head_query",
         "matrices_head_key",
         "matrices_head_value",

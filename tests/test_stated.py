@@ -344,7 +344,7 @@ def cells_of(layer: Layer, step: str, head: int, most: int) -> list[tuple[int, i
 def check_all(trace: Trace, at: int, steps: list[str] | None = None, most: int = 3) -> int:
     """Every step of a layer; how many of the explanations state more than the number."""
     layer, stated = trace.layers[at], 0
-    for step in (one for one in layer.steps if steps is None or one.name in steps):
+    for step in (step for step in layer.steps if steps is None or step.name in steps):
         for head in heads_of(layer, step):
             for q, k in cells_of(layer, step.name, head, most):
                 stated += check(trace, explain(trace, step.name, at, head, q, k))
@@ -356,7 +356,7 @@ def check_all(trace: Trace, at: int, steps: list[str] | None = None, most: int =
 
 def altered(layer: Layer) -> Iterator[tuple[str, Layer]]:
     """The layer with one step or parameter of those that it has multiplied, the mask with its cells turned over."""
-    names = [*(step.name for step in layer.steps), *(name for name in layer.recorded if name not in {one.name for one in layer.steps})]  # fmt: skip
+    names = [*(step.name for step in layer.steps), *(name for name in layer.recorded if name not in {step.name for step in layer.steps})]  # fmt: skip
     for i, name in enumerate(names):
         tensor = layer[name]
         other = ~tensor if tensor.dtype == torch.bool else tensor * FACTORS[i % 2]
@@ -370,7 +370,7 @@ def users(layer: Layer, name: str) -> list[str]:
     beside = {"sinks": ["weights"], "w_s": ["scores"], "drop": ["dropped_weights"], "mask": ["masked_scores", "weights"],
               "bias": ["biased_scores", "masked_scores", "weights"], "bias_table": ["biased_scores"],
               "taken_weights": ["weights"], "taken_output": ["kept_output"]}.get(name, [name[2:] and {"q": "query", "k": "key", "v": "value", "o": "output"}.get(name[2:], "")])  # fmt: skip
-    return [one for one in dict.fromkeys([name, *readers, *beside]) if one and layer.has(one)]
+    return [related for related in dict.fromkeys([name, *readers, *beside]) if related and layer.has(related)]
 
 
 def check_altered(trace: Trace, most: int = 3) -> None:
@@ -378,9 +378,11 @@ def check_altered(trace: Trace, most: int = 3) -> None:
         check_all(trace, at)
         for name, other in altered(layer):
             changed = Trace(
-                trace.tokens, tuple(other if i == at else one for i, one in enumerate(trace.layers)), trace.key_tokens
+                trace.tokens,
+                tuple(other if i == at else layer for i, layer in enumerate(trace.layers)),
+                trace.key_tokens,
             )
-            steps = [one for one in users(other, name) if one in {step.name for step in other.steps}]
+            steps = [user for user in users(other, name) if user in {step.name for step in other.steps}]
             check_all(changed, at, steps, most)
 
 
@@ -631,7 +633,7 @@ def test_explanations_are_created_in_one_place_and_never_modified() -> None:
                 if name == "Explanation":
                     made.append((path.name, function.name))
                 if name == "replace" and "numbers" in path.parts:
-                    assert not {one.arg for one in call.keywords} & (stated - {"cell", "cells"}), (
+                    assert not {keyword.arg for keyword in call.keywords} & (stated - {"cell", "cells"}), (
                         path,
                         ast.unparse(call),
                     )

@@ -125,7 +125,7 @@ def test_film_is_trained_once_for_all_viewers_and_cached():
     plan = Plan("reverse", 11, 20)
     films = [film_of(plan) for _ in range(4)]
     assert [one.step for one in films[0].wait()] == list(range(21))
-    assert len({id(one) for one in films}) == 1
+    assert len({id(film) for film in films}) == 1
     assert film_of(plan) is films[0]
     assert KEPT.get(films[0].wanted) is films[0]
     assert films[0].nbytes >= 21 * films[0].snapshots[0].row.nbytes
@@ -227,7 +227,7 @@ def test_head_is_ablated_inside_a_trained_model():
     assert re.search(r"9\d% of its answers are right, and \d\d?% with what is silenced", trace.about)
     assert not trace.layers[0].output.any()
     assert not torch.equal(trace.layers[1].input, plain.layers[1].input)
-    said = [[one.tokens[0] for one in found.predictions][13:] for found in (plain, trace)]
+    said = [[prediction.tokens[0] for prediction in found.predictions][13:] for found in (plain, trace)]
     right = [*trace.tokens[1:13], trace.tokens[0]]
     hits = [sum(one == other for one, other in zip(found, right, strict=False)) for found in said]
     assert hits[0] > 9
@@ -289,7 +289,9 @@ def test_heads_are_patched_from_another_snapshot_seed_or_text():
         )
         trace = source.trace()
         right = [*trace.tokens[1:], trace.tokens[0]]
-        hits[at, other] = sum(one.tokens[0] == right[i] for i, one in enumerate(trace.predictions) if i > 12)
+        hits[at, other] = sum(
+            prediction.tokens[0] == right[i] for i, prediction in enumerate(trace.predictions) if i > 12
+        )
     assert hits[60, 60] > 9
     assert hits[60, 3] < hits[60, 60]
 

@@ -20,7 +20,7 @@ def steps(app):
 
 
 def pressed(app, label):
-    next(one for one in app.button if one.label.startswith(label)).click()
+    next(button for button in app.button if button.label.startswith(label)).click()
     return app.run()
 
 
@@ -40,7 +40,7 @@ def test_training_page_trains_plays_stops_and_scrubs():
     app = app.select_slider(key="train_scrub").set_value(100).run()
     assert steps(app) == {"step 100"}
     assert address(app)["train_at"] == "100"
-    assert any("13 of 13 right" in one.value for one in app.markdown)
+    assert any("13 of 13 right" in markdown.value for markdown in app.markdown)
     shown = next(one for one in drawn(app) if one["layout"]["meta"]["step"] == "weights")
     assert shown["data"][0]["z"].shape == (16, 16)
     assert film[-1].score > 0.99
@@ -65,7 +65,7 @@ def test_film_that_ends_during_a_rerun_can_be_played_again(monkeypatch):
     monkeypatch.setattr(Player, "button", ended_meanwhile)
     app = opened("pages/training.py", train_seed="6", train_at="33")
     assert steps(app) == {"step 33"}
-    labels = [one.label for one in app.button]
+    labels = [button.label for button in app.button]
     assert "Play again" in labels
     assert "Stop" not in labels
     assert any(label.startswith("Open this model") for label in labels)

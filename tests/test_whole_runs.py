@@ -41,7 +41,7 @@ async def until_finished(session: Session) -> list[ForwardMsg]:
 
 
 def texts(messages: list[ForwardMsg]) -> list[str]:
-    return list(filter(None, (one.delta.new_element.text.body for one in messages)))
+    return list(filter(None, (message.delta.new_element.text.body for message in messages)))
 
 
 def test_fragment_run_removes_nothing_from_the_full_run(tmp_path: Path) -> None:

@@ -85,8 +85,8 @@ class TinyModels:
             with (
                 torch.no_grad()
             ):  # as they come, biases are 0, scores are small and weights alike: a test would see little
-                for one in made.parameters():
-                    one.add_(torch.randn(one.shape) * 0.2)
+                for parameter in made.parameters():
+                    parameter.add_(torch.randn(parameter.shape) * 0.2)
         made.save_pretrained(path)
         byte_level(SENTENCES).save_pretrained(path)
 
