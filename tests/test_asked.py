@@ -1,4 +1,4 @@
-"""Questions of a teacher's own: as a link, as a file, in the form of Share; what anybody may write is bounded, and none of it is run."""
+"""Teachers' questions: as a link, as a file, in the form of Share; all input is bounded, and none of it is executed."""
 
 from __future__ import annotations
 
@@ -55,32 +55,32 @@ def trace(state: dict[str, str]) -> Trace:
 
 
 def through_a_link(lesson: Lesson) -> Lesson:
-    (found,) = asked.unpacked(asked.packed(files.written(lesson))).values()
-    return found
+    (result,) = asked.unpacked(asked.packed(files.written(lesson))).values()
+    return result
 
 
 def test_lessons_survive_files_and_links() -> None:
-    wrong = []
+    faults = []
     for lesson in PATH.values():
         linked = through_a_link(lesson)
         if files.read(lesson.name, files.written(lesson)) != lesson:
-            wrong.append(f"{lesson.name}: its file gives another lesson")
+            faults.append(f"{lesson.name}: its file gives another lesson")
         if not files.is_own(linked.name) or replace(linked, name=lesson.name, next=lesson.next) != lesson:
-            wrong.append(f"{lesson.name}: its link gives another lesson")
+            faults.append(f"{lesson.name}: its link gives another lesson")
     assert PATH
-    assert not wrong, "\n".join(wrong)
+    assert not faults, "\n".join(faults)
 
 
 def test_concatenated_lesson_files_form_a_path() -> None:
     texts = [path.read_text(encoding="utf-8") for path in sorted(Path(ROOT, "attention/lessons/path").glob("*.md"))]
-    found = files.several("".join(texts).encode())
-    assert [one.title for one in found.values()] == [one.title for one in PATH.values()]
-    assert not any(one.next for one in found.values()), "they follow each other as they stand"
+    lessons = files.several("".join(texts).encode())
+    assert [lesson.title for lesson in lessons.values()] == [lesson.title for lesson in PATH.values()]
+    assert not any(lesson.next for lesson in lessons.values()), "lessons of one file follow each other in order"
     windows = files.several(LESSON.replace("\n", "\r\n").encode("utf-8-sig"))
-    (one,) = windows.values()
-    assert one.options == ("owl: a bird", "the moon", "nobody")
-    assert dict(one.replies)["owl: a bird"] == "Look at its row."
-    assert set(windows) != set(files.several(LESSON.encode())), "what was done of one file is nothing done of another"
+    (lesson,) = windows.values()
+    assert lesson.options == ("owl: a bird", "the moon", "nobody")
+    assert dict(lesson.replies)["owl: a bird"] == "Look at its row."
+    assert set(windows) != set(files.several(LESSON.encode())), "progress in one file does not count for another"
 
 
 @pytest.mark.slow
@@ -96,26 +96,26 @@ def test_concatenated_lesson_files_form_a_path() -> None:
     ],
 )  # fmt: skip
 def test_every_offered_question_can_be_asked_and_keeps_its_answer(state: dict[str, str], cell: Cell) -> None:
-    shown = trace(state)
-    for label, draft in drafts(shown, cell, state):
+    base = trace(state)
+    for label, draft in drafts(base, cell, state):
         lesson = replace(draft, question=draft.question or "Which?")
         if not lesson.answer:
             lesson = decided(replace(lesson, options=("a", "b"), replies=(("b", "No."),)), {"choice": "a", "number": 2.5}[lesson.kind])  # fmt: skip
-        found = through_a_link(lesson)
-        seen = seen_of(found)
-        torch.testing.assert_close(seen.before.layer(cell.layer).matrix("weights", cell.head), shown.layer(cell.layer).matrix("weights", cell.head))  # fmt: skip
-        message, truth = asking.told(found, seen, ()), worked_out(found.answer, seen)
+        linked = through_a_link(lesson)
+        context = seen_of(linked)
+        torch.testing.assert_close(context.before.layer(cell.layer).matrix("weights", cell.head), base.layer(cell.layer).matrix("weights", cell.head))  # fmt: skip
+        message, truth = asking.told(linked, context, ()), worked_out(linked.answer, context)
         assert (message["truth"], message["said"], message["reply"], message["stage"]) == (None, "", "", "ask"), label
-        assert asking.told(found, seen, [truth])["right"]
-        cells = [one for figure in message["figures"] for row in figure["cells"] for one in row]
-        assert (None in cells) == bool(found.hide), label
-        if found.kind in ("key", "order", "row"):
+        assert asking.told(linked, context, [truth])["right"]
+        cells = [value for figure in message["figures"] for row in figure["cells"] for value in row]
+        assert (None in cells) == bool(linked.hide), label
+        if linked.kind in ("key", "order", "row"):
             (figure,) = message["figures"]
             assert figure["cells"][cell.row - figure["first"]] == [None] * len(figure["columns"])
-        # Nothing of the chosen cell stands in the state, and no number of a computed answer in the file.
-        assert not set(found.link) & {"q", "k", "step", "view"}
-        if found.kind == "number" and "value(" in found.answer:
-            assert str(truth)[:5] not in files.written(found)
+        # The state does not contain the chosen cell, and the file does not contain the number of a computed answer.
+        assert not set(linked.link) & {"q", "k", "step", "view"}
+        if linked.kind == "number" and "value(" in linked.answer:
+            assert str(truth)[:5] not in files.written(linked)
 
 
 @pytest.mark.slow
@@ -124,7 +124,7 @@ def test_computed_answers_are_right() -> None:
     by_label = dict(drafts(trace(OWL), Cell(0, "weights", 0, 3, 1), OWL))
     cold = trace({**OWL, "temperature": "0.3"}).layers[0].weights[0]
     masked = trace({**OWL, "mask": "causal"}).layers[0].weights[0]
-    right: dict[str, Any] = {
+    answers: dict[str, Any] = {
         "Which key has the most?": int(weights[3].argmax()),
         "What is the chosen number?": pytest.approx(float(weights[3, 1])),
         "More or less, if the temperature is 0.3?": "more" if cold[3, 1] > weights[3, 1] else "less",
@@ -132,12 +132,12 @@ def test_computed_answers_are_right() -> None:
         "Put the keys in order": tuple(weights[3].argsort(descending=True, stable=True).tolist()),
         "My own question: click the chosen cell": (3, 1),
     }
-    for label, expected in right.items():
+    for label, expected in answers.items():
         lesson = replace(by_label[label], question="Which?")
         assert worked_out(lesson.answer, seen_of(through_a_link(lesson))) == expected
-    silenced = next(one for label, one in drafts(trace(INDUCTION), Cell(1, "weights", 0, 7, 3), INDUCTION) if "silenced" in label)  # fmt: skip
+    silenced = next(draft for label, draft in drafts(trace(INDUCTION), Cell(1, "weights", 0, 7, 3), INDUCTION) if "silenced" in label)  # fmt: skip
     assert worked_out(silenced.answer, seen_of(silenced)) == "less"
-    early = next(one for label, one in drafts(trace(OWL), Cell(0, "scores", 0, 3, 1), OWL) if "temperature is 3" in label)  # fmt: skip
+    early = next(draft for label, draft in drafts(trace(OWL), Cell(0, "scores", 0, 3, 1), OWL) if "temperature is 3" in label)  # fmt: skip
     assert worked_out(early.answer, seen_of(early)) == "the same"
     assert dict(early.replies)["right"] == "The scores come before that."
 
@@ -146,8 +146,8 @@ def test_link_obfuscates_its_answer() -> None:
     link = asked.packed(LESSON)
     assert "moon" not in link
     assert re.fullmatch(r"[\w-]+", link)
-    (found,) = asked.unpacked(link).values()
-    message = json.dumps(asking.told(found, seen_of(found), ["nobody"]))
+    (lesson,) = asked.unpacked(link).values()
+    message = json.dumps(asking.told(lesson, seen_of(lesson), ["nobody"]))
     assert "Each row sums to 1." in message
     assert "It takes from itself" not in message
     assert "given" not in message
@@ -243,14 +243,14 @@ def test_any_answer_gives_a_question_or_a_sentence(function: str) -> None:
 def test_any_lesson_text_gives_a_question_or_a_sentence(piece: str) -> None:
     lines = LESSON.splitlines(keepends=True)
     for number, line in enumerate(lines):
-        before, colon, _ = line.partition(": ")
-        for other in (f"{before}{colon}{piece}\n", f"{line.rstrip()} {piece}\n", f"{piece}\n{line}"):
+        key, colon, _ = line.partition(": ")
+        for other in (f"{key}{colon}{piece}\n", f"{line.rstrip()} {piece}\n", f"{piece}\n{line}"):
             text = "".join((*lines[:number], other, *lines[number + 1 :]))
             try:
                 (lesson,) = files.several(text.encode()).values()
             except AttentionError as error:
-                said_so = str(error)
-                assert len(said_so) < 900
+                message = str(error)
+                assert len(message) < 900
                 continue
             assert not set("\0\x1b\u202e") & set("".join((lesson.title, lesson.text, lesson.question, lesson.state)))
             assert files.read(lesson.name, files.written(lesson)) == lesson
@@ -258,19 +258,19 @@ def test_any_lesson_text_gives_a_question_or_a_sentence(piece: str) -> None:
 
 
 def asks_or_says(lesson: Lesson) -> bool:
-    """Whether it can be asked, to its end; otherwise it says why."""
+    """Whether a lesson can be asked and answered; otherwise it raises an error of ours."""
     try:
-        seen = seen_of(lesson)
-        message = asking.told(lesson, seen, ())
-        asking.told(lesson, seen, [worked_out(lesson.answer, seen)])
-        asking.cell_of(lesson, seen)
+        context = seen_of(lesson)
+        message = asking.told(lesson, context, ())
+        asking.told(lesson, context, [worked_out(lesson.answer, context)])
+        asking.cell_of(lesson, context)
     except AttentionError:
         return False
     return message["stage"] == "ask"
 
 
 def test_old_lesson_links_still_open() -> None:
-    """Never edited: what is packed today is opened by every later version."""
+    """The link is never edited: every later version opens it."""
     link = (
         "eNpNjj2OwkAMhXuf4okCLcUg0Y6EqLbgBNRDYphRkjHEhgGJgoPA5TjJJvuDtrTf8_fZOUeWrGWPTRRYaFhXpBZs2BhfbGmRIaVF0IZrjFMnkqeRQ63LBWmU4lE47aMpNSnXHlWUVDHJwZJk9e8j3JBlK_WVjifWMfxnH"
         "Rpq2PXS4XV_jPXX_bmikLVw77FPZ84fkz_UZEZueJ0c-tHssbZfzDchmXK7mw_xj9DjM1QRvRToqVOYYDGnLw_sV7k"
@@ -284,21 +284,21 @@ def test_old_lesson_links_still_open() -> None:
 
 
 def sharing(page: str = "app.py", **link: str) -> AppTest:
-    """A page with the form open."""
+    """A page with the question form open."""
     app = opened(page, **link)
     app.session_state["sharing"] = app.session_state["asking"] = True
     return app.run()
 
 
-def made(app: AppTest) -> AppTest:
+def submitted(app: AppTest) -> AppTest:
     next(button for button in app.button if button.label == "Make the question").click()
     return app.run()
 
 
 def query(app: AppTest) -> dict[str, str]:
-    """What the buttons of the question would copy."""
-    (found,) = (json.loads(component.proto.json)["ask"] for component in app.get("bidi_component") if component.proto.component_name == "attention_link" and '"ask"' in component.proto.json and json.loads(component.proto.json)["ask"])  # fmt: skip
-    return {key: one for key, (one,) in parse_qs(found).items()}
+    """The query of the link that the question's buttons copy."""
+    (link,) = (json.loads(component.proto.json)["ask"] for component in app.get("bidi_component") if component.proto.component_name == "attention_link" and '"ask"' in component.proto.json and json.loads(component.proto.json)["ask"])  # fmt: skip
+    return {key: value for key, (value,) in parse_qs(link).items()}
 
 
 def field(app: AppTest, begins: str) -> Any:
@@ -307,7 +307,7 @@ def field(app: AppTest, begins: str) -> Any:
 
 @pytest.mark.parametrize("link", [{}, {**OWL, "mask": "causal", "q": "4", "k": "1"}, {**INDUCTION, "q": "7", "k": "3"}], ids=str)  # fmt: skip
 def test_teacher_asks_a_computed_question_without_writing_text(link: dict[str, str]) -> None:
-    app = made(sharing(**link))
+    app = submitted(sharing(**link))
     assert not app.exception
     page = opened("pages/lessons.py", **query(app))
     assert not page.exception
@@ -317,8 +317,8 @@ def test_teacher_asks_a_computed_question_without_writing_text(link: dict[str, s
     assert message["question"].startswith("Which key does “")
     assert message["truth"] is None
     assert not page.latex
-    (name, _), *rest = json.loads(sent(page))["path"]
-    assert not rest
+    (name, _), *later = json.loads(sent(page))["path"]
+    assert not later
     assert json.loads(sent(page))["lab"].startswith("./?source=")
     truth = int(trace(link).layer(int(link.get("layer", "0"))).matrix("weights", 0)[int(link.get("q", "0"))].argmax())
     page.session_state["session"].guesses[name] = [truth]
@@ -330,17 +330,17 @@ def test_teacher_asks_a_computed_question_without_writing_text(link: dict[str, s
 def test_teacher_asks_with_options_and_locks_the_link() -> None:
     app = sharing(**OWL)
     app.selectbox(key="ask_kind").select("My own question, with options").run()
-    assert "A question has a right answer and at least a wrong one" in said(made(app))
+    assert "A question has a right answer and at least a wrong one" in said(submitted(app))
     fields = {"ask_question": "Who is \"it\"?  ", "ask_option_0": "the | owl", "ask_option_1": "moon: the bright", "ask_reply_0": "Yes, it is."}  # fmt: skip
     for begins, words in fields.items():
         field(app, begins).input(words)
-    assert "“moon: the bright” has none" in said(made(app)).replace("\\", "")
+    assert "“moon: the bright” has none" in said(submitted(app)).replace("\\", "")
     field(app, "ask_reply_1").input("No, it is not.")
-    assert "An answer has no |" in said(made(app)).replace("\\", "")
+    assert "An answer has no |" in said(submitted(app)).replace("\\", "")
     field(app, "ask_option_0").input("the 'owl'")
     app.toggle(key="ask_locked").set_value(True)
     app.text_area(key="ask_text").set_value("Read <b>this</b>\nfirst.")
-    link = query(made(app))
+    link = query(submitted(app))
     assert link["lock"] == "1"
     page = opened("pages/lessons.py", **link)
     assert not page.exception
@@ -351,8 +351,8 @@ def test_teacher_asks_with_options_and_locks_the_link() -> None:
     assert data["message"]["question"] == 'Who is "it"?'
     assert data["lab"].endswith("&lock=1")
     page.session_state["session"].guesses[data["name"]] = ["moon: the bright"]
-    again = json.loads(sent(page.run()))["message"]
-    assert (again["stage"], again["reply"], again["truth"]) == ("again", "No, it is not.", None)
+    message = json.loads(sent(page.run()))["message"]
+    assert (message["stage"], message["reply"], message["truth"]) == ("again", "No, it is not.", None)
     page.session_state["session"].guesses[data["name"]] = ["moon: the bright", "the 'owl'"]
     assert json.loads(sent(page.run()))["message"]["reply"] == "Yes, it is."
 
@@ -361,14 +361,14 @@ def test_teacher_asks_for_a_number_or_the_chosen_cell() -> None:
     app = sharing(**OWL, q="4", k="1")
     app.selectbox(key="ask_kind").select("My own question, with a number").run()
     field(app, "ask_question").input("How many rows?")
-    assert "A question with a number has a right one; got none" in said(made(app))
+    assert "A question with a number has a right one; got none" in said(submitted(app))
     app.number_input(key="ask_number").set_value(5)
-    (lesson,) = asked.unpacked(query(made(app))["ask"]).values()
+    (lesson,) = asked.unpacked(query(submitted(app))["ask"]).values()
     assert (lesson.answer, lesson.tolerance) == ("given(5.0)", 0)
     app.selectbox(key="ask_kind").select("My own question: click the chosen cell").run()
-    assert "A question has words; got none" in said(made(app))
+    assert "A question has words; got none" in said(submitted(app))
     field(app, "ask_question My own question: click").input("Where does “moon” take from “owl”?")
-    link = query(made(app))
+    link = query(submitted(app))
     (lesson,) = asked.unpacked(link["ask"]).values()
     assert lesson.answer == "given(4, 1)"
     assert "'q'" not in str(lesson.link)
@@ -376,7 +376,7 @@ def test_teacher_asks_for_a_number_or_the_chosen_cell() -> None:
 
 @pytest.mark.parametrize("page", ["pages/heads.py", "pages/masks.py"])
 def test_other_pages_with_the_cell_can_ask_too(page: str) -> None:
-    app = made(sharing(page, **OWL, mask="causal", q="1"))
+    app = submitted(sharing(page, **OWL, mask="causal", q="1"))
     assert not app.exception
     (lesson,) = asked.unpacked(query(app)["ask"]).values()
     assert lesson.question == "Which key does “owl” look at most?"
@@ -385,7 +385,7 @@ def test_other_pages_with_the_cell_can_ask_too(page: str) -> None:
 
 @pytest.mark.parametrize("page", ["pages/lessons.py", "pages/compare.py", "pages/softmax.py"])
 def test_page_without_cells_asks_nothing(page: str) -> None:
-    assert not [one for one in sharing(page).selectbox if one.key == "ask_kind"]
+    assert not [widget for widget in sharing(page).selectbox if widget.key == "ask_kind"]
 
 
 def test_state_that_no_link_holds_cannot_be_asked() -> None:
@@ -441,5 +441,5 @@ def test_text_of_a_strangers_link_is_shown_as_plain_text(change: Callable[[str],
     (name, _), *_ = json.loads(sent(page))["path"]
     page.session_state["session"].guesses[name] = ["the moon"]
     assert not page.run().exception
-    for one in (*page.markdown, *page.error, *page.info):
-        assert not re.search(r"(?<!\\)[<\[$]", one.value)
+    for element in (*page.markdown, *page.error, *page.info):
+        assert not re.search(r"(?<!\\)[<\[$]", element.value)

@@ -66,16 +66,16 @@ def test_attend_equals_torch_sdpa_with_custom_mask_and_blind_rows(n_queries, n_k
     query, key, value = rand(3, n_queries, 5), rand(3, n_keys, 5, seed=1), rand(3, n_keys, 2, seed=2)
     mask = some_mask(n_queries, n_keys)
     mask[1] = False
-    ours = attend(query, key, value, mask).head_output
-    torch.testing.assert_close(ours, F.scaled_dot_product_attention(query, key, value, attn_mask=mask))
-    assert ours[:, 1].eq(0).all()
+    result = attend(query, key, value, mask).head_output
+    torch.testing.assert_close(result, F.scaled_dot_product_attention(query, key, value, attn_mask=mask))
+    assert result[:, 1].eq(0).all()
 
 
 @pytest.mark.parametrize(("n_queries", "n_keys"), [(6, 6), (4, 7), (7, 4)])
 def test_attend_equals_torch_sdpa_when_causal_with_unequal_lengths(n_queries, n_keys):
     query, key, value = rand(3, n_queries, 5), rand(3, n_keys, 5, seed=1), rand(3, n_keys, 2, seed=2)
-    ours = attend(query, key, value, masks.causal(n_queries, n_keys)).head_output
-    torch.testing.assert_close(ours, F.scaled_dot_product_attention(query, key, value, is_causal=True))
+    result = attend(query, key, value, masks.causal(n_queries, n_keys)).head_output
+    torch.testing.assert_close(result, F.scaled_dot_product_attention(query, key, value, is_causal=True))
 
 
 def test_unscaled_and_temperature_attend_equal_torch_sdpa_with_that_scale():
@@ -92,21 +92,21 @@ def test_unscaled_and_temperature_attend_equal_torch_sdpa_with_that_scale():
 @pytest.mark.parametrize(("n_queries", "n_keys", "masked"), [(6, 6, False), (6, 6, True), (3, 7, True), (7, 3, True)])
 def test_attend_equals_torch_multihead_attention_with_equal_weights(n_queries, n_keys, masked):
     d_model, n_heads = 12, 3
-    theirs = nn.MultiheadAttention(d_model, n_heads, bias=False, dtype=torch.float64)
-    theirs.load_state_dict(
+    module = nn.MultiheadAttention(d_model, n_heads, bias=False, dtype=torch.float64)
+    module.load_state_dict(
         {"in_proj_weight": rand(3 * d_model, d_model, seed=1), "out_proj.weight": rand(d_model, d_model, seed=2)}
     )
-    w_q, w_k, w_v = (w.T.unflatten(1, (n_heads, -1)).transpose(0, 1) for w in theirs.in_proj_weight.detach().chunk(3))
-    w_o = theirs.out_proj.weight.detach().T.unflatten(0, (n_heads, -1))
+    w_q, w_k, w_v = (w.T.unflatten(1, (n_heads, -1)).transpose(0, 1) for w in module.in_proj_weight.detach().chunk(3))
+    w_o = module.out_proj.weight.detach().T.unflatten(0, (n_heads, -1))
     x, memory = rand(n_queries, d_model, seed=3), rand(n_keys, d_model, seed=4)
     mask = some_mask(n_queries, n_keys) if masked else torch.ones(n_queries, n_keys, dtype=torch.bool)
     mask[:, 0] = True  # a blind row is NaN in nn.MultiheadAttention
 
-    ours = attend(project(x, w_q), project(memory, w_k), project(memory, w_v), mask, w_o=w_o)
-    with torch.no_grad():  # their True hides, ours shows
-        output, weights = theirs(x, memory, memory, attn_mask=~mask, need_weights=True, average_attn_weights=False)
-    torch.testing.assert_close(ours.weights, weights)
-    torch.testing.assert_close(ours.output, output)
+    layer = attend(project(x, w_q), project(memory, w_k), project(memory, w_v), mask, w_o=w_o)
+    with torch.no_grad():  # True hides in torch's module, and shows in ours
+        output, weights = module(x, memory, memory, attn_mask=~mask, need_weights=True, average_attn_weights=False)
+    torch.testing.assert_close(layer.weights, weights)
+    torch.testing.assert_close(layer.output, output)
 
 
 def test_true_in_a_mask_means_visible():
@@ -134,9 +134,9 @@ def test_attend_steps_follow_the_formula():
 
 def test_attend_steps_do_not_share_memory():
     query, key, value, mask = rand(2, 3, 4), rand(2, 3, 4, seed=1), rand(2, 3, 4, seed=2), masks.causal(3, 3)
-    before = [tensor.clone() for tensor in (query, key, value, mask)]
+    originals = [tensor.clone() for tensor in (query, key, value, mask)]
     layer = attend(query, key, value, mask, w_o=rand(2, 4, 4))
-    assert all(torch.equal(tensor, old) for tensor, old in zip((query, key, value, mask), before, strict=True))
+    assert all(torch.equal(tensor, old) for tensor, old in zip((query, key, value, mask), originals, strict=True))
     assert layer.scaled_scores.isfinite().all()
     assert layer.masked_scores.isinf().any()
 
@@ -208,12 +208,12 @@ def test_row_without_a_visible_key_is_zero_not_uniform():
 def test_causal_outputs_do_not_depend_on_later_tokens(given_, position):
     query, key, value, _ = given_
     mask = masks.causal(query.shape[1], key.shape[1])
-    before = attend(query, key, value, mask).head_output
-    later = [tensor.clone() for tensor in (query, key, value)]
-    for tensor in later:
+    expected = attend(query, key, value, mask).head_output
+    changed = [tensor.clone() for tensor in (query, key, value)]
+    for tensor in changed:
         tensor[:, position + 1 :] = -7 * tensor[:, position + 1 :] + 3
-    after = attend(*later, mask).head_output
-    assert torch.equal(after[:, : position + 1], before[:, : position + 1])
+    outputs = attend(*changed, mask).head_output
+    assert torch.equal(outputs[:, : position + 1], expected[:, : position + 1])
 
 
 @quick
@@ -222,11 +222,11 @@ def test_permuted_keys_permute_columns_and_keep_the_output(given_, random):
     query, key, value, mask = given_
     order = list(range(key.shape[1]))
     random.shuffle(order)
-    before = attend(query, key, value, mask)
-    after = attend(query, key[:, order], value[:, order], None if mask is None else mask[:, order])
+    base = attend(query, key, value, mask)
+    permuted = attend(query, key[:, order], value[:, order], None if mask is None else mask[:, order])
     for name in ("scores", "scaled_scores", "masked_scores", "weights"):
-        torch.testing.assert_close(after[name], before[name][..., order])
-    torch.testing.assert_close(after.head_output, before.head_output)
+        torch.testing.assert_close(permuted[name], base[name][..., order])
+    torch.testing.assert_close(permuted.head_output, base.head_output)
 
 
 @quick

@@ -1,4 +1,4 @@
-"""What the benchmarks of speed stand on: the texts, the apps they compare with, and that both sides do the same."""
+"""The basis of the speed benchmarks: texts, reference apps, and equal results on both sides."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -29,15 +29,15 @@ def test_benchmark_texts_repeat_words_or_never_do():
 @pytest.mark.parametrize(("script", "charts"), [("naive_app.py", 3), ("naive_heads.py", 36)])
 def test_notebook_authors_app_redraws_everything_at_every_knob(script, charts):
     app = AppTest.from_file(str(FOLDER / script), default_timeout=60).run()
-    seen = [[chart.proto.spec for chart in app.get("plotly_chart")]]
+    runs = [[chart.proto.spec for chart in app.get("plotly_chart")]]
     for knob in ("temperature", "d_model", "seed"):
         slider = app.slider(knob)
         slider.set_value(slider.value + slider.step).run()
-        seen.append([chart.proto.spec for chart in app.get("plotly_chart")])
+        runs.append([chart.proto.spec for chart in app.get("plotly_chart")])
     assert not app.exception
-    assert {len(drawn) for drawn in seen} == {charts}
-    for before, after in pairwise(seen):
-        assert all(old != new for old, new in zip(before, after, strict=True))
+    assert {len(drawn) for drawn in runs} == {charts}
+    for previous, following in pairwise(runs):
+        assert all(old != new for old, new in zip(previous, following, strict=True))
 
 
 def test_our_trace_and_the_torch_module_compute_the_same():

@@ -1,4 +1,4 @@
-"""What only a browser shows: what is painted, clicks, links, history, themes, narrow screens."""
+"""Behaviour that only a browser shows: painting, clicks, links, history, themes, narrow screens."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def test_lab_paints_backend_numbers_with_arithmetic_and_csv(open_page: Open, ser
         np.array([row.split(",")[1:] for row in rows[1:]], dtype=np.float32), CAUSAL.scores[1].numpy()
     )
     trace = TypedText(TEXT, AttentionConfig(mask="causal")).trace()
-    shown = page.locator(".katex-display annotation").text_content() or ""
+    formulas = page.locator(".katex-display annotation").text_content() or ""
     for line in explain(trace, "scores", head=1, q=2, k=1).lines:
-        assert line in shown
+        assert line in formulas
     expect(page.locator(".katex-error")).to_have_count(0)
-    # A hidden cell has none.
+    # A hidden cell has no arithmetic.
     acted(page, page.locator(".strip button[name=masked_scores]").click)
     acted(page, lambda: click_cell(page, 2, row=1, column=5))
     expect(page.get_by_text("The mask hides key 5 from query 1")).to_be_visible()
@@ -60,7 +60,7 @@ def test_lab_maps_are_clickable_zoomable_and_readable_in_both_themes(open_page: 
     ]
     assert len(printed) == 36
     tops = {plot.bounding_box()["y"] for plot in page.locator(".js-plotly-plot").all()}
-    assert len(tops) == 1, "on a wide screen the three maps stand side by side"
+    assert len(tops) == 1, "on a wide screen the three maps are side by side"
 
     for scheme in ("dark", "light"):
         in_theme(page, scheme)
@@ -73,7 +73,7 @@ def test_lab_maps_are_clickable_zoomable_and_readable_in_both_themes(open_page: 
         scale = "document.querySelectorAll('.js-plotly-plot')[1]._fullData[0].colorscale[0][1]"
         assert page.evaluate(scale) == "#440154"
 
-    # A click explains that very cell, is one step back, and picks the step of its map.
+    # A click explains its cell, adds one history entry, and picks the step of its map.
     acted(page, lambda: click_cell(page, 1, row=4, column=2))
     assert cell_of(page) == f"weights · query 4 the → key 2 sat = {CAUSAL.weights[0, 4, 2]:.4g}"
     assert query(page) == {"text": TEXT, "mask": "causal", "q": "4", "k": "2"}
@@ -84,7 +84,7 @@ def test_lab_maps_are_clickable_zoomable_and_readable_in_both_themes(open_page: 
     assert "output · query 3 on → d_model 50" in cell_of(page)
     assert query(page)["step"] == "output"
 
-    # The figure is updated in place, and its zoom survives a knob and a click.
+    # The figure is updated in place, and its zoom survives a change of a knob and a click.
     page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].mine = true")
     box = page.locator(".js-plotly-plot").nth(1).locator(".nsewdrag").first.bounding_box()
     assert box
@@ -112,9 +112,9 @@ def test_link_text_is_never_markup_and_foreign_requests_are_reported(
     expect(page.locator(".stMain b", has_text="bold")).to_have_count(0)
     expect(page.get_by_text("The link asks for seed")).to_be_visible()
     expect(page.locator("a[href*=invalid]")).to_have_count(0)
-    # Nor does the page ask anything of others; if it did, we would know.
+    # The page sends no request to other servers; one that we send ourselves is recorded.
     (tabs,) = (tabs for tabs in contexts.values() if tabs.context == page.context)
-    # It is there, so that nothing else complains.
+    # This address exists, so that no error is logged.
     other = server.replace("127.0.0.1", "localhost") + "/_stcore/health"
     page.evaluate("(other) => fetch(other, { mode: 'no-cors' })", other)
     settled(page)
@@ -123,17 +123,17 @@ def test_link_text_is_never_markup_and_foreign_requests_are_reported(
 
 
 def is_typeset(page: Page, step: str) -> None:
-    """The maths of the chosen cell is that of the step, and in KaTeX's type."""
+    """Asserts that the arithmetic of the chosen cell belongs to the step and is typeset by KaTeX."""
     assert f"{step} ·" in cell_of(page)
     expect(page.locator(".katex-display")).to_have_count(1)
     expect(page.locator(".katex-error")).to_have_count(0)
 
 
 def test_maths_of_two_texts_positions_and_temperature_is_typeset(open_page: Open, server: str) -> None:
-    """What every trace has is looked at where its steps are walked through."""
+    """The steps that every trace has are tested in test_browser_lab.py."""
     link = {"text": "a b", "text2": "c d", "positions": "sinusoidal", "k": 1, "mask": "causal", "temperature": 0.5}
     page = open_page(f"{server}/?{urlencode(link)}")
-    is_typeset(page, "weights")  # which is chosen from the start
+    is_typeset(page, "weights")  # chosen by default
     for step in ("embedding", "position", "memory", "key", "scaled_scores"):
         acted(page, page.locator(f".strip button[name={step}]").click)
         is_typeset(page, step)
@@ -154,11 +154,11 @@ def test_link_reopens_its_state_on_a_fresh_server(open_page: Open, server: str) 
         for panel, weights in zip(panels, layer.weights.numpy(), strict=True):
             np.testing.assert_array_equal(mosaic[panel["y"] : panel["y"] + 6, panel["x"] : panel["x"] + 6], weights)
         heads.close()
-        again = open_page(f"{other}/?{link}", fresh=True)
-        np.testing.assert_array_equal(painted(again, 1), numbers)
-        assert query(again) == query(page)
-        assert cell_of(again) == cell_of(page)
-        again.close()  # before its server goes, which it would complain about
+        reopened = open_page(f"{other}/?{link}", fresh=True)
+        np.testing.assert_array_equal(painted(reopened, 1), numbers)
+        assert query(reopened) == query(page)
+        assert cell_of(reopened) == cell_of(page)
+        reopened.close()  # before its server stops, which would log errors
 
 
 def test_knobs_survive_navigation_and_reload_and_head_click_opens_lab(open_page: Open, server: str) -> None:
@@ -181,7 +181,7 @@ def test_knobs_survive_navigation_and_reload_and_head_click_opens_lab(open_page:
     expect(page.get_by_role("heading", name="Heads", exact=True)).to_be_visible()
     settled(page)
     assert query(page) == {"text": TEXT, "mask": "causal", "head": "1"}
-    # Between the heads there is nothing to say, also after cells were painted over.
+    # The gaps between heads have no hover, also after cells were repainted.
     turned(page, "seed", "4")
     for column, says in ((2, True), (6, False)):  # six tokens, then the gutter
         place = page.evaluate(

@@ -1,4 +1,4 @@
-"""Sharing in a real browser: what is copied, what a class or an iframe sees, a state saved and opened again."""
+"""Sharing in a real browser: copied links, the views of a class and an iframe, a saved and reopened state."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ def test_copy_link_copies_the_address_and_confirms(open_page: Open, server: str)
     other = open_page(clipboard(page), fresh=True)
     np.testing.assert_array_equal(painted(other, 1), painted(page, 1))
     assert cell_of(other) == cell_of(page)
-    read = page.evaluate_handle("navigator.clipboard")  # and without the clipboard of secure pages
-    read.evaluate("(own) => own.writeText('')")
+    read = page.evaluate_handle("navigator.clipboard")  # also without the clipboard API of secure pages
+    read.evaluate("(clipboard) => clipboard.writeText('')")
     page.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
     copy(page)
     expect(page.locator(".links [role=status]").first).to_have_text("Link copied.")
-    assert read.evaluate("(own) => own.readText()") == page.url
-    # As projected, with the knobs that are picked.
+    assert read.evaluate("(clipboard) => clipboard.readText()") == page.url
+    # A link for projection, with the picked knobs.
     page.get_by_role("button", name="Share", exact=True).click()
     acted(page, page.get_by_role("button", name="seed", exact=True).click)
     page.get_by_role("button", name="Copy link, as projected").click()
     expect(page.get_by_text("Link copied.")).to_be_visible()
-    link = read.evaluate("(own) => own.readText()")
+    link = read.evaluate("(clipboard) => clipboard.readText()")
     assert parse_qs(urlsplit(link).query)["present"] == ["temperature.mask.head.seed"]
 
 
@@ -78,7 +78,7 @@ def test_embed_code_locked_link_and_saved_state_work(open_page: Open, server: st
     copy(page, "Copy code for a web page")
     expect(page.locator(".st-key-copy_more [role=status]")).to_have_text("Code copied.")
     assert f'src="{page.url.replace("&", "&amp;")}&amp;embed=true"' in clipboard(page)
-    # The state that is saved here is opened there.
+    # The saved state opens in another browser.
     with page.expect_download() as saved:
         page.get_by_role("link", name="Save the state (.json)").click()
     saved.value.save_as(tmp_path / "state.json")
@@ -93,14 +93,14 @@ def test_embed_code_locked_link_and_saved_state_work(open_page: Open, server: st
 
 
 def saved(page: Page, name: str) -> bytes:
-    """What a link to a file gives."""
+    """The content of the file behind a link."""
     with page.expect_download() as download:
         page.get_by_role("link", name=name, exact=True).click()
     return Path(download.value.path()).read_bytes()
 
 
 def name_of(page: Page, name: str) -> str:
-    """What the file of a link to a file is called."""
+    """The name of the file behind a link."""
     with page.expect_download() as download:
         page.get_by_role("link", name=name, exact=True).click()
     return download.value.suggested_filename
@@ -125,9 +125,9 @@ def test_maps_are_saved_in_the_requested_format_and_width(open_page: Open, serve
     expect(page.get_by_text("With titles")).to_be_visible()
     settled(page)
     assert name_of(page, "PDF") == "scores-weights-output-L0-H2-q3-k2.pdf"
-    together = saved(page, "SVG").decode()
-    assert CHOSEN in together
-    assert all(re.search(rf">{symbol}</text>", together) for symbol in "SAO")
+    combined = saved(page, "SVG").decode()
+    assert CHOSEN in combined
+    assert all(re.search(rf">{symbol}</text>", combined) for symbol in "SAO")
     assert saved(page, "HTML").count(b'role="figure"') == 3
     acted(page, lambda: page.get_by_text("With the cross").click())
     assert name_of(page, "SVG") == "scores-weights-output-L0-H2.svg"

@@ -1,4 +1,4 @@
-"""What only a browser shows of the Softmax and Reference pages: painted lines and bars, the overflow, links to the Lab."""
+"""The Softmax and Reference pages in a browser: painted lines and bars, the overflow, links to the Lab."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Open = Callable[..., Page]
 
 
 def painted_y(page: Page, figure: int, trace: int) -> list[float]:
-    """The heights of a line or of bars as Plotly holds them in the page."""
+    """The heights of a line or of bars in Plotly's data in the page."""
     return page.evaluate(
         "([figure, trace]) => Array.from(document.querySelectorAll('.js-plotly-plot')[figure].data[trace].y)",
         [figure, trace],
@@ -71,7 +71,7 @@ def test_softmax_row_follows_its_slider_without_the_server(open_page: Open, serv
             expect(output).to_have_text("9.74")  # another row keeps the temperature
             settled(page)
         watch_runs(page)
-        seen = []
+        temperatures = []
         for place in (0, 57, 113, 150, 200):
             slider.evaluate(
                 "(input, place) => { input.value = place; input.dispatchEvent(new Event('input')); }", place
@@ -84,8 +84,8 @@ def test_softmax_row_follows_its_slider_without_the_server(open_page: Open, serv
                 "[...document.querySelectorAll('.shares .bar')].map((bar) => bar.firstChild.getBoundingClientRect().width / bar.getBoundingClientRect().width)"
             )
             np.testing.assert_allclose(bars, expected.numpy(), atol=0.01)
-            seen.append(temperature)
-        assert (seen[0], seen[-1], 1.0 in seen) == (0.05, 10.0, True)
+            temperatures.append(temperature)
+        assert (temperatures[0], temperatures[-1], 1.0 in temperatures) == (0.05, 10.0, True)
         slider.focus()
         page.keyboard.press("ArrowLeft")
         expect(page.locator(".shares [role=status]")).to_contain_text("At temperature 9.7")
@@ -100,13 +100,13 @@ def test_bad_softmax_row_is_quoted_and_chart_clicks_do_nothing(open_page: Open, 
     page.locator(".js-plotly-plot").last.scroll_into_view_if_needed()
     box = page.locator(".js-plotly-plot .nsewdrag").last.bounding_box()
     assert box
-    before = page.url
+    address = page.url
     page.evaluate("""() => { window.runs = 0; const app = document.querySelector('[data-testid=stApp]');
         new MutationObserver(() => { window.runs += 1; }).observe(app, {attributeFilter: ['data-test-script-state']}); }""")
     page.mouse.click(box["x"] + 30, box["y"] + 30)
     expect(page.locator(".js-plotly-plot .hoverlayer .hovertext").first).to_be_visible()
     assert page.evaluate("window.runs") == 0
-    assert page.url == before
+    assert page.url == address
 
 
 def test_softmax_lines_are_readable_in_both_themes_and_on_phones(open_page: Open, server: str) -> None:
@@ -129,7 +129,7 @@ def test_softmax_lines_are_readable_in_both_themes_and_on_phones(open_page: Open
 
 def test_reference_typesets_every_step_and_opens_it_in_the_lab(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/softmax?text=a+b+c&heads=2&mask=causal")
-    # Pages without maps fold the knobs away, and keep them in the address.
+    # Pages without maps collapse the knobs, and keep them in the address.
     state = {"text": ["a b c"], "heads": ["2"], "mask": ["causal"]}
     expect(page.get_by_label("Text", exact=True)).to_be_hidden()
     assert parse_qs(urlsplit(page.url).query) == state

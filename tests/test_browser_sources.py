@@ -46,7 +46,7 @@ def test_masks_page_opens_on_causal_and_obeys_its_address(open_page: Open, serve
     page = open_page(f"{server}/?{urlencode({'text': TEXT})}")
     link = page.get_by_role("link", name="Masks")
     link.hover()
-    page.mouse.down()  # what a new tab would open
+    page.mouse.down()  # the address that a new tab would open
     assert "mask=causal" in (link.get_attribute("href") or "")
     page.mouse.up()
     expect(page.get_by_role("button", name="causal", pressed=True)).to_be_visible()
@@ -71,7 +71,7 @@ STILL = """async (element) => {
 
 
 def focus(page: Page, grid: Locator, x: float) -> None:
-    """Clicks into the first row of a grid that no longer moves; keys go nowhere before it has the focus."""
+    """Clicks into the first row of a grid that no longer moves, and waits until it has the focus, which keys need."""
     grid.scroll_into_view_if_needed()
     grid.evaluate(STILL)
     box = grid.bounding_box()
@@ -81,7 +81,7 @@ def focus(page: Page, grid: Locator, x: float) -> None:
 
 
 def unfold(page: Page) -> None:
-    """Unfolds the editor of the matrices."""
+    """Opens the editor of the matrices."""
     page.get_by_text("Your matrices:").click()
     expect(page.get_by_role("tab").first).to_be_visible()
     settled(page)
@@ -105,13 +105,13 @@ def test_tensor_pasted_from_a_terminal_is_painted(open_page: Open, server: str) 
 def test_typed_and_uploaded_matrices_are_painted_beside_the_editor(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?source=matrices")
     unfold(page)
-    before = painted(page, 0)
+    scores = painted(page, 0)
     focus(page, page.locator("[data-testid=stDataFrame] canvas").first, x=120)
     page.keyboard.type("5")
     expect(page.locator("#portal input, #portal textarea").first).to_be_visible()
     acted(page, lambda: page.keyboard.press("Enter"))
     assert query(page)["x"] == "5,0,0;0,1,0;1,1,0;0,0,1"
-    assert painted(page, 0)[0, 0] == 25 * before[0, 0]
+    assert painted(page, 0)[0, 0] == 25 * scores[0, 0]
 
     def paste() -> None:
         page.get_by_label("Paste X", exact=True).fill("1,2,3")
@@ -123,7 +123,7 @@ def test_typed_and_uploaded_matrices_are_painted_beside_the_editor(open_page: Op
     page.get_by_text("Your matrices:").click()
     expect(page.get_by_label("Paste X", exact=True)).to_be_hidden()
     assert query(page)["x"] == "1,2,3"
-    # An uploaded .npy takes the place of what was pasted.
+    # An uploaded .npy file replaces the pasted matrix.
     unfold(page)
     file = BytesIO()
     np.save(file, np.eye(4, 3) * 2)
@@ -145,18 +145,18 @@ def test_mismatched_matrices_are_resized_to_fit(open_page: Open, server: str) ->
         x=((1, 2), (3, 4)), w_q=((2, 0, 2), (2, 0, 0)), w_k=((2, 2, 2), (0, 2, 1)), w_v=((1, 1, 0), (0, 1, 1))
     ).trace()
     np.testing.assert_allclose(painted(page, 0), layer.layers[0].scores[0].numpy())
-    expect(page.get_by_label("Paste X", exact=True)).to_be_hidden()  # folded away: nothing is wrong any more
+    expect(page.get_by_label("Paste X", exact=True)).to_be_hidden()  # collapsed: nothing is wrong any more
     other = open_page(page.url, fresh=True)
     np.testing.assert_array_equal(painted(other, 0), painted(page, 0))
 
 
 def test_notebook_continues_as_matrices_that_travel_in_the_link(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?source=notebook&notebook=self-attention-class&q=2&k=1")
-    before = painted(page, 1)
+    weights = painted(page, 1)
     acted(page, lambda: page.get_by_role("button", name="Continue with these matrices").click())
     page.wait_for_function("location.search.includes('w_q=') && location.search.includes('source=matrices')")
     settled(page)
-    np.testing.assert_allclose(painted(page, 1), before, atol=1e-6)
+    np.testing.assert_allclose(painted(page, 1), weights, atol=1e-6)
     assert query(page)["x"] == "1.16,0.23;0.57,1.36;4.41,-2.16"
     assert (query(page)["q"], query(page)["k"]) == ("2", "1")
     other = open_page(page.url, fresh=True)

@@ -1,4 +1,4 @@
-"""A training in a browser: its film moves, stops, is scrubbed and played to its end, and a link shows somebody else the very digits."""
+"""A training in a browser: its film plays, stops, is scrubbed and played to its end, and a link shows the same digits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SEEN = """() => { const { shown } = document.querySelector('.figures'), { state,
 
 
 def check(page: Page, seed: int, at: int) -> None:
-    """The page shows that step, and the numbers that are painted are the backend's."""
+    """Asserts that the page shows a step and paints the backend's numbers."""
     try:
         page.wait_for_function(f"(at) => {{ {STEP} return step() === at; }}", arg=at)
     except TooLong as error:
@@ -49,7 +49,7 @@ def test_film_plays_stops_scrubs_and_is_shared(open_page: Open, server: str) -> 
     at = int(query(page)["train_at"])
     assert (
         0 < at <= 100
-    )  # a busy machine may hear of it when the film has ended; that it stops at once, test_training_page.py sees
+    )  # a busy machine may stop after the end of the film; test_training_page.py tests that Stop works at once
     check(page, 21, at)
 
     slider = page.get_by_role("slider", name="Step")
@@ -65,7 +65,7 @@ def test_film_plays_stops_scrubs_and_is_shared(open_page: Open, server: str) -> 
     expect(page.get_by_text("12 of 12 right")).to_be_visible()
     assert query(page)["train_at"] == "100"
 
-    # Nobody has trained this one: whoever opens the link does, up to a step between two pictures of the film.
+    # This model is not trained yet: opening the link trains it, up to a step between two pictures of the film.
     other = open_page(f"{server}/training?train_seed=22&train_at=33", fresh=True)
     check(other, 22, 33)
     expect(other.get_by_role("button", name="Play again")).to_be_visible()
@@ -80,7 +80,7 @@ def test_film_plays_stops_scrubs_and_is_shared(open_page: Open, server: str) -> 
 def test_late_picture_is_dropped_unless_from_another_session(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/training")
     wanted = ((2, "one"), (1, "one"), (2, "one"), (0, "another"))
-    shown = page.evaluate(
+    states = page.evaluate(
         """async ([path, messages]) => {
             const { default: render } = await import(path), place = document.createElement('div');
             place.innerHTML = ['strip', 'hand', 'own', 'figures', 'answer'].map((name) => `<div class=${name}></div>`).join('');
@@ -94,4 +94,4 @@ def test_late_picture_is_dropped_unless_from_another_session(open_page: Open, se
             [b64encode(pack([], act=act, session=name)).decode() for act, name in wanted],
         ],
     )
-    assert shown == [[2, "one"], [2, "one"], [2, "one"], [0, "another"]]
+    assert states == [[2, "one"], [2, "one"], [2, "one"], [0, "another"]]

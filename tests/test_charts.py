@@ -11,7 +11,7 @@ from attention.lessons.softmax import TEMPERATURES
 
 SPREAD = softmax.spread((0.1, -0.2, -0.3, 0.5))
 SCALING = measured(TypedText("the owl <b>asked</b> the owl", AttentionConfig(mask="causal")))
-# Plotly raises on a key or a value that is not its own.
+# Plotly raises an error for an unknown key or value.
 FIGURES = {
     "curve": go.Figure(charts.softmax_curve(softmax.curve())),
     "shares": go.Figure(charts.shares_by_temperature(SPREAD)),

@@ -57,7 +57,7 @@ def hidden_cells(n_queries: int, n_keys: int, seed: int = 0) -> str:
 
 
 def run(program: str) -> dict[str, Any]:
-    """What the program has computed, run where `attention` cannot be imported."""
+    """The variables of a program that runs where `attention` cannot be imported."""
     imported = {
         name.name.split(".")[0]
         for node in ast.walk(ast.parse(program))
@@ -66,40 +66,40 @@ def run(program: str) -> dict[str, Any]:
     }
     assert imported <= ALLOWED
     assert not [node for node in ast.walk(ast.parse(program)) if isinstance(node, ast.ImportFrom)]
-    ours = {name: sys.modules[name] for name in sys.modules if name.split(".")[0] == "attention"}
+    our_modules = {name: sys.modules[name] for name in sys.modules if name.split(".")[0] == "attention"}
     state = torch.random.get_rng_state()
     namespace: dict[str, Any] = {}
     try:
-        sys.modules.update(dict.fromkeys(ours, None))  # type: ignore[arg-type]  # None: importing it is an error
+        sys.modules.update(dict.fromkeys(our_modules, None))  # type: ignore[arg-type]  # None: importing it raises an error
         exec(compile(program, "<snippet>", "exec"), namespace)
     finally:
-        sys.modules.update(ours)
-    assert torch.equal(torch.random.get_rng_state(), state), "the global generator is the person's own"
+        sys.modules.update(our_modules)
+    assert torch.equal(torch.random.get_rng_state(), state), "the program must not use the global generator"
     return namespace
 
 
-def assert_same(made: dict[str, Any], trace: Trace) -> None:
-    """Every step and parameter of the trace's layer is there, to 1e-6, and of the same type."""
+def assert_same(variables: dict[str, Any], trace: Trace) -> None:
+    """Asserts that the variables equal every step and parameter of the trace's layer, to 1e-6, with the same type."""
     layer = trace.layers[0]
-    assert list(made["tokens"]) == list(trace.tokens)
-    assert list(made.get("key_tokens", made["tokens"])) == list(trace.key_tokens)
-    there = [step.name for step, _ in layer] + [name for name in PARAMETERS if getattr(layer, name) is not None]
-    for name in there:
-        theirs = getattr(layer, name)
-        if name == "mask" and theirs.all():
-            assert "mask" not in made  # only what is needed is written
+    assert list(variables["tokens"]) == list(trace.tokens)
+    assert list(variables.get("key_tokens", variables["tokens"])) == list(trace.key_tokens)
+    present = [step.name for step, _ in layer] + [name for name in PARAMETERS if getattr(layer, name) is not None]
+    for name in present:
+        expected = getattr(layer, name)
+        if name == "mask" and expected.all():
+            assert "mask" not in variables  # only needed code is written
             continue
-        ours = made[CALLED.get(name, name)]
-        assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype), name
-        infinite = torch.isinf(theirs)
-        assert torch.equal(torch.isinf(ours), infinite), name
-        assert torch.equal(ours[infinite], theirs[infinite]), name
-        difference = (ours[~infinite].double() - theirs[~infinite].double()).abs()
+        actual = variables[CALLED.get(name, name)]
+        assert (actual.shape, actual.dtype) == (expected.shape, expected.dtype), name
+        infinite = torch.isinf(expected)
+        assert torch.equal(torch.isinf(actual), infinite), name
+        assert torch.equal(actual[infinite], expected[infinite]), name
+        difference = (actual[~infinite].double() - expected[~infinite].double()).abs()
         assert difference.numel() == 0 or difference.max() <= 1e-6, f"{name}: {difference.max()}"
 
 
 def check(source: Source) -> str:
-    """The source's program, once it has been run and has given the source's trace."""
+    """The source's program, after asserting that it computes the source's trace."""
     trace = source.trace()
     program = python(source, trace)
     assert program == python(source)
@@ -110,7 +110,7 @@ def check(source: Source) -> str:
 
 
 def n_lines(program: str) -> int:
-    """How many lines of code there are: not the empty ones, not comments, a long literal is one line."""
+    """The number of logical lines of code, without empty lines and comments."""
     return sum(token.type == tokenize.NEWLINE for token in tokenize.generate_tokens(io.StringIO(program).readline))
 
 
@@ -139,11 +139,11 @@ def test_program_prints_the_chosen_cell_beside_its_expected_value(
         program = python(source, cell=Cell(0, step.name, head, row, column))
         run(program)
         [line] = capsys.readouterr().out.splitlines()
-        said, _, values = line.partition(": ")
-        ours, _, expected = values.partition(" expected ")
-        assert said.startswith(f"{step.name}, head {head}, " if step.per_head else f"{step.name}, ")
+        title, _, values = line.partition(": ")
+        actual, _, expected = values.partition(" expected ")
+        assert title.startswith(f"{step.name}, head {head}, " if step.per_head else f"{step.name}, ")
         assert float(expected) == float(layer.matrix(step.name, head)[row, column])
-        assert float(ours) == pytest.approx(float(expected), abs=1e-6)
+        assert float(actual) == pytest.approx(float(expected), abs=1e-6)
         assert program.isascii()
 
 
@@ -185,7 +185,7 @@ def test_program_of_padded_lines_under_every_mask(mask: str) -> None:
     for sequence, pad, text2 in product(range(3), (True, False), ("", "a dog\n?\na dog ran off", "a b")):
         config = AttentionConfig(d_model=8, n_heads=2, mask=mask, prefix=2, window=1, cells=hidden_cells(6, 6))
         program = check(TypedText(text, config, text2, sequence=sequence, pad=pad, lowercase=sequence == 1))
-        assert ("real =" in program) == ("real" in program.split("mask = ")[-1])  # only what is used is written
+        assert ("real =" in program) == ("real" in program.split("mask = ")[-1])  # only used variables are written
 
 
 @pytest.mark.parametrize("temperature", [0, 0.05, 0.3, 1, 1.0, 2, 10.0, 1e-42, math.inf])
@@ -277,18 +277,18 @@ def test_program_of_any_text_with_any_knobs(
 # -- matrices ---------------------------------------------------------------------------------
 
 
-def numbers(rows: int, columns: int, whole: bool = False) -> tuple[tuple[float, ...], ...]:
+def numbers(rows: int, columns: int, integers: bool = False) -> tuple[tuple[float, ...], ...]:
     drawn = np.random.default_rng(rows * 100 + columns).standard_normal((rows, columns)) * 3
-    return tuple(map(tuple, (drawn.round() if whole else drawn).tolist()))
+    return tuple(map(tuple, (drawn.round() if integers else drawn).tolist()))
 
 
-def projected(n: int = 4, **given: Any) -> Matrices:
-    return Matrices(numbers(n, 3), numbers(3, 2), numbers(3, 2), numbers(3, 5), **given)
+def projected(n: int = 4, **fields: Any) -> Matrices:
+    return Matrices(numbers(n, 3), numbers(3, 2), numbers(3, 2), numbers(3, 5), **fields)
 
 
-def direct(n_queries: int = 4, n_keys: int = 6, **given: Any) -> Matrices:
-    keys = {"key": numbers(n_keys, 2, whole=True), "value": numbers(n_keys, 5)}
-    return Matrices(query=numbers(n_queries, 2), **keys, **given)
+def direct(n_queries: int = 4, n_keys: int = 6, **fields: Any) -> Matrices:
+    keys = {"key": numbers(n_keys, 2, integers=True), "value": numbers(n_keys, 5)}
+    return Matrices(query=numbers(n_queries, 2), **keys, **fields)
 
 
 @pytest.mark.slow
@@ -308,10 +308,10 @@ def test_program_writes_typed_numbers_to_their_last_digit() -> None:
     source = Matrices(query=((1.0,),) * 3, key=((2.0,),) * 3, value=rows)
     program = check(source)
     assert "[0.1, 16777217, 1e-300]" in program
-    made = run(program)["value"][0]
-    assert made.dtype == torch.float64
-    assert tuple(map(tuple, made.tolist())) == rows
-    assert math.copysign(1, made[1, 0]) == -1
+    value = run(program)["value"][0]
+    assert value.dtype == torch.float64
+    assert tuple(map(tuple, value.tolist())) == rows
+    assert math.copysign(1, value[1, 0]) == -1
 
 
 def test_program_writes_many_numbers_row_by_row() -> None:
@@ -329,9 +329,9 @@ def test_program_reads_many_numbers_from_the_exported_file(
     large = numbers(100, 30), *(numbers(30, 20),) * 2, numbers(30, 40)
     for source in (Matrices(*large, w_o), direct(300, 310, w_o=() if not w_o else numbers(5, 3))):
         layer = source.trace().layers[0]
-        kept = {step.name: tensor for step, tensor in layer}
-        kept |= {name: getattr(layer, name) for name in PARAMETERS if getattr(layer, name) is not None}
-        np.savez("attention.npz", **{f"L0.{name}": tensor.numpy() for name, tensor in kept.items()})
+        arrays = {step.name: tensor for step, tensor in layer}
+        arrays |= {name: getattr(layer, name) for name in PARAMETERS if getattr(layer, name) is not None}
+        np.savez("attention.npz", **{f"L0.{name}": tensor.numpy() for name, tensor in arrays.items()})
         program = check(source)
         assert 'np.load("attention.npz")' in program
         assert len(program) < 6000
@@ -409,7 +409,7 @@ def test_program_of_every_notebook_and_sequence(name: str, sequence: int) -> Non
 
 @dataclass(frozen=True)
 class Recorded:
-    """A source as a real model will be: it has Q, K and V, a mask no rule says, and a divisor of its own."""
+    """A source like a real model: it has Q, K and V, a mask without a rule, and its own divisor."""
 
     n: int
 
@@ -429,7 +429,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class OnlyWeights:
-    """A source as a file of weights will be: one step, and nothing that it is made from."""
+    """A source like a file of weights: one step, without its inputs."""
 
     def trace(self) -> Trace:
         return Trace(("a", "b"), (Layer(recorded={"weights": torch.tensor([[[1.0, 0.0], [0.25, 0.75]]])}),))
@@ -439,7 +439,7 @@ class OnlyWeights:
 
 
 @pytest.mark.parametrize("n", [5, 64, 65, 90])
-def test_program_of_a_source_without_python_only_begins(n: int) -> None:
+def test_program_continues_the_snippet_of_any_source(n: int) -> None:
     program = check(Recorded(n))
     assert "scores / 3.0" in program
     assert ("picture" in program, "packed" in program) == (n <= 64, n > 64)
@@ -500,12 +500,14 @@ def test_program_runs_without_our_package(tmp_path: Path) -> None:
     )
     (tmp_path / "snippet.py").write_text(program, encoding="ascii")
     command = [sys.executable, "-I", "-W", "error", "snippet.py"]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
-    made = {CALLED.get(name, name): torch.from_numpy(array) for name, array in np.load(tmp_path / "made.npz").items()}
+    process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
+    assert (process.returncode, process.stdout, process.stderr) == (0, "", "")
+    computed = {
+        CALLED.get(name, name): torch.from_numpy(array) for name, array in np.load(tmp_path / "made.npz").items()
+    }
     layer = trace.layers[0]
     parameters = {name: getattr(layer, name) for name in PARAMETERS}
-    assert_same({"tokens": trace.tokens} | parameters | made, trace)
+    assert_same({"tokens": trace.tokens} | parameters | computed, trace)
 
 
 NOTEBOOK_FILES = [
@@ -531,12 +533,12 @@ def test_exported_notebook_is_valid_and_runs(source: Source) -> None:
     assert "made by Attention Lab" in book.cells[0].source
     assert book.cells[1].source in python(source)
 
-    made = run("\n".join(cell.source for cell in book.cells[1:]))
-    assert_same(made, trace)
+    variables = run("\n".join(cell.source for cell in book.cells[1:]))
+    assert_same(variables, trace)
     assert book.cells[2].source.endswith("\nfigure")
-    figure, layer = made["figure"], trace.layers[0]
-    shown = layer.scores if layer.weights is None else layer.weights
-    np.testing.assert_array_equal(np.array(figure.data[0].z, dtype=np.float32), shown[0].float())  # type: ignore[index]  # it is there
+    figure, layer = variables["figure"], trace.layers[0]
+    heatmap = layer.scores if layer.weights is None else layer.weights
+    np.testing.assert_array_equal(np.array(figure.data[0].z, dtype=np.float32), heatmap[0].float())  # type: ignore[index]  # the trace exists
     assert figure.layout.xaxis.ticktext == labels(trace.key_tokens)
     assert figure.layout.yaxis.ticktext == labels(trace.tokens)
     assert figure.layout.xaxis.tickvals == tuple(range(len(trace.key_tokens)))
