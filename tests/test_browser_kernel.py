@@ -196,8 +196,8 @@ def test_bias_is_computed_by_the_server_and_the_page_knows(positions: str) -> No
 
 def test_custom_mask_chosen_on_the_page_waits_for_its_cells(kernel: Page) -> None:
     layer = SENT["custom"].trace().layers[0]
-    at_rest, none, again = in_page(kernel, layer, {"mask": {"kind": "none"}}, {"mask": {"kind": "custom"}})
-    np.testing.assert_array_equal(at_rest, again)
+    at_rest, none, returned = in_page(kernel, layer, {"mask": {"kind": "none"}}, {"mask": {"kind": "custom"}})
+    np.testing.assert_array_equal(at_rest, returned)
     assert not np.array_equal(at_rest, none)
     causal = SENT["causal"].trace().layers[0]
     at_rest, custom = in_page(kernel, causal, {"mask": {"kind": "custom"}})

@@ -1,4 +1,4 @@
-"""Several heads, biases, X₂, given scores, a float mask, any divisor and valid lengths: against what others compute from the same numbers."""
+"""Matrices with several heads, biases, X₂, input scores, a float mask, a divisor and valid lengths, compared with other libraries."""
 
 from __future__ import annotations
 
@@ -76,28 +76,28 @@ GIVEN: dict[str, Matrices] = {
 }
 
 
-# -- the same numbers as others -------------------------------------------------------------------
+# -- parity with other libraries -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n_heads", [1, 2, 4])
 @pytest.mark.parametrize("crossed", [False, True])
 def test_heads_are_split_like_torch_multihead_attention(n_heads: int, crossed: bool) -> None:
     torch.manual_seed(0)
-    theirs = nn.MultiheadAttention(8, n_heads, batch_first=True, dtype=torch.float64)
-    nn.init.normal_(theirs.in_proj_bias)
-    nn.init.normal_(theirs.out_proj.bias)
+    module = nn.MultiheadAttention(8, n_heads, batch_first=True, dtype=torch.float64)
+    nn.init.normal_(module.in_proj_bias)
+    nn.init.normal_(module.out_proj.bias)
     x, other = rand(5, 8), rand(3, 8, seed=1) if crossed else rand(5, 8)
     with torch.no_grad():
-        output, weights = theirs(x[None], other[None], other[None], average_attn_weights=False)
-        w, b = theirs.in_proj_weight.T.chunk(3, dim=1), theirs.in_proj_bias.chunk(3)
+        output, weights = module(x[None], other[None], other[None], average_attn_weights=False)
+        w, b = module.in_proj_weight.T.chunk(3, dim=1), module.in_proj_bias.chunk(3)
     source = Matrices(
         rows(x),
         *map(rows, w),
-        rows(theirs.out_proj.weight.T),
+        rows(module.out_proj.weight.T),
         memory=rows(other) if crossed else (),
         n_heads=n_heads,
-        **{name: rows(one) for name, one in zip(("b_q", "b_k", "b_v"), b, strict=True)},
-        b_o=rows(theirs.out_proj.bias),
+        **{name: rows(bias) for name, bias in zip(("b_q", "b_k", "b_v"), b, strict=True)},
+        b_o=rows(module.out_proj.bias),
     )
     layer = source.trace().layers[0]
     assert layer.n_heads == n_heads
@@ -115,8 +115,8 @@ def test_float_mask_and_scale_equal_torch(scale: float | None) -> None:
         .trace()
         .layers[0]
     )
-    theirs = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scale)
-    torch.testing.assert_close(layer["head_output"], theirs, rtol=1e-12, atol=1e-12)
+    expected = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scale)
+    torch.testing.assert_close(layer["head_output"], expected, rtol=1e-12, atol=1e-12)
 
 
 def test_valid_lengths_equal_masked_softmax_of_d2l() -> None:
@@ -144,17 +144,21 @@ def test_stacked_heads_equal_the_einsums_of_keras() -> None:
     w = {name: rand(6, 2, 3, seed=at) for at, name in enumerate(("w_q", "w_k", "w_v"))}
     b = {name: rand(2, 3, seed=at) for at, name in enumerate(("b_q", "b_k", "b_v"), 5)}
     w_o = rand(2, 3, 6, seed=8)
-    query, key, value = (torch.einsum("td,dhk->htk", X, one) + b[f"b_{name[-1]}"][:, None] for name, one in w.items())
+    query, key, value = (
+        torch.einsum("td,dhk->htk", X, weight) + b[f"b_{name[-1]}"][:, None] for name, weight in w.items()
+    )
     weights = torch.softmax(torch.einsum("hqk,hpk->hqp", query, key) / math.sqrt(3), dim=-1)
     output = torch.einsum("hqp,hpk,hkd->qd", weights, value, w_o)
-    given = {name: rows(one.transpose(0, 1)) for name, one in w.items()} | {name: rows(one) for name, one in b.items()}
-    layer = Matrices(rows(X), **given, w_o=rows(w_o)).trace().layers[0]
-    torch.testing.assert_close(layer["output"], output)
-    flat = {name: rows(one.flatten(1)) for name, one in w.items()} | {
-        name: rows(one.flatten()) for name, one in b.items()
+    stacks = {name: rows(weight.transpose(0, 1)) for name, weight in w.items()} | {
+        name: rows(bias) for name, bias in b.items()
     }
-    beside = Matrices(rows(X), **flat, w_o=rows(w_o.flatten(0, 1)), n_heads=2).trace().layers[0]
-    assert all(torch.equal(tensor, layer[step.name]) for step, tensor in beside)
+    layer = Matrices(rows(X), **stacks, w_o=rows(w_o)).trace().layers[0]
+    torch.testing.assert_close(layer["output"], output)
+    flat = {name: rows(weight.flatten(1)) for name, weight in w.items()} | {
+        name: rows(bias.flatten()) for name, bias in b.items()
+    }
+    side_by_side = Matrices(rows(X), **flat, w_o=rows(w_o.flatten(0, 1)), n_heads=2).trace().layers[0]
+    assert all(torch.equal(tensor, layer[step.name]) for step, tensor in side_by_side)
 
 
 def test_x_alone_serves_as_q_k_and_v() -> None:
@@ -179,7 +183,7 @@ def test_divisor_is_used_wherever_scores_are_scaled() -> None:
     assert "S / (3 · temperature)" in {layer.formula_of(step) for step in layer.steps}
 
 
-# -- what is always so ----------------------------------------------------------------------------
+# -- invariants ----------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -191,14 +195,16 @@ def test_every_cell_is_explained_by_arithmetic_that_gives_its_value(name: str) -
         for head in range(layer.n_heads if step.per_head else 1):
             matrix = layer.matrix(step.name, head).numpy()
             for q, k in np.ndindex(*matrix.shape):
-                told = explain(trace, step.name, head=head, q=q, k=k)
-                assert "recorded" not in told.words, (step.name, told.words)
-                assert told.value == float(matrix[q, k])
-                assert told.result == told.value or told.result == pytest.approx(told.value, rel=1e-9, abs=1e-9), (
+                explanation = explain(trace, step.name, head=head, q=q, k=k)
+                assert "recorded" not in explanation.words, (step.name, explanation.words)
+                assert explanation.value == float(matrix[q, k])
+                assert explanation.result == explanation.value or explanation.result == pytest.approx(
+                    explanation.value, rel=1e-9, abs=1e-9
+                ), (
                     step.name,
-                    told,
+                    explanation,
                 )
-                assert "nan" not in f"{told.lines} {told.short}"
+                assert "nan" not in f"{explanation.lines} {explanation.short}"
 
 
 @pytest.mark.parametrize("name", GIVEN)
@@ -206,7 +212,7 @@ def test_copied_python_gives_the_same_numbers(name: str) -> None:
     check(GIVEN[name])
 
 
-@pytest.mark.parametrize("share", [name for name, one in SHARES.items() if not one.parameter])
+@pytest.mark.parametrize("share", [name for name, normalizer in SHARES.items() if not normalizer.parameter])
 @pytest.mark.parametrize("bias", [(), rows(rand(5, 7, seed=11)), rows(BIAS)], ids=["no bias", "bias", "a float mask"])
 def test_copied_python_takes_the_limit_of_temperature_zero(share: str, bias: Any) -> None:
     config = AttentionConfig(temperature=0, share=share, mask="causal")
@@ -235,13 +241,13 @@ def test_bias_of_minus_infinity_hides_and_is_explained() -> None:
 
 def test_trace_size_counts_its_heads() -> None:
     x, w = rows(rand(60, 8)), rows(rand(8, 64))
-    one, many = (Matrices(x, w, w, w, n_heads=n) for n in (1, 16))
-    assert many.needs > 8 * one.needs / 2
+    small, large = (Matrices(x, w, w, w, n_heads=n) for n in (1, 16))
+    assert large.needs > 8 * small.needs / 2
     with pytest.raises(AttentionError, match="16 heads of 60 × 60 scores"):
         Matrices(x, w, w, w, n_heads=16, max_bytes=1000).trace()
 
 
-# -- what is refused ------------------------------------------------------------------------------
+# -- refused inputs ------------------------------------------------------------------------------
 
 REFUSED: dict[str, tuple[Matrices, str]] = {
     "columns": (Matrices(rows(X), **W, n_heads=3), "W_Q is 6 × 8 and is cut into 3 heads: its columns must be a multiple of 3; change them,"),
@@ -288,19 +294,19 @@ def test_dropout_mask_multiplies_weights_and_is_explained_written_and_carried() 
     assert torch.equal(layer["head_output"], layer["dropped_weights"] @ layer["value"])
     assert layer.formula_of(find_step("dropped_weights")) == "A, each number times the one that drop has there"
     words = [explain(trace, "dropped_weights", 0, 0, 4, column).words for column in (0, 1, 2, 5)]
-    assert [said.split(":")[0] for said in words] == [
+    assert [sentence.split(":")[0] for sentence in words] == [
         "The given matrix drops this cell",
         "The weight, times what the given matrix has for query 4 and key 1.",
         "The given matrix has a 1 here",
         "The mask hides key 5 from query 4",
     ]
-    times = explain(trace, "dropped_weights", 0, 0, 4, 1)
-    assert times.short.endswith("·2")
+    doubled = explain(trace, "dropped_weights", 0, 0, 4, 1)
+    assert doubled.short.endswith("·2")
     check(source)
     with pytest.raises(ShapeError, match="drop is multiplied with the weights, which are 1 × 5 × 7; got 1 × 1"):
         Matrices(**QKV, drop=((1.0,),)).trace()
     dropped = TypedText("a b c", AttentionConfig(d_model=8, n_heads=2, dropout=0.5)).trace()
-    found = carried(dropped, 0)
-    assert found is not None
-    again = Matrices(**found.matrices).trace().layers[0]
-    np.testing.assert_allclose(again["output"].numpy(), dropped.layers[0]["output"].numpy(), atol=2e-6)
+    carried_over = carried(dropped, 0)
+    assert carried_over is not None
+    continued = Matrices(**carried_over.matrices).trace().layers[0]
+    np.testing.assert_allclose(continued["output"].numpy(), dropped.layers[0]["output"].numpy(), atol=2e-6)

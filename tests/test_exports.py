@@ -1,4 +1,4 @@
-"""A file is made from the state in its address, over HTTP and without a session: the same as the library gives, byte by byte."""
+"""Exports are made from the state in their address, over HTTP and without a session, and equal the library's files byte by byte."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ from pages.ui.lab_maps import lab_maps
 from pages.ui.server import process
 from pages.ui.server.limits import EXPORTS_OF_ADDRESS, EXPORTS_WAITING
 
-assert process  # as the server does
+assert process  # imported as in the server
 
 TEXT = "the cat sat on the mat"
 STATE = {"text": TEXT, "mask": "causal", "heads": "2", "head": "1", "q": "2", "k": "1"}
 SOURCE = TypedText(TEXT, AttentionConfig(mask="causal", n_heads=2))
 CELL = Cell(0, "weights", 1, 2, 1)
-HTML = {"Accept-Encoding": "gzip, br"}  # as a browser asks
+HTML = {"Accept-Encoding": "gzip, br"}  # as a browser sends it
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +64,8 @@ def trace() -> Trace:
 def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
     monkeypatch.setattr(route, "_making", FairQueue(1))
     monkeypatch.setattr(route, "_preparing", FairQueue(2))
-    with TestClient(Starlette(routes=route.routes()), headers=HTML) as found:
-        yield found
+    with TestClient(Starlette(routes=route.routes()), headers=HTML) as test_client:
+        yield test_client
 
 
 def test_exported_step_equals_the_table_of_the_library(client: TestClient, trace: Trace) -> None:
@@ -80,19 +80,20 @@ def test_exported_step_equals_the_table_of_the_library(client: TestClient, trace
 
 
 def expected(trace: Trace) -> dict[str, Any]:
-    """What the library gives of each kind of file that needs no step."""
+    """The library's content for each kind of file that needs no step."""
     table, second = (
         metrics.of(trace),
         TypedText(TEXT, AttentionConfig(mask="causal", n_heads=2, temperature=0.5)).trace(),
     )
-    found = compare(trace, second, "weights", Place(0, 1), Place(0, 1))
+    comparison = compare(trace, second, "weights", Place(0, 1), Place(0, 1))
     visible = "".join(f"{i} {token}," for i, token in enumerate(TEXT.split()))
     files: dict[str, Any] = {
         "weights-heads.csv": tables.long(trace, ["weights"], 0, range(2)).to_csv(index=False),
-        "weights-B-minus-A.csv": "".join(tables.difference_csv(found, trace.layers[0], second.layers[0])),
+        "weights-B-minus-A.csv": "".join(tables.difference_csv(comparison, trace.layers[0], second.layers[0])),
         "heads-metrics.csv": frames.frame(trace, table, table.heads, counts=True).to_csv(index=False),
         **{
-            f"{one.name}.csv": "".join(tables.read_off_csv(trace, one, 0, 1)) for one in (*aggregates.AGGREGATES, NORMS)
+            f"{derived.name}.csv": "".join(tables.read_off_csv(trace, derived, 0, 1))
+            for derived in (*aggregates.AGGREGATES, NORMS)
         },
         "attention.npz": arrays.npz(trace),
         "attention.safetensors": arrays.safetensors(trace),
@@ -103,12 +104,12 @@ def expected(trace: Trace) -> dict[str, Any]:
 
     assert visible
     files["mask-cells.csv"] = masks.table(trace, 0, 1).to_csv(index=False)
-    one = as_plotly(heatmap.heatmap_json(trace, "weights", 0, 1, CELL, "stretched"))
+    single = as_plotly(heatmap.heatmap_json(trace, "weights", 0, 1, CELL, "stretched"))
     all_maps = list(map(as_plotly, lab_maps(trace, CELL, "factors", "stretched")))
     for kind in paper.KINDS:
-        files[f"weights.{kind}"] = paper.picture([one], kind)
+        files[f"weights.{kind}"] = paper.picture([single], kind)
         files[f"maps.{kind}"] = paper.picture(all_maps, kind)
-    return files | {"weights.html": paper.html([one]), "maps.html": paper.html(all_maps)}
+    return files | {"weights.html": paper.html([single]), "maps.html": paper.html(all_maps)}
 
 
 def test_every_file_kind_equals_the_library_and_is_reproducible(client: TestClient, trace: Trace) -> None:
@@ -130,8 +131,8 @@ def test_picture_has_the_width_and_style_of_its_address(client: TestClient, trac
     assert client.get("/export/scores.svg", params=state).content == paper.picture([bare], "svg", 8.0, False)
     answer = client.get("/export/maps.pdf", params=STATE | {"figure": "scores"})
     assert 'filename="scores-L0-H1-q2-k1.pdf"' in answer.headers["content-disposition"]
-    wrong = client.get("/export/maps.pdf", params=STATE | {"figure": "w_q"})
-    assert (wrong.status_code, wrong.text) == (
+    refused = client.get("/export/maps.pdf", params=STATE | {"figure": "w_q"})
+    assert (refused.status_code, refused.text) == (
         400,
         "figure is one of scores, weights, output; got “w_q”: choose one, or leave it out for all.",
     )
@@ -167,13 +168,13 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "more", "status", "said"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(("name", "more", "status", "sentence"), REFUSED.values(), ids=REFUSED)
 def test_exports_refuse_bad_requests_in_one_sentence(
-    client: TestClient, name: str, more: dict[str, str], status: int, said: str
+    client: TestClient, name: str, more: dict[str, str], status: int, sentence: str
 ) -> None:
     answer = client.get(f"/export/{name}", params=STATE | more)
     assert answer.status_code == status, answer.text
-    assert said in answer.text
+    assert sentence in answer.text
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"
     assert "content-disposition" not in answer.headers
     assert "\n" not in answer.text
@@ -195,30 +196,30 @@ def test_too_long_text_is_cut_as_on_a_page(client: TestClient) -> None:
 
 
 def test_download_resumes_after_an_interruption(client: TestClient) -> None:
-    whole = client.get("/export/weights.csv", params=STATE)
-    tag = whole.headers["etag"]
-    assert whole.headers["accept-ranges"] == "bytes"
-    half = len(whole.content) // 2
+    complete = client.get("/export/weights.csv", params=STATE)
+    tag = complete.headers["etag"]
+    assert complete.headers["accept-ranges"] == "bytes"
+    half = len(complete.content) // 2
     for first, last in ((half, ""), (0, half), (3, 3), (half, 10**9)):
         part = client.get(
             "/export/weights.csv", params=STATE, headers={"Range": f"bytes={first}-{last}", "If-Range": tag}
         )
-        end = len(whole.content) if last == "" else min(int(last) + 1, len(whole.content))
-        assert (part.status_code, part.content) == (206, whole.content[first:end])
-        assert part.headers["content-range"] == f"bytes {first}-{end - 1}/{len(whole.content)}"
+        end = len(complete.content) if last == "" else min(int(last) + 1, len(complete.content))
+        assert (part.status_code, part.content) == (206, complete.content[first:end])
+        assert part.headers["content-range"] == f"bytes {first}-{end - 1}/{len(complete.content)}"
         assert part.headers["content-length"] == str(end - first)
-    past = client.get("/export/weights.csv", params=STATE, headers={"Range": f"bytes={len(whole.content)}-"})
-    assert (past.status_code, past.headers["content-range"]) == (416, f"bytes */{len(whole.content)}")
+    beyond = client.get("/export/weights.csv", params=STATE, headers={"Range": f"bytes={len(complete.content)}-"})
+    assert (beyond.status_code, beyond.headers["content-range"]) == (416, f"bytes */{len(complete.content)}")
     for odd in (
         {"Range": "bytes=5-", "If-Range": '"other"'},
         {"Range": "bytes=-5"},
         {"Range": "bytes=9-3"},
         {"Range": "x"},
     ):
-        again = client.get("/export/weights.csv", params=STATE, headers=odd)
-        assert (again.status_code, again.content) == (200, whole.content)
-    same = client.get("/export/weights.csv", params=STATE, headers={"If-None-Match": f'W/"x", {tag}'})
-    assert (same.status_code, same.content) == (304, b"")
+        ignored = client.get("/export/weights.csv", params=STATE, headers=odd)
+        assert (ignored.status_code, ignored.content) == (200, complete.content)
+    unchanged = client.get("/export/weights.csv", params=STATE, headers={"If-None-Match": f'W/"x", {tag}'})
+    assert (unchanged.status_code, unchanged.content) == (304, b"")
     other = client.get("/export/weights.csv", params=STATE | {"temperature": "0.5"})
     assert other.headers["etag"] != tag
     assert client.get("/export/weights.csv", params=dict(reversed(STATE.items()))).headers["etag"] == tag
@@ -227,8 +228,8 @@ def test_download_resumes_after_an_interruption(client: TestClient) -> None:
 def test_release_with_other_code_confirms_no_older_file(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     tag = client.get("/export/weights.csv", params=STATE).headers["etag"]
     monkeypatch.setattr(lookup, "_code", lambda: "another release")
-    again = client.get("/export/weights.csv", params=STATE, headers={"If-None-Match": tag})
-    assert (again.status_code, again.headers["etag"] != tag) == (200, True)
+    renewed = client.get("/export/weights.csv", params=STATE, headers={"If-None-Match": tag})
+    assert (renewed.status_code, renewed.headers["etag"] != tag) == (200, True)
 
 
 @pytest.mark.parametrize(
@@ -250,18 +251,18 @@ def test_queue_place_is_returned_when_no_thread_starts(
 def test_head_request_makes_nothing_and_long_states_may_be_posted(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = client.get("/export/weights.csv", params=STATE)
-    assert client.post("/export/weights.csv", data=STATE).content == whole.content
+    complete = client.get("/export/weights.csv", params=STATE)
+    assert client.post("/export/weights.csv", data=STATE).content == complete.content
     large = client.post("/export/weights.csv", content=b"x" * (route.LONGEST_QUERY + 1))
     assert (large.status_code, "A state may have" in large.text) == (413, True)
-    monkeypatch.setattr(TypedText, "trace", lambda _: pytest.fail("it makes a trace"))
+    monkeypatch.setattr(TypedText, "trace", lambda _: pytest.fail("a HEAD request must not compute a trace"))
     head = client.head("/export/weights.csv", params=STATE | {"seed": "99"})
     assert (head.status_code, head.content, "etag" in head.headers) == (200, b"", True)
     assert client.head("/export/weights.csv", params={"heads": "7"}).status_code == 400
 
 
 def run(work: Any) -> Any:
-    """What a coroutine gives, in time."""
+    """The result of a coroutine, within a minute."""
 
     async def limited() -> Any:
         async with asyncio.timeout(60):
@@ -271,7 +272,7 @@ def run(work: Any) -> Any:
 
 
 class Client:
-    """A client of the route, without a network: it may go, or read nothing."""
+    """A client of the route without a network, which may disconnect or stop reading."""
 
     def __init__(self, name: str, token: str = "", address: str = "203.0.113.1") -> None:
         query = {"offer": "1", "token": token} if token else STATE
@@ -299,7 +300,7 @@ class Client:
 
 
 class Making:
-    """Files that a tab offers, each of which is made when the test says so."""
+    """Files that a tab offers, whose production the test controls."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.began, self.may_end = threading.Event(), threading.Event()
@@ -308,7 +309,7 @@ class Making:
         monkeypatch.setattr(route, "_making", FairQueue(1))
 
     def offer(self, token: str, *pieces: str | bytes | Callable[[], bytes]) -> str:
-        """The name of a file with this content, which waits for `may_end` where it has none."""
+        """Offers a file with this content, or one that waits for `may_end`; returns its token."""
 
         def make() -> bytes:
             self.made.append(token)
@@ -334,30 +335,30 @@ def making(monkeypatch: pytest.MonkeyPatch) -> Iterator[Making]:
 
 @pytest.mark.slow
 def test_exports_make_one_file_at_a_time_and_few_wait(making: Making) -> None:
-    async def waits(token: str) -> Client:
-        """One more client of a tab, whose request waits."""
-        before = route._making.waiting(token)
+    async def queued(token: str) -> Client:
+        """Another client of a tab, whose request waits in the queue."""
+        count = route._making.waiting(token)
         client = Client("x.csv", token)
-        while route._making.waiting(token) == before:
+        while route._making.waiting(token) == count:
             await asyncio.sleep(0)
         return client
 
     async def use() -> None:
         first = Client("x.csv", making.offer("a"))
         await asyncio.to_thread(making.began.wait, 60)
-        more = [await waits("a") for _ in range(EXPORTS_WAITING)]
+        others = [await queued("a") for _ in range(EXPORTS_WAITING)]
         refused = Client("x.csv", "a")
         await refused.task
         assert (refused.status, b"enough of them wait" in refused.sent) == (429, True)
-        gone, other = await waits(making.offer("b", "b")), await waits(making.offer("c", "c"))
-        gone.gone.set()
-        await gone.task
+        leaving, other = await queued(making.offer("b", "b")), await queued(making.offer("c", "c"))
+        leaving.gone.set()
+        await leaving.task
         assert making.made == ["a"]
         making.may_end.set()
-        await asyncio.gather(first.task, other.task, *(one.task for one in more))
-        assert [one.status for one in (first, other, *more)] == [200] * 4
-        assert gone.status == 0
-        assert making.made == ["a", "a", "c", "a"]  # a line each, in turn
+        await asyncio.gather(first.task, other.task, *(client.task for client in others))
+        assert [client.status for client in (first, other, *others)] == [200] * 4
+        assert leaving.status == 0
+        assert making.made == ["a", "a", "c", "a"]  # one queue per tab, served in turn
 
     run(use())
 
@@ -366,13 +367,13 @@ def test_address_without_a_session_has_its_own_queue(making: Making) -> None:
     async def use() -> None:
         first = Client("x.csv", making.offer("a"))
         await asyncio.to_thread(making.began.wait, 60)
-        many = [Client("weights.csv") for _ in range(EXPORTS_OF_ADDRESS + 1)]
+        clients = [Client("weights.csv") for _ in range(EXPORTS_OF_ADDRESS + 1)]
         other = Client("weights.csv", address="203.0.113.2")
-        while not any(one.status for one in many):
+        while not any(client.status for client in clients):
             await asyncio.sleep(0)
         making.may_end.set()
-        await asyncio.gather(first.task, other.task, *(one.task for one in many))
-        assert sorted(one.status for one in many) == [200] * EXPORTS_OF_ADDRESS + [429]
+        await asyncio.gather(first.task, other.task, *(client.task for client in clients))
+        assert sorted(client.status for client in clients) == [200] * EXPORTS_OF_ADDRESS + [429]
         assert other.status == 200
 
     run(use())
@@ -420,7 +421,7 @@ def test_file_of_a_gone_client_is_not_finished(making: Making, monkeypatch: pyte
         client.gone.set()
         await client.task
         may_go_on.set()
-        await route._making.acquire("a", 1)  # when the thread has ended
+        await route._making.acquire("a", 1)  # free when the thread has ended
         route._making.release()
         assert pieces == [0, 1, 2, 3]
 
@@ -428,7 +429,7 @@ def test_file_of_a_gone_client_is_not_finished(making: Making, monkeypatch: pyte
 
 
 def test_failed_export_is_one_sentence_and_never_half_a_file(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong() -> bytes:
+    def refuse() -> bytes:
         raise FileError("This text is too long: shorten it.")
 
     def broken() -> bytes:
@@ -437,8 +438,8 @@ def test_failed_export_is_one_sentence_and_never_half_a_file(making: Making, mon
     monkeypatch.setattr(production, "LARGEST_FILE_MB", 1)
 
     async def use() -> None:
-        said = {"wrong": (wrong, 400), "broken": (broken, 500), "large": (lambda: bytes(2**20 + 1), 413)}
-        for token, (make, status) in said.items():
+        cases = {"wrong": (refuse, 400), "broken": (broken, 500), "large": (lambda: bytes(2**20 + 1), 413)}
+        for token, (make, status) in cases.items():
             client = Client("x.csv", making.offer(token, make))
             await client.task
             assert client.status == status, client.sent
@@ -457,8 +458,8 @@ def test_file_that_outgrows_its_limit_is_not_completed(making: Making, monkeypat
         assert has_begun.wait(60)
         yield from ["x" * 2**20] * 3
 
-    many = catalog.Export(export.name, "text/csv", "", lambda _: Made("x.csv", rows()))
-    monkeypatch.setattr(catalog, "find", lambda _: (many, step))
+    growing = catalog.Export(export.name, "text/csv", "", lambda _: Made("x.csv", rows()))
+    monkeypatch.setattr(catalog, "find", lambda _: (growing, step))
 
     async def use() -> None:
         client = Client("weights.csv")
@@ -478,13 +479,13 @@ def test_large_file_is_streamed_and_keeps_only_the_range() -> None:
         pieces = [bytes([i]) * 700_000 for i in range(4)]
         file.begin(lambda: Made("x", pieces), route.Watcher(), done.set)
         await file.finished()
-        whole = b"".join(pieces)
-        assert (file.total, file.waiting, file.file_name) == (len(whole), 2**21 - 2**20 - 3, "x")
-        found = []
+        content = b"".join(pieces)
+        assert (file.total, file.waiting, file.file_name) == (len(content), 2**21 - 2**20 - 3, "x")
+        received = []
         while piece := await file.take():
-            found.append(piece)
-        assert b"".join(found) == whole[2**20 + 3 : 2**21]
-        assert max(map(len, found)) == production.PIECE
+            received.append(piece)
+        assert b"".join(received) == content[2**20 + 3 : 2**21]
+        assert max(map(len, received)) == production.PIECE
         assert file.waiting == 0
         await done.wait()
 
@@ -544,17 +545,17 @@ def test_token_resolves_to_an_upload_while_its_tab_is_open(client: TestClient, m
     table = pd.read_csv(io.StringIO(client.get("/export/weights.csv", params=state).text), index_col=0)
     np.testing.assert_array_equal(table.to_numpy()[:, :3], weights[0])
     uploaded = {"source": "matrices", "given": "X alone", "uploaded": "x:200x2", "token": "secret"}
-    own = Matrices(x=tuple((i + 0.5, i + 1.5) for i in range(200))).trace()
-    assert client.get("/export/input.csv", params=uploaded).text == "".join(tables.csv(own, "input"))
+    expected = Matrices(x=tuple((i + 0.5, i + 1.5) for i in range(200))).trace()
+    assert client.get("/export/input.csv", params=uploaded).text == "".join(tables.csv(expected, "input"))
 
-    other = state | {"file": "x.npz:" + "0" * 32}  # another upload has taken its place
+    other = state | {"file": "x.npz:" + "0" * 32}  # another upload has replaced it
     assert client.get("/export/weights.csv", params=other).status_code == 404
     is_open = False
     assert client.get("/export/weights.csv", params=state).status_code == 410
     assert "page that is closed" in client.get("/export/input.csv", params=uploaded).text
     assert (
         client.get("/export/weights.csv", params=STATE | {"token": "secret"}).status_code == 200
-    )  # all is in the address
+    )  # the address contains everything
     is_open = True
     assert client.get("/export/weights.csv", params=state).status_code == 200
     del tab
@@ -570,13 +571,13 @@ def test_training_for_a_file_ends_with_its_visitor(client: TestClient, monkeypat
     wait = films.Film.wait
     monkeypatch.setattr(films.Film, "wait", lambda self: (watchers.append(current()), wait(self))[1])
     state = {"source": "trained", "task": "reverse", "steps": "40", "seed": "4711"}
-    with TestClient(Starlette(routes=route.routes()), client=("203.0.113.9", 1)) as far:
-        assert far.get("/export/weights.csv", params=state).status_code == 200
+    with TestClient(Starlette(routes=route.routes()), client=("203.0.113.9", 1)) as distant:
+        assert distant.get("/export/weights.csv", params=state).status_code == 200
     assert watchers
     assert {(watcher.key, watcher.group) for watcher in watchers} == {
         (("export", "address 203.0.113.9"), "203.0.113.9")
     }
-    assert not any(watcher.present() for watcher in watchers)  # the request has ended
+    assert not any(watcher.present() for watcher in watchers)  # false since the request has ended
 
 
 def test_program_reads_the_weights_from_a_running_server(server: str, trace: Trace, tmp_path: Path) -> None:
@@ -587,21 +588,21 @@ def test_program_reads_the_weights_from_a_running_server(server: str, trace: Tra
         (tmp_path / "attention.npz").write_bytes(answer.read())
         assert not answer.headers["Access-Control-Allow-Origin"]
         assert "frame-ancestors" in answer.headers["Content-Security-Policy"]
-    again = File.open(tmp_path / "attention.npz").trace()
-    assert torch.equal(again.layers[0].weights, trace.layers[0].weights)
+    reopened = File.open(tmp_path / "attention.npz").trace()
+    assert torch.equal(reopened.layers[0].weights, trace.layers[0].weights)
 
 
 def test_large_file_resumes_identically_with_and_without_compression(server: str) -> None:
     address = f"{server}/export/weights.csv?text={'+'.join(f'w{i}' for i in range(300))}"
     with urllib.request.urlopen(urllib.request.Request(address, headers={"Accept-Encoding": "gzip"})) as answer:
-        whole, tag = answer.read(), answer.headers["ETag"]
-    assert len(whole.splitlines()) == 301
+        content, tag = answer.read(), answer.headers["ETag"]
+    assert len(content.splitlines()) == 301
     resumed = urllib.request.Request(
         address, headers={"Range": "bytes=200000-", "If-Range": tag, "Accept-Encoding": "gzip"}
     )
     with urllib.request.urlopen(resumed) as answer:
         assert answer.status == 206
-        assert whole[:200_000] + answer.read() == whole
+        assert content[:200_000] + answer.read() == content
 
 
 def test_page_token_expires_with_its_tab(server: str) -> None:
@@ -625,9 +626,9 @@ def test_page_token_expires_with_its_tab(server: str) -> None:
 
 def test_documents_list_every_kind_of_file() -> None:
     document = (ROOT / "docs" / "formats-and-links.md").read_text(encoding="utf-8")
-    (listed,) = re.findall(r"\| file \| content \|\n(.*?)\n\n", document, re.DOTALL)
+    (table,) = re.findall(r"\| file \| content \|\n(.*?)\n\n", document, re.DOTALL)
     names: set[str] = set()
-    for row in listed.splitlines():
+    for row in table.splitlines():
         stem = ""
         for name in re.findall(r"`([^`=]+)`", row.split("|")[1]):
             stem = stem if name.startswith(".") else name.rpartition(".")[0]
@@ -646,7 +647,7 @@ def test_every_export_link_of_a_page_names_a_file_kind(page: str) -> None:
         if component.proto.component_name == "attention_exports"
     ]
     drawn = [link for component in components for link in json.loads(component.json)["links"]]
-    assert any(offered for *_, offered in drawn)  # the state file
+    assert any(offered for *_, offered in drawn)  # the state file is offered by a token
     for _, name, more, offered in drawn:
         assert offered or catalog.find(name)
         assert set(more) <= {"part"}

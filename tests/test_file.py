@@ -1,4 +1,4 @@
-"""The source "file": what others saved, what was exported here, and files that lie."""
+"""The source "file": files of other programs, our own exports, and malformed files."""
 
 from __future__ import annotations
 
@@ -50,39 +50,43 @@ RANDOM = np.random.default_rng(0)
 QKV = {name: RANDOM.normal(size=(2, 3, 4, 5)) for name in ("query", "key", "value")}  # [layer head pos d]
 
 
-def shares(*shape: int) -> np.ndarray:
+def random_weights(*shape: int) -> np.ndarray:
     drawn = RANDOM.random(shape)
     return drawn / drawn.sum(-1, keepdims=True)
 
 
-WEIGHTS = shares(2, 3, 4, 6)  # [layer head query_pos key_pos]
+WEIGHTS = random_weights(2, 3, 4, 6)  # [layer head query_pos key_pos]
 
 
-def npz(**found: Any) -> bytes:
+def npz(**entries: Any) -> bytes:
     file = io.BytesIO()
-    np.savez_compressed(file, **found)
+    np.savez_compressed(file, **entries)
     return file.getvalue()
 
 
-def saved(found: np.ndarray) -> bytes:
+def saved(array: np.ndarray) -> bytes:
     file = io.BytesIO()
-    np.save(file, found)
+    np.save(file, array)
     return file.getvalue()
 
 
-def same(one: Trace, other: Trace) -> None:
-    """Both have the same steps and parameters, to the last bit."""
-    assert (one.tokens, one.key_tokens, one.random) == (other.tokens, other.key_tokens, other.random)
-    assert len(one.layers) == len(other.layers)
-    for ours, theirs in zip(one.layers, other.layers, strict=True):
-        assert (ours.name, ours.tokens, ours.key_tokens) == (theirs.name, theirs.tokens, theirs.key_tokens)
-        assert [step.name for step in ours.steps] == [step.name for step in theirs.steps]
-        for step, tensor in ours:
-            assert tensor.dtype == theirs[step.name].dtype
-            torch.testing.assert_close(tensor, theirs[step.name], rtol=0, atol=0, equal_nan=True)
+def same(actual: Trace, expected: Trace) -> None:
+    """Asserts that two traces have the same steps and parameters, to the last bit."""
+    assert (actual.tokens, actual.key_tokens, actual.random) == (expected.tokens, expected.key_tokens, expected.random)
+    assert len(actual.layers) == len(expected.layers)
+    for layer, expected_layer in zip(actual.layers, expected.layers, strict=True):
+        assert (layer.name, layer.tokens, layer.key_tokens) == (
+            expected_layer.name,
+            expected_layer.tokens,
+            expected_layer.key_tokens,
+        )
+        assert [step.name for step in layer.steps] == [step.name for step in expected_layer.steps]
+        for step, tensor in layer:
+            assert tensor.dtype == expected_layer[step.name].dtype
+            torch.testing.assert_close(tensor, expected_layer[step.name], rtol=0, atol=0, equal_nan=True)
 
 
-# -- what was exported here ---------------------------------------------------------------------
+# -- our own exports ---------------------------------------------------------------------
 
 VARIANTS: dict[str, dict[str, Any]] = variants() | {
     "plain": {},
@@ -104,19 +108,19 @@ def test_exported_text_opens_to_the_same_digits_and_formula(knobs: dict[str, Any
     opened = File.of("x.safetensors", arrays.safetensors(trace)).trace()
     same(opened, trace)
     same(File.of("x.npz", arrays.npz(trace)).trace(), trace)
-    layer, was = opened.layers[0], trace.layers[0]
-    assert layer.formula == was.formula
-    assert set(layer.recorded) == set(was.recorded), "what the formula makes is made, and not kept"
+    layer, original = opened.layers[0], trace.layers[0]
+    assert layer.formula == original.formula
+    assert set(layer.recorded) == set(original.recorded), "tensors that the formula computes are not stored"
     for step in layer.steps:
         assert explain(opened, step.name, 0, 0, 1, 1) == explain(trace, step.name, 0, 0, 1, 1)
 
-    head = was.n_heads - 1
+    head = original.n_heads - 1
     alone = File.of("x.npz", arrays.npz(trace, head)).trace().layers[0]
     assert alone.formula is not None
-    for step in was.steps:
+    for step in original.steps:
         if step.name != "output" or not alone.has("w_o"):
             torch.testing.assert_close(
-                alone.matrix(step.name), was.matrix(step.name, head), rtol=0, atol=0, equal_nan=True
+                alone.matrix(step.name), original.matrix(step.name, head), rtol=0, atol=0, equal_nan=True
             )
 
 
@@ -139,8 +143,8 @@ def test_exported_matrices_reopen_with_biases_mask_and_notes() -> None:
         assert opened.trace().layers[0].formula == trace.layers[0].formula
 
 
-def several() -> Trace:
-    """Three layers of different kinds, with tokens and names of their own."""
+def mixed_trace() -> Trace:
+    """A trace with three layers of different kinds, each with its tokens and names."""
     text = TypedText("the cat sat", AttentionConfig(mask="causal")).trace().layers[0]
     crossed = TypedText("a dog", AttentionConfig(positions="alibi"), "b c d e").trace().layers[0]
     weights = Layer("", ("the", "cat", "sat"), recorded={"weights": torch.full((2, 3, 3), 1 / 3, dtype=torch.float64)})
@@ -151,35 +155,39 @@ def several() -> Trace:
 
 
 def test_layers_keep_names_tokens_and_partial_numbers() -> None:
-    trace = several()
+    trace = mixed_trace()
     same(File.of("x.npz", arrays.npz(trace)).trace(), trace)
     same(File.of("x.safetensors", arrays.safetensors(trace)).trace(), trace)
-    some = File.of("x.npz", arrays.npz(trace, layers=[1, 2])).trace()
-    assert [layer.name for layer in some.layers] == ["cross 2", "layer 2"]
-    assert some.layers[0].key_tokens == ("b", "c", "d", "e")
+    partial = File.of("x.npz", arrays.npz(trace, layers=[1, 2])).trace()
+    assert [layer.name for layer in partial.layers] == ["cross 2", "layer 2"]
+    assert partial.layers[0].key_tokens == ("b", "c", "d", "e")
 
 
 def test_altered_number_of_an_export_is_shown_as_altered() -> None:
     trace = TypedText("the cat sat").trace()
-    found = dict(np.load(io.BytesIO(arrays.npz(trace))))
+    contents = dict(np.load(io.BytesIO(arrays.npz(trace))))
     nearly, other = (
-        {**found, "L0.weights": changed}
-        for changed in (found["L0.weights"] * np.float32(1 + 2e-7), np.roll(found["L0.weights"], 1, 2))
+        {**contents, "L0.weights": changed}
+        for changed in (contents["L0.weights"] * np.float32(1 + 2e-7), np.roll(contents["L0.weights"], 1, 2))
     )
     layer = File.of("x.npz", npz(**nearly)).trace().layers[0]
     np.testing.assert_array_equal(layer["weights"], nearly["L0.weights"])
-    assert layer.formula is not None, "rounded elsewhere, it is still the formula"
+    assert layer.formula is not None, "other rounding still counts as the formula"
     opened = File.of("x.npz", npz(**other)).trace()
     assert opened.layers[0].formula is None
     np.testing.assert_array_equal(opened.layers[0]["weights"], other["L0.weights"])
     assert "weights is not what the formula makes" in opened.notes[0]
-    turned = {**found, "L0.query": found["L0.query"] + 1, **{f"L0.{name}": found[f"L0.{name}"] for name in ()}}
+    altered = {
+        **contents,
+        "L0.query": contents["L0.query"] + 1,
+        **{f"L0.{name}": contents[f"L0.{name}"] for name in ()},
+    }
     bare = File.of(
         "x.npz",
         npz(
             **{
-                key: one
-                for key, one in turned.items()
+                key: array
+                for key, array in altered.items()
                 if "scores" not in key and key[3:] not in ("weights", "head_output", "output")
             }
         ),
@@ -190,7 +198,7 @@ def test_altered_number_of_an_export_is_shown_as_altered() -> None:
 
 def test_export_of_an_earlier_version_has_the_standard_formula() -> None:
     trace = TypedText("the cat sat on", AttentionConfig(mask="causal", temperature=0.5)).trace()
-    old = {key: one for key, one in np.load(io.BytesIO(arrays.npz(trace))).items() if key != "about"}
+    old = {key: array for key, array in np.load(io.BytesIO(arrays.npz(trace))).items() if key != "about"}
     opened = File.of("x.npz", npz(**old)).trace()
     assert opened.layers[0].formula is not None
     for step, tensor in trace.layers[0]:
@@ -198,13 +206,13 @@ def test_export_of_an_earlier_version_has_the_standard_formula() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "value",
     [None, [], "dot", {"score": "best"}, {"rotary": -1}, {"rotary": math.nan}, {"temperature": True}, {"mask": {"kind": "x"}}, {"mask": {"real": "2"}}, {"mask": 3},
      {"dropping": {"share": 1.5}}, {"sinks": 1}, {"cap": "x"}, {"divisor": 0}, {"bias": ["alibi"]}, {"own_divisor": 10**400}],
 )  # fmt: skip
-def test_formula_of_foreign_origin_is_validated(said: object) -> None:
+def test_formula_of_foreign_origin_is_validated(value: object) -> None:
     with pytest.raises(ConfigError, match="a formula says score, "):
-        written.read(said)
+        written.read(value)
 
 
 def test_formula_is_read_as_it_was_written() -> None:
@@ -214,11 +222,11 @@ def test_formula_is_read_as_it_was_written() -> None:
     ):
         assert written.read(json.loads(json.dumps(written.written(formula)))) == formula
     assert written.written(Formula()).keys() == written._MAY_BE.keys(), (
-        "a new field of a formula says here what it may be"
+        "every field of a formula needs its allowed values"
     )
 
 
-# -- what others saved --------------------------------------------------------------------------
+# -- files of other programs --------------------------------------------------------------------------
 
 WAYS: dict[str, tuple[str, bytes]] = {
     "npz": ("x.npz", npz(weights=WEIGHTS)),
@@ -248,12 +256,12 @@ def test_recorded_weights_are_kept_and_nothing_is_derived_from_them(name: str, c
     assert "as the source recorded it" in explain(trace, "weights", 1, 2, 3, 4).words
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
-        made = run(
+        variables = run(
             python(source, trace, cell).replace(
                 "import safetensors.torch", "import safetensors.torch as _, safetensors"
             )
         )
-    np.testing.assert_array_equal(made["weights"], WEIGHTS[1])
+    np.testing.assert_array_equal(variables["weights"], WEIGHTS[1])
 
 
 KINDS = {
@@ -290,7 +298,7 @@ def test_queries_and_keys_are_attended_like_torch() -> None:
     assert trace.tokens == trace.key_tokens == ("the", "cat", "", "the")
     for number, layer in enumerate(trace.layers):
         expected = torch.nn.functional.scaled_dot_product_attention(
-            *(torch.from_numpy(one[number]) for one in QKV.values()), attn_mask=torch.from_numpy(mask)
+            *(torch.from_numpy(array[number]) for array in QKV.values()), attn_mask=torch.from_numpy(mask)
         )
         torch.testing.assert_close(layer["head_output"], expected, rtol=1e-12, atol=1e-12)
         assert (
@@ -300,13 +308,13 @@ def test_queries_and_keys_are_attended_like_torch() -> None:
     assert trace.notes == ()
 
 
-@pytest.mark.parametrize("beside", [{"divisor": 2.0}, {"scaling": [0.5, 0.5]}, {"scaling": "0.5"}])
-def test_file_defines_the_divisor_of_its_scores(beside: dict[str, Any]) -> None:
-    texts = {key: one for key, one in beside.items() if isinstance(one, str)}
+@pytest.mark.parametrize("extra", [{"divisor": 2.0}, {"scaling": [0.5, 0.5]}, {"scaling": "0.5"}])
+def test_file_defines_the_divisor_of_its_scores(extra: dict[str, Any]) -> None:
+    texts = {key: text for key, text in extra.items() if isinstance(text, str)}
     content = (
-        save({name: torch.tensor(one) for name, one in QKV.items()}, {**texts, "tokens": '["a", "b", "c", "d"]'})
+        save({name: torch.tensor(array) for name, array in QKV.items()}, {**texts, "tokens": '["a", "b", "c", "d"]'})
         if texts
-        else npz(**QKV, **beside, tokens=np.array(list("abcd")))
+        else npz(**QKV, **extra, tokens=np.array(list("abcd")))
     )
     trace = File.of("x.safetensors" if texts else "x.npz", content).trace()
     assert trace.tokens == tuple("abcd")
@@ -314,41 +322,41 @@ def test_file_defines_the_divisor_of_its_scores(beside: dict[str, Any]) -> None:
 
 
 def test_weights_beside_queries_and_keys_come_from_the_file() -> None:
-    same_ = TypedText("a b c d", AttentionConfig(d_model=8, n_heads=2)).trace().layers[0]
-    found = {name: same_[name].numpy() for name in ("query", "key", "value", "weights")}
-    assert File.of("x.npz", npz(**found)).trace().layers[0].formula is not None
-    wrong = File.of("x.npz", npz(**found, divisor=10.0)).trace()
-    assert [step.name for step in wrong.layers[0].steps] == ["query", "key", "value", "weights"]
-    assert "weights is not what the formula makes of query, key and mask" in wrong.notes[0]
+    layer = TypedText("a b c d", AttentionConfig(d_model=8, n_heads=2)).trace().layers[0]
+    recorded = {name: layer[name].numpy() for name in ("query", "key", "value", "weights")}
+    assert File.of("x.npz", npz(**recorded)).trace().layers[0].formula is not None
+    contradictory = File.of("x.npz", npz(**recorded, divisor=10.0)).trace()
+    assert [step.name for step in contradictory.layers[0].steps] == ["query", "key", "value", "weights"]
+    assert "weights is not what the formula makes of query, key and mask" in contradictory.notes[0]
 
 
 def test_file_notes_unused_arrays() -> None:
     low = WEIGHTS.copy()
     low[0, 1, 2] *= 0.5
-    found = npz(weights=low.astype(np.float16), embeddings=np.ones(3), loss=np.array([{}]), names=np.array(["x"]))
-    assert File.of("x.npz", found).trace().notes == (
+    content = npz(weights=low.astype(np.float16), embeddings=np.ones(3), loss=np.array([{}]), names=np.array(["x"]))
+    assert File.of("x.npz", content).trace().notes == (
         "Of “x.npz” this is not used: “embeddings”, “loss”.",
         "1 row of weights sums to something else than 1, from 0.5 to 0.5: they are shown as they are, and nothing is renormalised.",
     )
 
 
-# -- what cannot be shown -----------------------------------------------------------------------
+# -- unreadable files -----------------------------------------------------------------------
 
 
 def header(descr: str, shape: str, body: bytes = b"") -> bytes:
     return npy(f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape}, }}\n", body)
 
 
-def zipped(files: dict[str, bytes], how: int = zipfile.ZIP_DEFLATED) -> bytes:
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", how) as archive:
+def zipped(files: dict[str, bytes], compression: int = zipfile.ZIP_DEFLATED) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", compression) as archive:
         for name, content in files.items():
             archive.writestr(name, content)
-    return made.getvalue()
+    return buffer.getvalue()
 
 
-def tensors(said: Any, body: bytes = b"", length: int | None = None) -> bytes:
-    text = said if isinstance(said, bytes) else json.dumps(said).encode()
+def tensors(head: Any, body: bytes = b"", length: int | None = None) -> bytes:
+    text = head if isinstance(head, bytes) else json.dumps(head).encode()
     return struct.pack("<Q", len(text) if length is None else length) + text + body
 
 
@@ -414,17 +422,17 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "content", "why"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(("name", "content", "reason"), REFUSED.values(), ids=REFUSED)
 def test_unreadable_file_gets_one_sentence(
-    name: str, content: bytes, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, content: bytes, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileError) as refused:
         File.of(name, content, max_bytes=100 * 2**20).trace()
-    said = str(refused.value)
-    assert why in said
-    assert len(said) < 400
-    assert not list(tmp_path.iterdir()), "nothing ran"
+    message = str(refused.value)
+    assert reason in message
+    assert len(message) < 400
+    assert not list(tmp_path.iterdir()), "no code ran"
 
 
 @settings(max_examples=150)
@@ -455,14 +463,16 @@ def test_file_memory_estimate_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
     source = File.of("x.npz", npz(weights=np.zeros((8, 8, 256, 256), np.float16)))  # 8 MB, a few kB in the file
     assert len(source.content) < 2**15
     assert source.needs == 2 * 8 * 8 * 256 * 256 * 4 + len(source.content)
-    monkeypatch.setattr(np, "frombuffer", lambda *_: pytest.fail("nothing is unpacked"))
+    monkeypatch.setattr(np, "frombuffer", lambda *_: pytest.fail("the file must not be unpacked"))
     with pytest.raises(FileError, match="would take 32 MB in memory; at most 31 MB are read"):
         File.of("x.npz", source.content, max_bytes=31 * 2**20).trace()
 
 
 def test_matrices_of_one_head_equal_the_matrices_source() -> None:
-    query, key, value = (one[0, 0] for one in QKV.values())
-    rows = {name: tuple(map(tuple, one.tolist())) for name, one in (("query", query), ("key", key), ("value", value))}
+    query, key, value = (array[0, 0] for array in QKV.values())
+    rows = {
+        name: tuple(map(tuple, array.tolist())) for name, array in (("query", query), ("key", key), ("value", value))
+    }
     opened = File.of("x.npz", npz(query=query, key=key, value=value)).trace()
     for step, tensor in Matrices(**rows).trace().layers[0]:
         torch.testing.assert_close(opened.layers[0][step.name], tensor, rtol=0, atol=0)
@@ -484,12 +494,12 @@ def test_documented_lines_save_attention_that_opens(tmp_path: Path, monkeypatch:
     BertModel(BertConfig(vocab_size=len(vocabulary), **sizes)).save_pretrained(tmp_path / "model")
     BertTokenizer(vocab=vocabulary).save_pretrained(tmp_path / "model")
     monkeypatch.chdir(tmp_path)
-    made: dict[str, Any] = {}
-    exec(lines.replace("path/to/your/model", "model"), made)
+    variables: dict[str, Any] = {}
+    exec(lines.replace("path/to/your/model", "model"), variables)
     trace = File.open("attention.npz").trace()
     assert trace.tokens == ("[CLS]", *words, "[SEP]")
     assert len(trace.layers) == 2
-    for layer, weights in zip(trace.layers, made["weights"], strict=True):
+    for layer, weights in zip(trace.layers, variables["weights"], strict=True):
         np.testing.assert_array_equal(layer["weights"], weights)
         torch.testing.assert_close(layer["weights"].sum(-1), torch.ones(2, len(words) + 2))
     assert trace.notes == ()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from conftest import address, around, turn
 from streamlit.testing.v1 import AppTest
-from test_file import QKV, REFUSED, WEIGHTS, npz, several
+from test_file import QKV, REFUSED, WEIGHTS, mixed_trace, npz
 from test_pages import PAGES, drawn, opened, said
 
 from attention import File, FileError
@@ -23,7 +23,7 @@ FILES = {
     "weights of other queries than keys": ("w.npz", npz(weights=WEIGHTS)),
     "queries and keys": ("q.npz", npz(**QKV)),
     "scores alone": ("s.json", json.dumps({"scores": QKV["query"].tolist()}).encode()),
-    "an export of several kinds": ("e.safetensors", arrays.safetensors(several())),
+    "an export of several kinds": ("e.safetensors", arrays.safetensors(mixed_trace())),
 }
 
 

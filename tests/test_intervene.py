@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_explain import check_what_is_printed
+from test_explain import check_printed_lines
 from test_model import CAT, OWL, RECORDED, SHARED, TWO_TEXTS, W_O, each
 from tiny_models import TinyModels
 from torch import Tensor
@@ -114,7 +114,7 @@ def test_every_intervention_matches_its_definition_and_every_cell_is_explained(t
                 if step.name in ("input", "query", "key", "value"):
                     continue
                 found = explain(trace, step.name, at, head, q, k)
-                check_what_is_printed(found)
+                check_printed_lines(found)
                 if found.terms and math.isfinite(found.value):
                     size = sum(abs(term.value) for term in found.terms)
                     assert found.result == pytest.approx(found.value, rel=1e-5, abs=1e-5 * size + 1e-9)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_explain import check_what_is_printed, some_cells
+from test_explain import check_printed_lines, some_cells
 from tiny_models import FAMILIES, TinyModels
 from torch import Tensor
 
@@ -229,7 +229,7 @@ def test_every_step_of_a_model_is_explained(recorded: Any, family: str) -> None:
         for step in layer.steps:
             for q, k in some_cells(layer.matrix(step.name, 3), 4)[1:4]:
                 explanation = explain(trace, step.name, at, 3, q, k)
-                check_what_is_printed(explanation)
+                check_printed_lines(explanation)
                 if explanation.words == layer.told.get(step.name):
                     told.add(step.name)
                 elif not math.isinf(explanation.value):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_explain import read, worked_out
+from test_explain import latex_value, plain_value
 from tiny_models import TinyModels
 from torch import Tensor
 
@@ -281,13 +281,13 @@ def check(trace: Trace, found: Explanation) -> bool:
     sides = [re.search(r"&(=|\\approx) (.*)$", line, re.DOTALL)[2].strip() for line in found.lines]  # type: ignore[index]
     for tex in sides:
         if not re.search(r"[A-Z]['_^{]|\\sum|X_2|\\text\{|\\max|\\bar|\\tau", tex):
-            assert near(float(worked_out(tex)), value, size) or abs(float(worked_out(tex)) - value) <= 1e-3 * abs(
+            assert near(float(latex_value(tex)), value, size) or abs(float(latex_value(tex)) - value) <= 1e-3 * abs(
                 value
             ), (tex, found)
     if found.short:
-        assert near(float(read(found.short)), value, size) or abs(float(read(found.short)) - value) <= 1e-3 * abs(
-            value
-        ), found
+        assert near(float(plain_value(found.short)), value, size) or abs(
+            float(plain_value(found.short)) - value
+        ) <= 1e-3 * abs(value), found
     for one in found.came_from:
         _ = layer.matrix(one.step, one.head)[one.row, one.column]
     check_words(layer, found)
@@ -539,7 +539,7 @@ def test_maps_derived_from_altered_numbers_are_never_explained_falsely(name: str
                 told = reading.explain(trace, cell)
                 assert told.value == float(matrix[cell.row, cell.column]), (step, reading.name)
                 assert near(told.result, told.value), (step, told)
-                assert near(float(read(told.short)), told.value), (step, told)
+                assert near(float(plain_value(told.short)), told.value), (step, told)
                 assert len(told.lines) > 1, (step, told)
                 merged_ = merged(layer, [layer.tokens[0]], False, "hide") if layer.tokens == layer.key_tokens else layer
                 check_all(Trace(merged_.tokens, (merged_,), merged_.key_tokens), 0, ["weights"])
@@ -561,7 +561,7 @@ def test_difference_equals_the_arithmetic_of_its_line(name: str) -> None:
                 ours, theirs = (float(trace.layers[0].matrix(one)[q, k]) for trace in (a, b))
                 if told is not None:
                     assert [term.value for term in told.terms] == [theirs, -ours]
-                    assert near(float(read(told.short)), told.value, abs(ours) + abs(theirs)), told
+                    assert near(float(plain_value(told.short)), told.value, abs(ours) + abs(theirs)), told
                     assert near(told.result, told.value, abs(ours) + abs(theirs)), told
 
 

@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 import torch
-from test_explain import check_what_is_printed
+from test_explain import check_printed_lines
 
 from attention import Cell, ConfigError, TextError, Trained, WhatIf, explain
 from attention.export import program
@@ -180,7 +180,7 @@ def test_trace_of_the_network_is_explained_in_every_cell(task):
             for row, column in ((0, 0), (rows - 1, columns - 1)):
                 told = explain(trace, step.name, number, 0, row, column)
                 assert told.words
-                check_what_is_printed(told)
+                check_printed_lines(told)
                 assert told.value == float(layer.matrix(step.name, 0)[row, column])
         colder = trace.turned(WhatIf(temperature=0.5)).layers[number]
         assert torch.allclose(colder.scaled_scores, 2 * layer.scaled_scores)
