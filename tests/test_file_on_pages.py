@@ -1,4 +1,4 @@
-"""The source "file" on the pages: uploaded, asked for where it is not here, taken along."""
+"""The source "file" on the pages: uploaded, requested where it is missing, exported."""
 
 from __future__ import annotations
 
@@ -54,50 +54,50 @@ def test_lab_paints_each_layer_of_a_file() -> None:
     app = uploaded(opened("app.py", source="file", layer="1", head="2"), *FILES["weights of other queries than keys"])
     assert [figure["layout"]["meta"]["step"] for figure in drawn(app)] == ["weights"]
     np.testing.assert_array_equal(drawn(app)[0]["data"][0]["z"], WEIGHTS[1, 2])
-    assert not {"temperature", "mask"} & around(app)["controls"].keys(), "nothing made these weights"
+    assert not {"temperature", "mask"} & around(app)["controls"].keys(), "these weights have no formula"
     turn(app, layer=0)
     np.testing.assert_array_equal(drawn(app)[0]["data"][0]["z"], WEIGHTS[0, 2])
 
 
 def test_formula_of_a_file_can_be_overridden() -> None:
     app = uploaded(opened("app.py", source="file", mask="causal"), *FILES["queries and keys"])
-    weights = next(one for one in drawn(app) if one["layout"]["meta"]["step"] == "weights")["data"][0]["z"]
+    weights = next(figure for figure in drawn(app) if figure["layout"]["meta"]["step"] == "weights")["data"][0]["z"]
     assert not np.triu(np.nan_to_num(weights), 1).any()
     assert "What if, this head only: mask causal" in around(app)["own"]["said"]
 
 
 def test_link_asks_for_its_file_and_labels_a_substitute() -> None:
     name, content = FILES["queries and keys"]
-    link_ = {"source": "file", "file": f"{name}:{File.of(name, content).digest}", "layer": "1"}
+    params = {"source": "file", "file": f"{name}:{File.of(name, content).digest}", "layer": "1"}
     app = opened("app.py", source="file")
     assert "upload it, and every page shows it" in said(app)
     assert not app.error
-    app = opened("app.py", **link_)
+    app = opened("app.py", **params)
     assert "The link shows the file “q.npz”" in said(app)
     assert "which is not here: upload it" in said(app).replace("\\", "")
     assert not drawn(app)
     uploaded(app, name, content)
     assert not app.error
     assert address(app)["layer"] == "1"
-    other = uploaded(opened("app.py", **link_), name, npz(**{**QKV, "value": QKV["value"] + 1}))
+    other = uploaded(opened("app.py", **params), name, npz(**{**QKV, "value": QKV["value"] + 1}))
     assert "the one that was uploaded has other bytes, and is shown" in said(other)
     assert drawn(other)
     with pytest.raises(FileError, match=r"The link shows the file “q\.npz”"):
-        link.source_of(link_, LIMITS)
+        link.source_of(params, LIMITS)
 
 
 def test_unreadable_file_gets_one_sentence_and_the_previous_file_stays() -> None:
     app = uploaded(opened("app.py", source="file"), *FILES["queries and keys"])
-    before, shown = drawn(app), address(app)["file"]
+    maps, file_key = drawn(app), address(app)["file"]
     for case in ("a header of 100 GB", "10^12 numbers", "a pickle alone", "no JSON"):
-        name, content, why = REFUSED[case]
+        name, content, reason = REFUSED[case]
         uploaded(app, name, content)
-        assert why.split(";")[0][:30] in said(app).replace("\\", "")
-        assert address(app)["file"] == shown
-        np.testing.assert_array_equal(drawn(app)[1]["data"][0]["z"], before[1]["data"][0]["z"])
-    wrong = uploaded(opened("app.py", source="file"), *REFUSED["NaN"][:2])
-    assert "got nan at head 0, query 1 x1, key 0 k0" in said(wrong).replace("\\", "")
-    assert not drawn(wrong)
+        assert reason.split(";")[0][:30] in said(app).replace("\\", "")
+        assert address(app)["file"] == file_key
+        np.testing.assert_array_equal(drawn(app)[1]["data"][0]["z"], maps[1]["data"][0]["z"])
+    refused = uploaded(opened("app.py", source="file"), *REFUSED["NaN"][:2])
+    assert "got nan at head 0, query 1 x1, key 0 k0" in said(refused).replace("\\", "")
+    assert not drawn(refused)
 
 
 def test_locked_link_asks_for_its_file_then_hides_the_field() -> None:
@@ -116,11 +116,11 @@ def test_link_button_warns_that_links_contain_no_file() -> None:
 def test_open_file_counts_as_an_upload_of_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploads, "get_script_run_ctx", lambda: type("Context", (), {"session_id": "a"}))
     monkeypatch.setattr(uploads, "_held", WeakValueDictionary())
-    kept = File.of("x.npz", b"12345")
-    uploads.hold(kept)
+    file = File.of("x.npz", b"12345")
+    uploads.hold(file)
     assert uploads.held() == {"a": 5}
-    kept = File.of("y.npz", b"123")
-    uploads.hold(kept)
+    file = File.of("y.npz", b"123")
+    uploads.hold(file)
     assert uploads.held() == {"a": 3}
-    del kept
+    del file
     assert not uploads.held()

@@ -35,7 +35,7 @@ def test_every_page_gets_our_index_and_is_revalidated(page: str, base: str) -> N
     assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
     assert int(answer.headers["Content-Length"]) == len(answer.content)
     assert "Content-Encoding" not in answer.headers
-    assert "Last-Modified" not in answer.headers  # of Streamlit's page
+    assert "Last-Modified" not in answer.headers  # of Streamlit's own page
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -44,13 +44,13 @@ def test_unchanged_page_is_not_sent_again(page: str) -> None:
     for encoding in ("identity", "gzip"):
         headers = {"Accept-Encoding": encoding}
         etag = server.get(f"/{page}", headers=headers).headers["ETag"]
-        again = server.get(f"/{page}", headers=headers | {"If-None-Match": etag})
-        assert (again.status_code, again.content, again.headers["ETag"]) == (304, b"", etag)
-        assert again.headers["Cache-Control"] == "no-cache"
+        unchanged = server.get(f"/{page}", headers=headers | {"If-None-Match": etag})
+        assert (unchanged.status_code, unchanged.content, unchanged.headers["ETag"]) == (304, b"", etag)
+        assert unchanged.headers["Cache-Control"] == "no-cache"
     other = server.get("/?lock=1" if page != "?lock=1" else "/", headers=headers | {"If-None-Match": etag})
     assert other.status_code == (304 if "embed" in page else 200)
-    theirs = server.get(f"/{page}", headers={"If-Modified-Since": "Fri, 01 Jan 2100 00:00:00 GMT"})
-    assert (theirs.status_code, theirs.text) == (200, index_page(page.partition("?")[2]))
+    dated = server.get(f"/{page}", headers={"If-Modified-Since": "Fri, 01 Jan 2100 00:00:00 GMT"})
+    assert (dated.status_code, dated.text) == (200, index_page(page.partition("?")[2]))
 
 
 @pytest.mark.parametrize("page", ["", "heads"])
@@ -64,17 +64,21 @@ def test_page_is_compressed_once_for_browsers_that_accept_it(page: str) -> None:
 
 def test_head_request_matches_the_whole_page() -> None:
     server = client()
-    whole, head = server.get("/heads"), server.head("/heads")
+    page, head = server.get("/heads"), server.head("/heads")
     assert (head.status_code, head.content) == (200, b"")
-    assert head.headers == whole.headers
+    assert head.headers == page.headers
 
 
 def test_all_other_files_are_streamlits() -> None:
     server, bare = client(), TestClient(Starlette(routes=create_streamlit_static_assets_routes("")), headers=PLAIN)
     [script] = re.findall(r'src="\.(/static/js/index[^"]+)"', INDEX.read_text())
     for path in (script, "/favicon.png", "/_stcore/health"):
-        ours, theirs = server.get(path), bare.get(path)
-        assert (ours.status_code, ours.content, ours.headers) == (theirs.status_code, theirs.content, theirs.headers)
+        actual, expected = server.get(path), bare.get(path)
+        assert (actual.status_code, actual.content, actual.headers) == (
+            expected.status_code,
+            expected.content,
+            expected.headers,
+        )
     assert server.get("/heads/?seed=7").headers["Location"] == "/heads?seed=7"
     assert server.post("/heads").status_code == 405
 

@@ -30,7 +30,7 @@ def test_shape_shows_the_sizes_of_the_layer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "found"),
+    ("query", "steps"),
     [
         ("hook_pattern", ["weights"]),
         ("HOOK_Z", ["head_output"]),
@@ -59,8 +59,8 @@ def test_shape_shows_the_sizes_of_the_layer() -> None:
         ("softmax", ["weights"]),
     ],
 )
-def test_search_by_name_finds_its_steps(asked: str, found: list[str]) -> None:
-    assert [step.name for step in glossary.matching(asked)] == found
+def test_search_by_name_finds_its_steps(query: str, steps: list[str]) -> None:
+    assert [step.name for step in glossary.matching(query)] == steps
 
 
 def test_empty_search_finds_everything() -> None:

@@ -1,4 +1,4 @@
-"""A quick slice of `benchmarks.harm` and `benchmarks.load`, so that the scripts keep working and find what they look for."""
+"""A quick slice of `benchmarks.harm` and `benchmarks.load`, so that the scripts keep working and report the failures they look for."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from benchmarks.server import Server
 from benchmarks.session import Run, Session
 from pages.ui.menu import NAMES
 
-LIMIT = 1024  # MB, what the manifests give a replica
+LIMIT = 1024  # MB, the memory of a replica in the manifests
 
 
 def finished(work: Coroutine[Any, Any, Any]) -> Any:
-    """What the coroutine gives; in a thread of its own, for Playwright's loop runs in this one while a browser is open."""
+    """The result of a coroutine, run in a separate thread, because Playwright's loop runs in this one while a browser is open."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, work).result()
 
@@ -91,9 +91,11 @@ def test_killed_process_is_noticed_and_not_waited_for(guarded: Server, monkeypat
 
 
 def test_attack_inputs_are_reproducible(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = inputs(12)
-    monkeypatch.setattr("zipfile.time.localtime", lambda *_: (1999, 12, 31, 23, 59, 58, 0, 0, 0))  # it is in archives
-    assert inputs(12) == now
+    first = inputs(12)
+    monkeypatch.setattr(
+        "zipfile.time.localtime", lambda *_: (1999, 12, 31, 23, 59, 58, 0, 0, 0)
+    )  # archives contain the time
+    assert inputs(12) == first
 
 
 def test_forbidden_outcomes_are_reported(guarded: Server) -> None:
@@ -111,21 +113,21 @@ def test_true_is_not_accepted_as_a_whole_number(guarded: Server) -> None:
 
 
 def test_benchmark_session_changes_knobs_like_a_page(guarded: Server) -> None:
-    async def turned() -> tuple[Run, str]:
+    async def changed_run() -> tuple[Run, str]:
         async with Session(guarded.base, "mask=causal&heads=8") as session:
             await session.open()
             run = await session.turn(temperature=2.0, step="scores")
             assert run.figure
-            assert run.figure.knobs["mask"]["value"] == "causal"  # what the link said still holds
+            assert run.figure.knobs["mask"]["value"] == "causal"  # the value of the link
             assert run.figure.knobs["temperature"]["value"] == "2.0"
             assert 0 < run.drawn < run.seconds
             return run, session.query
 
-    run, query = finished(turned())
+    run, query = finished(changed_run())
     assert load.KNOBS.keys() | fifty.KNOBS.keys() <= run.knobs()
     assert all(load.offered(run, knob) for knob in load.KNOBS)
     assert load.offered(run, "d_model") == list(load.KNOBS["d_model"])
-    assert run.figures == run.tables == 1  # the fragment and the rest of the page
+    assert run.figures == run.tables == 1  # of the fragment and of the rest of the page
     assert run.widgets["heads"][1].raw_value in ("", "8")
     assert dict(parse_qsl(query)) == {"mask": "causal", "heads": "8", "temperature": "2.0", "step": "scores"}
 

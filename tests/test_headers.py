@@ -1,4 +1,4 @@
-"""Who may frame the Lab and what its pages may fetch, asked of a server as it starts; and who does not get in."""
+"""The sites that may frame the Lab and the addresses that its pages may fetch, tested on a running server; refused pages."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def headers(address: str, method: str = "GET") -> dict[str, str]:
 def test_every_response_has_the_security_headers(server: str, method: str) -> None:
     (script,) = re.findall(r'src="\.(/static/js/index[^"]+)"', urlopen(f"{server}/").read().decode())
     page = ("/", "/heads", "/no/such/page", "/_stcore/health", "/_stcore/host-config", "/_stcore/upload_file/a/b")
-    ours = script_address("", "figure")
-    for path in (*page, script, ours, "/app/static/none.js", "/media/none.csv", "/..%2f", "/heads/"):
-        sent = {name.lower(): value for name, value in headers(server + path, method).items()}
-        assert {name: sent[name.lower()] for name in HEADERS} | {"of": path} == {
+    own_script = script_address("", "figure")
+    for path in (*page, script, own_script, "/app/static/none.js", "/media/none.csv", "/..%2f", "/heads/"):
+        received = {name.lower(): value for name, value in headers(server + path, method).items()}
+        assert {name: received[name.lower()] for name in HEADERS} | {"of": path} == {
             **HEADERS,
             "Content-Security-Policy": f"{HEADERS['Content-Security-Policy']} {FRAMED_BY} {HUB}",
             "of": path,
@@ -48,21 +48,21 @@ def test_every_response_has_the_security_headers(server: str, method: str) -> No
 @pytest.mark.browser
 @pytest.mark.parametrize("path", ["/heads/", "/a%20b/heads/"])
 def test_extra_slashes_redirect_to_the_page_behind_any_prefix(server: str, path: str) -> None:
-    asked = HTTPConnection(server.removeprefix("http://"), timeout=60)
-    asked.request("GET", f"{path}?text=a/b&seed=7")
-    answer = asked.getresponse()
-    asked.close()
+    connection = HTTPConnection(server.removeprefix("http://"), timeout=60)
+    connection.request("GET", f"{path}?text=a/b&seed=7")
+    answer = connection.getresponse()
+    connection.close()
     assert answer.status == 301
     for prefix in ("", "/~/+", "/school/lab"):
-        there = urljoin(f"{server}{prefix}{path}?text=a/b", answer.headers["Location"])
-        assert there == f"{server}{prefix}{path.rstrip('/')}?text=a/b&seed=7"
+        target = urljoin(f"{server}{prefix}{path}?text=a/b", answer.headers["Location"])
+        assert target == f"{server}{prefix}{path.rstrip('/')}?text=a/b&seed=7"
 
 
 @pytest.mark.browser
 def test_browsers_cache_hashed_files_and_revalidate_all_others(server: str) -> None:
     figure = script_address(server, "figure")
-    for lasting in (figure, script_address(server, "plotly")):
-        assert headers(lasting)["cache-control"] == LASTING["Cache-Control"]
+    for address in (figure, script_address(server, "plotly")):
+        assert headers(address)["cache-control"] == LASTING["Cache-Control"]
     assert headers(f"{server}/").get("cache-control") == "no-cache"
     assert "cache-control" not in headers(figure.replace("figure.js", "none.js"))
 
@@ -112,13 +112,13 @@ def test_framing_page_cannot_control_the_lab(server: str, framed: Callable[[str]
         page.evaluate("(order) => frames[0].postMessage({stCommVersion: 1, ...order}, '*')", order)
     lab.get_by_text("Knobs", exact=True).click()
     file = {"name": "x.csv", "mimeType": "text/csv", "buffer": b"2,0;0,1"}
-    with page.expect_request(lambda asked: asked.method == "PUT") as upload:
+    with page.expect_request(lambda request: request.method == "PUT") as upload:
         lab.locator(".st-key-matrices_file_x input[type=file]").set_input_files([file])
     assert upload.value.url.startswith(f"{server}/_stcore/upload_file/")
     paper = lab.locator("[data-testid=stApp]").evaluate("(app) => getComputedStyle(app).backgroundColor")
     assert paper == "rgb(255, 255, 255)"
     expect(lab.get_by_label("Paste X", exact=True)).to_be_enabled()
-    assert "GUEST_READY" not in page.evaluate("heard.map(({ type }) => type)")  # it has not begun to listen
+    assert "GUEST_READY" not in page.evaluate("heard.map(({ type }) => type)")  # it has never started to listen
 
 
 @pytest.mark.browser

@@ -1,4 +1,4 @@
-"""Functions as lines of a program: bodies with other names, without docstrings, annotations and imports."""
+"""Functions inlined as lines of a program: with other names, without docstrings, annotations and imports."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def test_row_is_parsed_as_people_write_it(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "came"),
+    ("text", "quoted"),
     [
         ("cat", "“cat”"),
         ("1", "only one, 1"),
@@ -66,10 +66,10 @@ def test_row_is_parsed_as_people_write_it(text: str) -> None:
         ("1, 2\x00", "U+0000"),
     ],
 )
-def test_bad_row_error_quotes_the_input(text: str, came: str) -> None:
+def test_bad_row_error_quotes_the_input(text: str, quoted: str) -> None:
     with pytest.raises(NumbersError) as error:
         softmax.parse_row(text)
-    assert came in str(error.value)
+    assert quoted in str(error.value)
     assert "2 to 32 numbers" in str(error.value)
     assert "0.1, -0.2, -0.3, 0.5" in str(error.value)
 
@@ -81,9 +81,9 @@ def test_scaling_maps_equal_attend(mask: str) -> None:
     for i, init in enumerate(INITS):
         for scaled, j in ((True, 0), (False, 2)):
             config = AttentionConfig(mask=mask, temperature=0.5, init=init, scaled=scaled)
-            own = TypedText(TEXT, config).trace().layers[0]
-            np.testing.assert_array_equal(scaling.weights[i, j], own.weights[0].numpy())
-            rows = torch.distributions.Categorical(own.weights[0].double()).entropy()
+            layer = TypedText(TEXT, config).trace().layers[0]
+            np.testing.assert_array_equal(scaling.weights[i, j], layer.weights[0].numpy())
+            rows = torch.distributions.Categorical(layer.weights[0].double()).entropy()
             assert scaling.entropy[i, j] == pytest.approx(float(rows.mean()), abs=1e-5)
 
 
@@ -98,12 +98,12 @@ def test_middle_column_divides_by_the_root_of_d_model() -> None:
 
 def test_inits_fail_as_documented() -> None:
     entropy = dict(zip(INITS, measured(TypedText(TEXT)).entropy, strict=True))
-    most = math.log(9)
-    assert 0.5 * most < entropy["scaled normal"][0] < entropy["scaled normal"][1] < most
+    maximum = math.log(9)
+    assert 0.5 * maximum < entropy["scaled normal"][0] < entropy["scaled normal"][1] < maximum
     assert entropy["uniform"].max() < 0.1
-    assert entropy["normal"].max() < 0.5 * most
-    assert entropy["linear"][0] > 0.95 * most
-    assert entropy["scaled normal"][2] < 0.6 * most
+    assert entropy["normal"].max() < 0.5 * maximum
+    assert entropy["linear"][0] > 0.95 * maximum
+    assert entropy["scaled normal"][2] < 0.6 * maximum
 
 
 def test_long_text_is_cut_with_a_note() -> None:

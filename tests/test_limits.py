@@ -1,4 +1,4 @@
-"""What an operator allows: read from the environment, said in words, and memory that stays where it was."""
+"""The operator's limits: read from the environment, reported in words, and respected in memory."""
 
 import gc
 import os
@@ -24,16 +24,16 @@ from pages.ui.server import limits
 
 
 def starts(**environment: str) -> subprocess.CompletedProcess[str]:
-    said = "print(limits.MAX_TOKENS, limits.CACHE_MB, limits.MODELS, limits.MODEL_PATHS, limits.HUB, sep='|')"
-    command = [sys.executable, "-W", "ignore", "-c", f"from pages.ui.server import limits; {said}"]
+    expression = "print(limits.MAX_TOKENS, limits.CACHE_MB, limits.MODELS, limits.MODEL_PATHS, limits.HUB, sep='|')"
+    command = [sys.executable, "-W", "ignore", "-c", f"from pages.ui.server import limits; {expression}"]
     return subprocess.run(
         command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=600, check=False
     )
 
 
 def test_limits_come_from_the_environment() -> None:
-    usual = f"2048|256|{ROOT / 'models'}|False|False"
-    assert starts().stdout.splitlines()[-1] == usual
+    defaults = f"2048|256|{ROOT / 'models'}|False|False"
+    assert starts().stdout.splitlines()[-1] == defaults
     assert starts(LAB_MAX_TOKENS="100", LAB_CACHE_MB="300").stdout.startswith("100|300|")
 
 
@@ -71,9 +71,9 @@ def test_server_with_a_malformed_limit_does_not_start(text: str) -> None:
 
 def test_server_names_unknown_variables_once_at_startup() -> None:
     with Server(LAB_MAX_TOKEN="10", LAB_MODELSKEPT_MB="1", LAB_XYZZY="", LAB_PORT="1", LAB_REPLICA="a") as server:
-        said = server.errors()
+        log = server.errors()
     known = "LAB_MAX_TOKEN (did you mean LAB_MAX_TOKENS?), LAB_MODELSKEPT_MB (did you mean LAB_MODELS_KEPT_MB?)"
-    assert said.count(f"Unknown variables of the environment do nothing: {known}, LAB_XYZZY\n") == 1
+    assert log.count(f"Unknown variables of the environment do nothing: {known}, LAB_XYZZY\n") == 1
     assert "Unknown" not in starts(LAB_MAX_TOKENS="10").stderr
 
 
@@ -121,7 +121,7 @@ def test_only_the_shown_head_is_kept_above_the_limit(monkeypatch: pytest.MonkeyP
 def test_both_sources_respect_their_byte_limits() -> None:
     column = ((1.0,), (2.0,))
     text = TypedText("the owl asked the moon and the moon blinked")
-    alone = replace(text, max_bytes=text.needs - 1)  # all heads are too much: one at a time
+    alone = replace(text, max_bytes=text.needs - 1)  # all heads together exceed the limit: they are computed singly
     for source, words in (
         (alone, "1 head of 9 × 9 scores, and 4 · 16 columns of d_model 64"),
         (Matrices(query=column, key=column, value=column), "1 head of 2 × 2 scores"),
@@ -133,20 +133,22 @@ def test_both_sources_respect_their_byte_limits() -> None:
 
 @pytest.mark.parametrize("knobs", [{"positions": "sinusoidal", "mask": "causal"}, {"dropout": 0.5, "d_k": 96, "d_v": 8}, {"init": "identity"}])  # fmt: skip
 @pytest.mark.parametrize("text2", ["", "a second text"])
-@pytest.mark.parametrize("whole", [True, False])
-def test_trace_memory_is_counted_completely_in_advance(knobs: dict[str, Any], text2: str, whole: bool) -> None:
+@pytest.mark.parametrize("all_heads", [True, False])
+def test_trace_memory_is_counted_completely_in_advance(knobs: dict[str, Any], text2: str, all_heads: bool) -> None:
     source = TypedText(" ".join(f"w{i}" for i in range(90)), AttentionConfig(**knobs), text2)
-    if not whole and source.config.sizes.n_heads > 1:
+    if not all_heads and source.config.sizes.n_heads > 1:
         source = replace(source, max_bytes=source.needs - 1)
     layer = source.trace().layers[0]
-    assert layer.whole == (whole or layer.n_heads == 1)
-    made = {
+    assert layer.whole == (all_heads or layer.n_heads == 1)
+    sizes = {
         matrix.untyped_storage().data_ptr(): matrix.untyped_storage().nbytes()
         for step in layer.steps
         for matrix in [layer[step.name] if layer.whole or step.name in layer.recorded else layer.matrix(step.name)]
     }
-    made |= {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in layer.recorded.values()}
-    assert sum(made.values()) <= source.needs < 3 * sum(made.values())
+    sizes |= {
+        tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in layer.recorded.values()
+    }
+    assert sum(sizes.values()) <= source.needs < 3 * sum(sizes.values())
 
 
 @pytest.mark.parametrize("wide", [{"d_k": "1024"}, {"d_v": "129"}])
@@ -162,23 +164,23 @@ def test_heads_that_are_too_wide_together_get_one_sentence(page: str, wide: dict
 def test_trace_bytes_are_those_of_the_recorded_tensors() -> None:
     trace = TypedText("a b c", AttentionConfig(d_model=8, n_heads=2, init="identity")).trace()
     assert trace.nbytes == 3 * 8 * 4  # X, which is also Q, K and V
-    assert [step.name for step, _ in trace.layers[0]][-1] == "head_output"  # everything is made …
-    assert trace.nbytes == 3 * 8 * 4  # … and counted where it is kept
+    assert [step.name for step, _ in trace.layers[0]][-1] == "head_output"  # everything is computed …
+    assert trace.nbytes == 3 * 8 * 4  # … and only recorded tensors count
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_open_session_does_not_keep_a_trace_from_eviction(page: str) -> None:
     app = opened(page, text="a session that stays open")
-    kept = KEPT.cache
-    assert kept.currsize >= sum(getattr(one, "nbytes", 0) + 20_000 for one in kept.values())
-    traces_of_it = [trace for trace in kept.values() if isinstance(trace, Trace) and "session" in trace.tokens]
-    mine = [*map(ref, traces_of_it), *(ref(trace.layers[0]) for trace in traces_of_it)]
-    assert mine
-    del traces_of_it
-    kept.clear()
+    cache = KEPT.cache
+    assert cache.currsize >= sum(getattr(value, "nbytes", 0) + 20_000 for value in cache.values())
+    traces = [trace for trace in cache.values() if isinstance(trace, Trace) and "session" in trace.tokens]
+    references = [*map(ref, traces), *(ref(trace.layers[0]) for trace in traces)]
+    assert references
+    del traces
+    cache.clear()
     gc.collect()
-    assert [one() for one in mine] == [None] * len(mine)
-    turn(app, head=1)  # and the page works on
+    assert [reference() for reference in references] == [None] * len(references)
+    turn(app, head=1)  # the page still works
     assert not app.exception
 
 
@@ -197,27 +199,28 @@ MAXIMA: dict[str, Any] = {
 
 
 def counted(knobs: dict[str, Any]) -> str:
-    """Why a source with these knobs is refused before it is made; empty where it may be."""
+    """The reason why a source with these knobs is refused before it is computed, or empty."""
     texts = [
-        " ".join(f"w{i % 500}" for i in range(knobs.get(name, few))) for name, few in (("tokens", 9), ("text2", 0))
+        " ".join(f"w{i % 500}" for i in range(knobs.get(name, default)))
+        for name, default in (("tokens", 9), ("text2", 0))
     ]
     of_config = {name: value for name, value in knobs.items() if name not in ("tokens", "text2", "pad")}
-    most = limits.MAX_TRACE_MB * 2**20
+    limit = limits.MAX_TRACE_MB * 2**20
     try:
         config = AttentionConfig(**of_config)
-        source = TypedText(texts[0], config, texts[1], True, limits.MAX_TOKENS, 0, "pad" in knobs, most)
-        assert source.needs <= most
+        source = TypedText(texts[0], config, texts[1], True, limits.MAX_TOKENS, 0, "pad" in knobs, limit)
+        assert source.needs <= limit
     except ConfigError as error:
         return str(error)
     return ""
 
 
 def test_every_pair_of_maxima_is_counted_or_refused() -> None:
-    """`benchmarks.maxima` opens them all, in 1 GiB."""
+    """`benchmarks.maxima` opens all of them, in 1 GiB."""
     refused = {pair: counted({name: MAXIMA[name] for name in pair}) for pair in combinations(MAXIMA, 2)}
-    for why in filter(None, refused.values()):
-        assert why.count(": ") == 1
-        assert why.endswith(".")
+    for reason in filter(None, refused.values()):
+        assert reason.count(": ") == 1
+        assert reason.endswith(".")
     assert "heads · d_k is at most 4,096" in refused["n_heads", "d_k"]
     assert "All steps need at most 128 MB" in refused["tokens", "d_k"]
     assert not refused["d_model", "n_heads"]

@@ -1,4 +1,4 @@
-"""A link is read into a source without a page, and what it gets wrong is said."""
+"""A link is read into a source without a page, and its mistakes are reported."""
 
 from contextlib import suppress
 from urllib.parse import parse_qsl, urlsplit
@@ -117,18 +117,18 @@ ODD = [
 def test_every_knob_takes_odd_texts(knob) -> None:
     for source in knob.sources or knobs.SOURCES:
         for text in ODD:
-            with suppress(AttentionError):  # a matrix that is none, an empty text
-                made, notes = source_of({"source": source, knob.key: text}, LIMITS)
-                assert hash(made) is not None
+            with suppress(AttentionError):  # an invalid matrix, an empty text
+                parsed, notes = source_of({"source": source, knob.key: text}, LIMITS)
+                assert hash(parsed) is not None
                 assert all(note.startswith("The link asks for ") or " do not divide " in note for note in notes)
 
 
 @pytest.mark.parametrize("knob", knobs.KNOBS, ids=[knob.key for knob in knobs.KNOBS])
 def test_defaults_are_valid_and_roundtrip_as_text(knob) -> None:
     assert knob.range.takes(knob.default)
-    within = knob.offered or knob.range
-    assert within.takes(knob.default)
-    assert within.read(in_url(knob.default)) == knob.default
+    allowed = knob.offered or knob.range
+    assert allowed.takes(knob.default)
+    assert allowed.read(in_url(knob.default)) == knob.default
     assert knob.label or knob.held
 
 

@@ -18,13 +18,13 @@ def bytes_of(sent):
 
 
 def test_live_message_contains_exact_queries_keys_and_values():
-    given = layer()
-    sent = live(given, 2)
+    sample = layer()
+    sent = live(sample, 2)
     assert list(sent["heads"]) == ["0", "1", "2", "3"]
     for i, head in enumerate(sent["heads"].values()):
         for name in ("query", "key", "value"):
-            np.testing.assert_array_equal(rows(head[name]), given[name][i].numpy())
-    np.testing.assert_array_equal(sent["w_o"], given.w_o.flatten(0, 1).numpy())
+            np.testing.assert_array_equal(rows(head[name]), sample[name][i].numpy())
+    np.testing.assert_array_equal(sent["w_o"], sample.w_o.flatten(0, 1).numpy())
     assert (sent["head"], sent["divisor"], sent["temperature"]) == (2, 4.0, 1.0)
 
 
@@ -35,8 +35,8 @@ def test_repeated_word_is_sent_once():
 
 
 def test_long_text_sends_only_the_shown_head():
-    given = layer(" ".join(f"w{i}" for i in range(512)))
-    sent = live(given, 3)
+    sample = layer(" ".join(f"w{i}" for i in range(512)))
+    sent = live(sample, 3)
     assert list(sent["heads"]) == ["3"]
     assert sent["w_o"] is None
     assert "value" not in sent["heads"]["3"]
@@ -58,7 +58,7 @@ def test_scores_without_a_product_are_computed_by_the_server():
 
 
 def test_padding_stays_hidden_under_every_mask():
-    """What the mask alone hides of every query is no padding: another mask shows it."""
+    """Keys that only the mask hides from every query are not padding: another mask shows them."""
     text = TypedText("alpha beta", AttentionConfig(mask="causal"), "v w x y z")
     assert rule_of(text.trace().layers[0])["real"] is None
     padded = TypedText("a b\na b c d", AttentionConfig(mask="causal"), pad=True).trace().layers[0]

@@ -42,8 +42,8 @@ def test_click_toggles_one_mask_cell() -> None:
     visible = masks.causal(5, 7)
     changed = masks.custom(5, 7, lessons.toggled(visible, 2, 6))
     assert (changed != visible).nonzero().tolist() == [[2, 6]]
-    again = masks.custom(5, 7, lessons.toggled(changed, 2, 6))
-    assert torch.equal(again, visible)
+    restored = masks.custom(5, 7, lessons.toggled(changed, 2, 6))
+    assert torch.equal(restored, visible)
 
 
 def test_mask_roundtrips_through_its_grid() -> None:
@@ -97,14 +97,14 @@ def test_higher_dropout_keeps_earlier_drops_and_changes_no_other_step() -> None:
     def layer(dropout: float):
         return TypedText("a b c d e f g h", AttentionConfig(dropout=dropout)).trace().layers[0]
 
-    none, some, more = layer(0.0), layer(0.3), layer(0.8)
+    none, sample, larger = layer(0.0), layer(0.3), layer(0.8)
     assert none.dropped_weights is None
-    torch.testing.assert_close(some.weights, none.weights)
-    assert ((some.dropped_weights == 0) <= (more.dropped_weights == 0)).all()
-    kept = some.dropped_weights != 0
-    torch.testing.assert_close(some.dropped_weights[kept], some.weights[kept] / 0.7)
-    torch.testing.assert_close(some.head_output, some.dropped_weights @ some.value)
-    assert torch.equal(some.dropped_weights, layer(0.3).dropped_weights)
+    torch.testing.assert_close(sample.weights, none.weights)
+    assert ((sample.dropped_weights == 0) <= (larger.dropped_weights == 0)).all()
+    remaining = sample.dropped_weights != 0
+    torch.testing.assert_close(sample.dropped_weights[remaining], sample.weights[remaining] / 0.7)
+    torch.testing.assert_close(sample.head_output, sample.dropped_weights @ sample.value)
+    assert torch.equal(sample.dropped_weights, layer(0.3).dropped_weights)
     sums = TypedText("w " * 200, AttentionConfig(dropout=0.5)).trace().layers[0].dropped_weights.sum(dim=-1)
     assert abs(float(sums.mean()) - 1) < 0.02
     assert float(sums.std()) > 0.01

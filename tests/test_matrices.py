@@ -89,9 +89,9 @@ def test_queries_and_keys_of_unequal_length_equal_torch(
     layer = Matrices(query=query, key=key, value=value, config=config).trace().layers[0]
     tensors = [torch.tensor([rows], dtype=torch.float64) for rows in (query, key, value)]
     expected = F.scaled_dot_product_attention(*tensors, attn_mask=layer.mask, scale=1 / (d_k**0.5 * temperature))
-    seen = layer.mask.any(dim=-1)
-    torch.testing.assert_close(layer.head_output[:, seen], expected[:, seen], rtol=1e-12, atol=1e-12)
-    assert not layer.head_output[:, ~seen].any()
+    sees = layer.mask.any(dim=-1)
+    torch.testing.assert_close(layer.head_output[:, sees], expected[:, sees], rtol=1e-12, atol=1e-12)
+    assert not layer.head_output[:, ~sees].any()
 
 
 def test_matrices_obey_the_config() -> None:
@@ -138,10 +138,16 @@ def test_every_number_is_explained_drawn_and_tabled(source: Matrices) -> None:
     for step, tensor in trace.layers[0]:
         matrix = trace.layers[0].matrix(step.name).numpy()
         for q, k in np.ndindex(*matrix.shape):
-            told = explain(trace, step.name, q=q, k=k)
-            assert told.value == float(matrix[q, k])
-            size = sum(abs(term.value) for term in told.terms) if told.operation == "sum" else abs(told.value)
-            assert told.result == told.value or abs(told.result - told.value) <= 1e-12 * size
+            explanation = explain(trace, step.name, q=q, k=k)
+            assert explanation.value == float(matrix[q, k])
+            size = (
+                sum(abs(term.value) for term in explanation.terms)
+                if explanation.operation == "sum"
+                else abs(explanation.value)
+            )
+            assert (
+                explanation.result == explanation.value or abs(explanation.result - explanation.value) <= 1e-12 * size
+            )
         table = tables.frame(trace, step.name).to_numpy()[:, : matrix.shape[1]]
         np.testing.assert_array_equal(table, matrix)
         finite = np.where(np.isfinite(matrix), matrix, np.nan).astype(np.float32)

@@ -1,4 +1,4 @@
-"""The budget of a trace follows the memory of one's own machine; a server keeps its limits."""
+"""The budget of a trace follows the memory of a local machine; a server keeps its limits."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_half_of_the_installed_memory_counts_without_proc(tmp_path: Path, monkey
 
 
 def starts(**environment: str) -> str:
-    """The MB of a trace and of the cache that a server starts with, or why it does not start."""
+    """The MB of a trace and of the cache that a server starts with, or its error."""
     code = "from pages.ui.server import limits; print(limits.MAX_TRACE_MB, limits.CACHE_MB)"
     run = subprocess.run(
         [sys.executable, "-c", code],
@@ -115,5 +115,5 @@ def test_auto_limits_follow_memory_and_servers_keep_explicit_limits() -> None:
 )
 def test_make_raises_limits_only_for_a_local_server(command: list[str], expected: list[str]) -> None:
     run = subprocess.run(["make", "--dry-run", *command], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert all(one in run.stdout for one in expected)
+    assert all(option in run.stdout for option in expected)
     assert ("fileWatcherType" in run.stdout) == (command == ["dev"])

@@ -1,4 +1,4 @@
-"""What may be wrong with a model, and the one sentence that each is answered with."""
+"""Faulty models, and the one sentence that each is refused with."""
 
 from __future__ import annotations
 
@@ -26,45 +26,45 @@ OWL = "the owl asked the moon"
 
 
 @pytest.fixture(autouse=True)
-def own_library() -> Iterator[None]:
+def default_library() -> Iterator[None]:
     yield
     LIBRARY.hold(Settings())
 
 
 @pytest.fixture
 def broken(tiny: TinyModels, tmp_path: Path) -> Callable[..., str]:
-    """A copy of a tiny model with something done to it; its folder as a name."""
+    """Returns the folder of a modified copy of a tiny model."""
 
-    def made(family: str = "GPT-2", without: str = "", **config: Any) -> str:
+    def modified_copy(family: str = "GPT-2", without: str = "", **config: Any) -> str:
         path = tmp_path / family
         shutil.copytree(tiny(family), path)
         for file in path.glob(without) if without else ():
             file.unlink()
-        there = path / "config.json"
+        config_file = path / "config.json"
         if config:
-            there.write_text(json.dumps(json.loads(there.read_text()) | config))
+            config_file.write_text(json.dumps(json.loads(config_file.read_text()) | config))
         return str(path)
 
-    return made
+    return modified_copy
 
 
 def refused(name: str, text: str = OWL, text2: str = "") -> str:
-    """The sentence, which ends in what to do and shows nothing of Python."""
-    with pytest.raises((ModelError, TextError)) as found:
+    """The error's sentence, after checking that it is short and shows no traceback."""
+    with pytest.raises((ModelError, TextError)) as caught:
         Model(name, text, text2).trace()
-    said = str(found.value)
-    assert said.endswith(".")
-    assert "Traceback" not in said
-    assert len(said) < 500
-    return said
+    sentence = str(caught.value)
+    assert sentence.endswith(".")
+    assert "Traceback" not in sentence
+    assert len(sentence) < 500
+    return sentence
 
 
 def test_missing_folder_error_lists_existing_folders(tiny: TinyModels) -> None:
     tiny("GPT-2")
     LIBRARY.hold(Settings(tiny.folder))
-    said = refused("no such model")
-    assert "GPT-2" in said
-    assert "there is no no such model: choose another, or put it there" in said
+    sentence = refused("no such model")
+    assert "GPT-2" in sentence
+    assert "there is no no such model: choose another, or put it there" in sentence
     missing = refused("SmolLM2-135M-Instruct")
     assert missing.endswith("there is no SmolLM2-135M-Instruct: choose another, or bring it with `make models ALL=1`.")
     LIBRARY.hold(Settings(tiny.folder / "empty"))
@@ -150,8 +150,8 @@ HUGE = 10**9
     ],
 )
 def test_config_larger_than_the_weights_allocates_nothing(broken: Callable[..., str], family: str, claims: Any) -> None:
-    said = refused(broken(family, **claims))
-    assert "config.json" in said or "should load with transformers" in said
+    sentence = refused(broken(family, **claims))
+    assert "config.json" in sentence or "should load with transformers" in sentence
 
 
 def test_model_without_a_tokenizer_is_refused(broken: Callable[..., str]) -> None:
@@ -175,9 +175,9 @@ def test_decoder_without_generation_needs_a_second_text(tiny: TinyModels) -> Non
     assert Model(name, OWL, "the moon").trace().layers
 
 
-@pytest.mark.parametrize(("text", "came"), [("", "nothing"), (" \n\t ", "only blanks")])
-def test_empty_text_is_reported_before_a_model_is_loaded(text: str, came: str) -> None:
-    assert f"got {came}: type a sentence" in refused("no such model", text)
+@pytest.mark.parametrize(("text", "got"), [("", "nothing"), (" \n\t ", "only blanks")])
+def test_empty_text_is_reported_before_a_model_is_loaded(text: str, got: str) -> None:
+    assert f"got {got}: type a sentence" in refused("no such model", text)
 
 
 @pytest.mark.parametrize("family", ["BERT", "RoBERTa", "T5"])
@@ -205,13 +205,13 @@ def test_unused_second_text_is_noted(tiny: TinyModels) -> None:
 
 
 def test_hub_is_contacted_only_when_allowed(monkeypatch: pytest.MonkeyPatch, tiny: TinyModels) -> None:
-    asked: list[tuple[str, str | None]] = []
+    downloads: list[tuple[str, str | None]] = []
 
     def download(name: str, revision: str | None, allow_patterns: list[str]) -> str:
-        asked.append((name, revision))
+        downloads.append((name, revision))
         assert not [pattern for pattern in allow_patterns if pattern.endswith((".bin", ".py", "*"))]
         if name == "some/gated":
-            raise GatedRepoError("no", response=_Answer())  # type: ignore[arg-type]  # all it is asked for
+            raise GatedRepoError("no", response=_Answer())  # type: ignore[arg-type]  # all that is read from it
         if name == "some/offline":
             raise LocalEntryNotFoundError("no")
         return str(tiny("GPT-2"))
@@ -228,14 +228,14 @@ def test_hub_is_contacted_only_when_allowed(monkeypatch: pytest.MonkeyPatch, tin
     assert "there is no some/model" in refused("some/model")
     LIBRARY.hold(Settings(paths=False, hub={"some/model": "abc"}))
     assert "there is no some/other" in refused("some/other")
-    assert not asked
+    assert not downloads
     assert Model("some/model", OWL).trace().layers
     LIBRARY.hold(Settings(paths=False, hub=True))
     LIBRARY.allow("some/gated")
     assert "some/gated is only given to those who have agreed to its terms" in refused("some/gated")
     assert "some/offline could not be fetched from the Hugging Face hub" in refused("some/offline")
     assert "some/large takes 16,384 MB: choose a smaller one" in refused("some/large")
-    assert asked == [("some/model", "abc"), ("some/gated", None), ("some/offline", None)]
+    assert downloads == [("some/model", "abc"), ("some/gated", None), ("some/offline", None)]
 
 
 class _Answer:

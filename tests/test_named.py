@@ -20,7 +20,7 @@ def test_matrix_name_means_one_field_or_none(label: str, field: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "now", "gives", "fields"),
+    ("text", "current", "gives", "fields"),
     [
         (f"Q = {TWO}\nK = {TWO}\nV = {TWO}", "X and weights", "Q, K and V", ["query", "key", "value"]),
         ("Q:\n1 2\n3 4\nK:\n1 2\n3 4\nV:\n5 6\n7 8", "scores and V", "Q, K and V", ["query", "key", "value"]),
@@ -31,10 +31,10 @@ def test_matrix_name_means_one_field_or_none(label: str, field: str) -> None:
         (f"scores = {TWO}\nV = {TWO}\nbias = {TWO}", "X alone", "scores and V", ["scores", "value", "bias"]),
     ],
 )  # fmt: skip
-def test_named_matrices_fill_their_fields(text: str, now: str, gives: str, fields: list[str]) -> None:
-    found = named(look(text, "X"))
-    assert given_by(found, now) == gives
-    assert list(filled(found, gives) if gives else {}) == fields
+def test_named_matrices_fill_their_fields(text: str, current: str, gives: str, fields: list[str]) -> None:
+    matrices = named(look(text, "X"))
+    assert given_by(matrices, current) == gives
+    assert list(filled(matrices, gives) if gives else {}) == fields
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ ABOUT = {"random", "notes", "layers"}
 
 
 def expected(trace):
-    """Every tensor of a trace by the name it has in a file."""
+    """Every tensor of a trace by its name in a file."""
     return {
         f"L{i}.{declared.name}": getattr(layer, declared.name)
         for i, layer in enumerate(trace.layers)
@@ -166,9 +166,9 @@ def test_bfloat16_is_kept_or_widened_exactly():
     widened = read_npz(npz(trace))["L0.weights"]
     assert widened.dtype == np.float32
     np.testing.assert_array_equal(widened, weights.float().numpy())
-    kept = load(safetensors(trace))["L0.weights"]
-    assert kept.dtype == torch.bfloat16
-    assert torch.equal(kept, weights)
+    stored = load(safetensors(trace))["L0.weights"]
+    assert stored.dtype == torch.bfloat16
+    assert torch.equal(stored, weights)
 
 
 def test_metadata_are_standard_json(tmp_path):
@@ -185,10 +185,10 @@ def test_equal_traces_give_equal_bytes(write):
 
 def test_writing_leaves_the_trace_unchanged_and_stores_no_objects(tmp_path):
     trace = TypedText(CAT).trace()
-    before = {name: tensor.clone() for name, tensor in expected(trace).items()}
+    originals = {name: tensor.clone() for name, tensor in expected(trace).items()}
     archive = zipfile.ZipFile(io.BytesIO(npz(trace)))
     safetensors(trace)
-    assert all(torch.equal(before[name], tensor) for name, tensor in expected(trace).items())
+    assert all(torch.equal(originals[name], tensor) for name, tensor in expected(trace).items())
     assert archive.testzip() is None
     assert not [name for name in archive.namelist() if b"|O" in archive.read(name)[:128]]
 
@@ -198,22 +198,22 @@ def test_partial_file_keeps_layer_numbers_and_predicts_its_size(head):
     trace = TRACES["two layers"]
     wanted = {name for name in read_npz(npz(trace, head)) if not name.startswith("L0")}
     assert set(read_npz(npz(trace, head, [1]))) == wanted
-    for some in (None, [1]):
-        made = load(safetensors(trace, head, some))
-        assert sum(tensor.nbytes for tensor in made.values()) == size(trace, head, some)
+    for layers in (None, [1]):
+        tensors = load(safetensors(trace, head, layers))
+        assert sum(tensor.nbytes for tensor in tensors.values()) == size(trace, head, layers)
 
 
 @pytest.mark.parametrize("name", ["every step", "matrices"])
 def test_file_of_one_head_has_its_part_of_every_step(name):
     trace, head = TRACES[name], min(1, TRACES[name].layers[0].n_heads - 1)
-    both = read_npz(npz(trace, head)), load(safetensors(trace, head))
+    files = read_npz(npz(trace, head)), load(safetensors(trace, head))
     axes = {step.name: step.axes for step in STEPS}
     wanted = {}
-    for whole, tensor in expected(trace).items():
-        layer, _, step = whole.partition(".")
+    for full_name, tensor in expected(trace).items():
+        layer, _, step = full_name.partition(".")
         per_head = axes.get(step, ("",))[0] in ("head", "kv_head")
-        wanted[f"{layer}.H{head}.{step}" if per_head else whole] = tensor[head] if per_head else tensor
-    for read in both:
+        wanted[f"{layer}.H{head}.{step}" if per_head else full_name] = tensor[head] if per_head else tensor
+    for read in files:
         assert set(read) - set(settings(trace)) - {"tokens", "key_tokens", "about"} == set(wanted)
         for key, tensor in wanted.items():
             np.testing.assert_array_equal(np.asarray(read[key]), tensor.numpy())

@@ -23,7 +23,7 @@ PICKING = (
     "pages/heads.py",
     "pages/masks.py",
 )  # pages with pickers for step, head, query and key, which draw maps of steps
-OWN = ("pages/lessons.py", "pages/training.py")  # pages with numbers of their own
+OWN = ("pages/lessons.py", "pages/training.py")  # pages with their own numbers
 DEFAULT_TEXT = "the owl asked the moon and the moon blinked"
 
 ODD_TEXTS = {
@@ -62,7 +62,7 @@ def test_every_page_opens_with_a_banner_and_alt_texts(page: str) -> None:
     app = opened(page)
     assert not app.exception
     assert app.title
-    assert address(app) == {}, "every page ends with what the address says"
+    assert address(app) == {}, "every page ends by writing the address"
     assert any("Random weights" in caption.value for caption in app.caption) == (page not in OWN)
     for figure in drawn(app):
         alt = figure["layout"]["meta"]["alt"]
@@ -73,13 +73,13 @@ def test_every_page_opens_with_a_banner_and_alt_texts(page: str) -> None:
 
 @pytest.mark.parametrize("page", [*OWN, "app.py"])
 def test_pages_with_their_own_numbers_compute_no_trace(page, monkeypatch):
-    """Which may be a large model's; the link keeps what is chosen of it, and Share is as quick."""
-    made, trace = [], TypedText.trace
-    monkeypatch.setattr(TypedText, "trace", lambda self: made.append(self.text) or trace(self))
-    theirs = f"somebody came to {Path(page).stem} with this text"
-    app = opened(page, text=theirs, q="2", k="1", step="scores")
+    """The trace may belong to a large model; the link keeps the chosen cell, and Share stays quick."""
+    texts_made, trace = [], TypedText.trace
+    monkeypatch.setattr(TypedText, "trace", lambda self: texts_made.append(self.text) or trace(self))
+    text = f"somebody came to {Path(page).stem} with this text"
+    app = opened(page, text=text, q="2", k="1", step="scores")
     assert not app.exception
-    assert (theirs in made) == (page == "app.py")
+    assert (text in texts_made) == (page == "app.py")
     assert {"q", "k", "step"} <= set(address(app))
     app.session_state["sharing"] = True
     app.run()
@@ -92,27 +92,27 @@ def test_pages_with_their_own_numbers_compute_no_trace(page, monkeypatch):
     labels = [label for component in components for label, *_ in json.loads(component.json)["links"]]
     assert "Save the state (.json)" in labels
     assert ("All steps (.npz)" in labels) == (page == "app.py")
-    assert (theirs in made) == (page == "app.py")
+    assert (text in texts_made) == (page == "app.py")
 
 
-# On every page at once what each of them has of its own: markup, scripts, long words; and the smallest map there is.
+# Every page gets all odd texts at once: markup, scripts, long words; and the smallest possible map.
 ON_EVERY_PAGE = {"one token": ODD_TEXTS["one token"], "all of them": " ".join(ODD_TEXTS.values())}
 
 
 @pytest.mark.parametrize("text", ODD_TEXTS.values(), ids=ODD_TEXTS)
 def test_lab_takes_odd_texts(text: str) -> None:
-    weights = takes("app.py", text)[1]["data"][0]["z"]
+    weights = figures_of("app.py", text)[1]["data"][0]["z"]
     np.testing.assert_array_equal(weights, TypedText(text).trace().layers[0].weights[0].numpy())
 
 
 @pytest.mark.parametrize("page", PAGES[1:])
 @pytest.mark.parametrize("text", ON_EVERY_PAGE.values(), ids=ON_EVERY_PAGE)
 def test_every_page_takes_an_odd_text(page: str, text: str) -> None:
-    takes(page, text)
+    figures_of(page, text)
 
 
-def takes(page: str, text: str) -> list[dict[str, Any]]:
-    """The figures of a page that takes this text without a word."""
+def figures_of(page: str, text: str) -> list[dict[str, Any]]:
+    """The figures of a page that accepts this text without a message."""
     app = opened(page, text=text)
     assert not app.exception
     assert not app.error
@@ -141,11 +141,11 @@ def test_every_step_of_the_strip_opens_and_is_explained() -> None:
     app = opened("app.py", positions="sinusoidal", text2="a second text")
     strip = around(app)["strip"]
     assert len(strip) == 15
-    assert list(strip)[-1] == "norm-weighted"  # no step, but what the weights bring
+    assert list(strip)[-1] == "norm-weighted"  # a derived map, not a step
     for name, step in list(strip.items())[1:-1]:
         turn(app, step=name, view=step["view"])
         assert not app.exception
-        assert [one["name"] for one in around(app)["strip"].values() if one["chosen"]] == [name]
+        assert [tab["name"] for tab in around(app)["strip"].values() if tab["chosen"]] == [name]
         assert [figure["layout"]["meta"]["step"] for figure in drawn(app)][-1] == name
         assert around(app)["line"]["step"] == name
         assert f"numbers of `{name}`" in " ".join(markdown.value for markdown in app.markdown)
@@ -162,13 +162,13 @@ def test_inspector_prints_the_number_that_the_map_paints() -> None:
 
 
 def test_table_twin_holds_the_numbers_and_their_row_sums() -> None:
-    shown = opened("app.py", mask="causal").dataframe[0]
-    table = shown.value
+    dataframe = opened("app.py", mask="causal").dataframe[0]
+    table = dataframe.value
     weights = TypedText(DEFAULT_TEXT, AttentionConfig(mask="causal")).trace().layers[0].weights[0].numpy()
     np.testing.assert_array_equal(table.to_numpy()[:, :-1], weights)
     np.testing.assert_allclose(table["Σ row"], 1, atol=1e-6)
-    formats = {name: column["type_config"]["format"] for name, column in json.loads(shown.proto.columns).items()}
-    assert formats == dict.fromkeys(table, "%.4g"), "as many digits as in the heading, however small a number is"
+    formats = {name: column["type_config"]["format"] for name, column in json.loads(dataframe.proto.columns).items()}
+    assert formats == dict.fromkeys(table, "%.4g"), "as many digits as in the heading, even for small numbers"
 
 
 def test_empty_text_asks_for_one_and_draws_nothing() -> None:
@@ -227,7 +227,7 @@ BAD_LINKS = {
     "window": ("1e9", "a whole number"),
 }
 
-OF_A_TRACE = {"step", "head", "q", "k", "layer"}  # said where there is one
+OF_A_TRACE = {"step", "head", "q", "k", "layer"}  # reported where there is a trace
 
 
 @pytest.mark.parametrize(
@@ -304,7 +304,7 @@ def test_requested_heads_return_when_d_model_allows_them() -> None:
     for d_model, heads in ((60, 6), (7, 7), (13, 1), (16, 8)):
         turn(app, d_model=d_model)
         assert app.selectbox(key="heads").value == heads
-    app.selectbox(key="heads").set_value(2).run()  # another wish
+    app.selectbox(key="heads").set_value(2).run()  # another request
     turn(app, d_model=64)
     assert app.selectbox(key="heads").value == 2
 
@@ -363,8 +363,8 @@ def test_maps_have_a_long_table_computed_when_unfolded(page: str) -> None:
     assert len(app.dataframe) == folded + 1
     weights = TypedText(DEFAULT_TEXT, AttentionConfig(mask="causal")).trace().layers[0].weights.numpy()
     [table] = [dataframe.value for dataframe in app.dataframe if "weights" in dataframe.value]
-    shown = weights if page == "pages/heads.py" else weights[1]
-    np.testing.assert_array_equal(table["weights"], shown.flatten())
+    expected = weights if page == "pages/heads.py" else weights[1]
+    np.testing.assert_array_equal(table["weights"], expected.flatten())
     if page == "pages/masks.py":
         assert list(table) == ["query", "key", "may attend", "masked_scores", "weights"]
         np.testing.assert_array_equal(table["may attend"], np.tril(np.ones((9, 9))).flatten())
@@ -372,8 +372,8 @@ def test_maps_have_a_long_table_computed_when_unfolded(page: str) -> None:
 
 def test_table_over_512_by_512_numbers_is_a_file_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(show, "TABLE_CELLS", 8)
-    for most, n_tables in ((9, 1), (8, 0)):
-        monkeypatch.setattr(show, "MOST_CELLS", most)
+    for max_cells, n_tables in ((9, 1), (8, 0)):
+        monkeypatch.setattr(show, "MOST_CELLS", max_cells)
         app = opened("app.py", text="a b c", table="true")
         app.session_state["table"] = True
         app.run()
@@ -398,7 +398,7 @@ def test_masks_page_has_buttons_for_mask_kinds() -> None:
     assert buttons() == ["none", "causal", "window", "prefix"]
     cells = "9x9.eNpjYACCBhDBAAADCwCB"
     assert buttons(mask="custom", cells=cells)[-1] == "custom"
-    assert buttons(cells=cells)[-1] == "custom", "what was clicked stays within reach"
+    assert buttons(cells=cells)[-1] == "custom", "a clicked mask stays available"
     assert buttons(mask="padding")[-1] == "padding"
     assert "buttons" not in around(opened("app.py"))["controls"]["mask"]
 
@@ -442,7 +442,7 @@ def test_row_that_sees_no_key_is_drawn_and_labelled() -> None:
     [
         ({"colors": "stretched"}, "stretched to"),
         ({"colors": "log"}, "logarithmic"),
-        ({"lab_stretch": "true"}, "stretched to"),  # as links of the Lab once said it
+        ({"lab_stretch": "true"}, "stretched to"),  # as in older links of the Lab
         ({"lab_stretch": "true", "colors": "log"}, "logarithmic"),
     ],
 )
@@ -539,7 +539,7 @@ def test_dropped_weights_of_all_heads_of_long_texts_are_drawn() -> None:
 
 
 @pytest.mark.parametrize(
-    ("knobs", "said_of_it", "step"),
+    ("knobs", "caption_part", "step"),
     [
         ({"positions": "rope"}, "turned by an angle", "rotated_query"),
         ({"positions": "alibi"}, "the more is taken off", "biased_scores"),
@@ -548,12 +548,12 @@ def test_dropped_weights_of_all_heads_of_long_texts_are_drawn() -> None:
         ({"cap": "2.5", "kv_heads": "2"}, "", "capped_scores"),
     ],
 )
-def test_variant_explains_its_change_and_shows_its_steps(knobs: dict[str, str], said_of_it: str, step: str) -> None:
+def test_variant_explains_its_change_and_shows_its_steps(knobs: dict[str, str], caption_part: str, step: str) -> None:
     app = opened("app.py", view="factors", step=step, **knobs)
     assert not app.exception
     assert not app.error
     assert drawn(app)[-1]["layout"]["meta"]["step"] == step
-    assert any(said_of_it in caption.value for caption in app.sidebar.caption) or not said_of_it
+    assert any(caption_part in caption.value for caption in app.sidebar.caption) or not caption_part
     plain = opened("app.py")
     assert not any("Weights by" in caption.value for caption in plain.sidebar.caption)
 
@@ -561,10 +561,10 @@ def test_variant_explains_its_change_and_shows_its_steps(knobs: dict[str, str], 
 def test_d_model_control_updates_heads_before_the_sidebar_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    remembered = Session(turned={"d_model": 64}, wishes={"heads": (4, 1)})
-    monkeypatch.setattr(inputs.st, "session_state", {"session": remembered})
+    session = Session(turned={"d_model": 64}, wishes={"heads": (4, 1)})
+    monkeypatch.setattr(inputs.st, "session_state", {"session": session})
     assert inputs.config_now(AttentionConfig(d_model=65, n_heads=1)) == AttentionConfig()
-    remembered.turned = {"d_model": 30}
+    session.turned = {"d_model": 30}
     assert inputs.config_now(AttentionConfig()) == AttentionConfig(d_model=30, n_heads=3)
 
 
@@ -580,7 +580,7 @@ def test_page_without_maps_shows_only_useful_controls(page: str, names: list[str
     assert list(around(app)["controls"]) == names
     turn(app, d_model=32)
     assert address(app)["d_model"] == "32"
-    for source in ("notebook", "matrices"):  # whose shapes are their own; Softmax draws its default text then
+    for source in ("notebook", "matrices"):  # sources with fixed shapes; Softmax then draws its default text
         assert not any(
             b'"controls":[{' in component.proto.bytes for component in opened(page, source=source).get("bidi_component")
         )
@@ -593,7 +593,7 @@ def test_notebook_offers_no_useless_knob(page: str) -> None:
 
     mask = ["mask", "window", "prefix"]
     assert offers("heatmaps-multi-head") == ["temperature", *mask, "scaled", "head", "colors"]
-    assert offers("averaging-trick") == [*mask, "colors"], "its scores are not divided by anything"
+    assert offers("averaging-trick") == [*mask, "colors"], "its scores have no divisor"
     bare = opened(page, source="notebook", notebook="heatmaps-unscaled", temperature="2.0", mask="causal")
     assert not any(b'"controls":[{' in component.proto.bytes for component in bare.get("bidi_component")), (
         "it has no softmax"
@@ -601,10 +601,10 @@ def test_notebook_offers_no_useless_knob(page: str) -> None:
 
 
 def test_walking_back_keeps_the_head_and_output_names_it() -> None:
-    back = {
+    factors = {
         step: around(opened("app.py", step=step, head="2", q="3"))["line"]["from"][0] for step in ("query", "output")
     }
-    assert "head" not in back["query"]["turn"]
-    assert back["query"]["label"].startswith("input [3, ")
-    came_from = back["output"]["turn"]["head"]
-    assert back["output"]["label"].endswith(f" of head {came_from}")
+    assert "head" not in factors["query"]["turn"]
+    assert factors["query"]["label"].startswith("input [3, ")
+    came_from = factors["output"]["turn"]["head"]
+    assert factors["output"]["label"].endswith(f" of head {came_from}")

@@ -1,4 +1,4 @@
-"""A figure as one HTML file: nothing from outside, nothing executed but what draws it, and the numbers of the figure."""
+"""A figure as one HTML file: no external resources, no scripts except the drawing code, and the numbers of the figure."""
 
 from __future__ import annotations
 
@@ -112,9 +112,9 @@ def test_markup_in_a_title_or_alt_text_is_literal() -> None:
 
 def test_equal_figures_give_equal_html_and_stay_unchanged() -> None:
     figure = weights()
-    before = figure.to_json()
+    original = figure.to_json()
     assert html(figure) == html(weights())
-    assert figure.to_json() == before
+    assert figure.to_json() == original
 
 
 def test_html_disables_sharing_logos_and_mathjax() -> None:
@@ -129,14 +129,14 @@ def test_html_disables_sharing_logos_and_mathjax() -> None:
 
 @pytest.fixture
 def open_file(browser: Browser, tmp_path: Path) -> Iterator[Open]:
-    """Opens a figure's page from a file without a network; at the end it asked for nothing and logged nothing."""
-    asked: list[str] = []
+    """Opens a figure's page from a file without a network; at the end, asserts that it requested and logged nothing."""
+    requests: list[str] = []
     logged: list[str] = []
     context = browser.new_context(viewport={"width": 1000, "height": 800}, offline=True, accept_downloads=True)
 
     def on_request(request: Request) -> None:
         if not request.url.startswith(("data:", "blob:")):
-            asked.append(request.url)
+            requests.append(request.url)
 
     def open_file(figure: go.Figure | list[go.Figure]) -> Page:
         path = tmp_path / "figure.html"
@@ -151,7 +151,7 @@ def open_file(browser: Browser, tmp_path: Path) -> Iterator[Open]:
 
     yield open_file
     context.close()
-    assert asked == [(tmp_path / "figure.html").as_uri()]
+    assert requests == [(tmp_path / "figure.html").as_uri()]
     assert not logged
 
 
@@ -165,14 +165,14 @@ def painted(page: Page, trace: int = 0) -> np.ndarray:
 
 
 def place(page: Page, row: int, column: int) -> list[float]:
-    """Where a cell's middle is on the screen."""
-    found: list[float] = page.evaluate(
+    """The position of a cell's middle on the screen."""
+    position: list[float] = page.evaluate(
         """([row, column]) => { const plot = document.getElementById('figure'), {xaxis, yaxis} = plot._fullLayout;
             const box = plot.getBoundingClientRect();
             return [box.x + xaxis._offset + xaxis.l2p(column), box.y + yaxis._offset + yaxis.l2p(row)]; }""",
         [row, column],
     )
-    return found
+    return position
 
 
 @pytest.mark.browser
@@ -187,14 +187,14 @@ def test_html_paints_the_numbers_of_the_figure_readably(open_file: Open, make: C
     assert ticks == list(figure.layout.yaxis.ticktext)
     if make is heads:
         return
-    # A hover says position and token, and the whole number.
+    # A hover shows position, token, and the full number.
     page.mouse.move(*place(page, 4, 2))
     page.wait_for_selector(".hoverlayer text")
-    said = "".join(page.locator(".hoverlayer text").all_text_contents())
-    assert "query 4 the" in said
-    assert "key 2 sat" in said
-    assert f"{figure.data[0].z[4, 2]:.9g}" in said
-    # Numbers stand in the cells only where they can be read.
+    hover = "".join(page.locator(".hoverlayer text").all_text_contents())
+    assert "query 4 the" in hover
+    assert "key 2 sat" in hover
+    assert f"{figure.data[0].z[4, 2]:.9g}" in hover
+    # Cells show numbers only where they are readable.
     assert page.locator(".heatmap-label").count() == 36
     page.set_viewport_size({"width": 200, "height": 800})
     expect(page.locator(".heatmap-label")).to_have_count(0)
@@ -213,7 +213,7 @@ def test_several_figures_share_one_html_page_side_by_side(open_file: Open) -> No
             "(i) => document.querySelectorAll('[role=figure]')[i].calcdata[0][0].z.map((row) => [...row])", i
         )
         np.testing.assert_array_equal(np.array(rows, dtype=np.float32), figure.data[0].z)
-    boxes = [one.bounding_box() for one in page.locator("[role=figure]").all()]
+    boxes = [figure.bounding_box() for figure in page.locator("[role=figure]").all()]
     assert len({box["y"] for box in boxes if box}) == 1
     page.set_viewport_size({"width": 400, "height": 800})
     page.wait_for_function("document.querySelector('.main-svg').clientWidth < 400")

@@ -1,4 +1,4 @@
-"""A state under which the server died twice is not run again by itself: the page says so, and offers the default."""
+"""A state with which the server died twice is not run again automatically: the page reports it, and offers the default."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_paused_address_runs_nothing(page: str) -> None:
     assert not drawn(app)
     assert "Twice in a row the server went away" in said(app)
     assert [button.label for button in app.button] == ["Try again", "Open the default"]
-    assert not app.selectbox, "no knob is read"
+    assert not app.selectbox, "a paused page reads no knob"
 
 
 def test_paused_page_can_be_retried_or_left() -> None:
@@ -47,14 +47,14 @@ def test_page_stops_asking_a_server_that_died_twice(browser: Browser) -> None:
             process.kill()
             process.wait()
 
-    # A new server imports torch before its first picture, which is time enough to be killed.
-    in_a_run = "['asked', 'runs'].includes(window.script?.state)"
+    # A new server imports torch before its first picture, which leaves time to kill it.
+    is_running = "['asked', 'runs'].includes(window.script?.state)"
     first = f"http://127.0.0.1:{port}/?heads=8&text=too+much"
-    # Looked at from the beginning: a page may be loaded later than its first run ends.
-    dies_after(lambda: (page.goto(first, wait_until="commit"), page.wait_for_function(in_a_run)))
+    # Watched from the start: a page may finish loading after its first run ends.
+    dies_after(lambda: (page.goto(first, wait_until="commit"), page.wait_for_function(is_running)))
     assert "paused" not in page.url
     page.wait_for_function("document.querySelector('[data-testid=stApp]').dataset.testConnectionState !== 'CONNECTED'")
-    watch_runs(page)  # before there is a server, which the page may find before the test does
+    watch_runs(page)  # before a server runs, which the page may find before the test does
     dies_after(lambda: wait_for_run(page))
     with running_process(port):
         expect(page.get_by_text("Twice in a row the server went away")).to_be_visible()
@@ -62,7 +62,7 @@ def test_page_stops_asking_a_server_that_died_twice(browser: Browser) -> None:
         page.get_by_role("button", name="Open the default").click()
         page.wait_for_url(f"http://127.0.0.1:{port}/")
         settled(page)
-    # Servers that go while nobody's run is in progress, as with a deploy, pause nothing.
+    # Servers that stop without a run in progress, as in a deployment, pause nothing.
     for _ in range(2):
         watch_runs(page)
         with running_process(port):

@@ -1,4 +1,4 @@
-"""The pieces of three kinds of tokenizers, as a person reads them: as many as there are ids, whatever is typed."""
+"""Readable pieces of three kinds of tokenizers: one per id, for any text."""
 
 from __future__ import annotations
 

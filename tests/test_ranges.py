@@ -35,12 +35,12 @@ def test_text_is_parsed_as_the_value_it_names(within: Range, text: str, value: o
 )
 def test_invalid_text_is_refused(within: Range, texts: tuple[str, ...]) -> None:
     for text in texts:
-        with pytest.raises(ValueError):  # noqa: PT011  # whatever says it
+        with pytest.raises(ValueError):  # noqa: PT011  # any message
             within.read(text)
 
 
 @pytest.mark.parametrize(
-    ("within", "taken", "refused"),
+    ("within", "accepted", "refused"),
     [
         (LETTERS, ("a", 3), ("c", None, "3")),
         (Switch(), (True, False), (1, "true", None)),
@@ -50,8 +50,8 @@ def test_invalid_text_is_refused(within: Range, texts: tuple[str, ...]) -> None:
         (Text(3), ("", "abc"), ("abcd", None, 3)),
     ],
 )
-def test_value_is_validated(within: Range, taken: tuple[object, ...], refused: tuple[object, ...]) -> None:
-    assert all(within.takes(value) for value in taken)
+def test_value_is_validated(within: Range, accepted: tuple[object, ...], refused: tuple[object, ...]) -> None:
+    assert all(within.takes(value) for value in accepted)
     assert not any(within.takes(value) for value in refused)
 
 

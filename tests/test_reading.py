@@ -1,4 +1,4 @@
-"""What a text leaves open is a question with its choices; what it settles is said in a note."""
+"""An ambiguous text becomes a question with choices; assumptions about a clear text become notes."""
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,7 @@ HEADING, NUMBERS = "the first row is a heading", "all are numbers of the matrix"
 FIRST_COLUMN, BOTH = "the first column numbers the rows", "the first row and column are headings"
 DECIMALS = "one column, with decimal commas"
 
-ASKED = {
+AMBIGUOUS = {
     "a heading that pandas writes": (
         FRAME.to_csv(index=False),
         "Is the first row, 0, 1, a heading, or are these numbers of the matrix?",
@@ -62,7 +62,7 @@ ASKED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "question", "choices"), ASKED.values(), ids=ASKED)
+@pytest.mark.parametrize(("text", "question", "choices"), AMBIGUOUS.values(), ids=AMBIGUOUS)
 def test_ambiguous_text_is_asked_about(text, question, choices) -> None:
     reading = look(text, "X")
     assert reading.question.startswith(question)
@@ -70,7 +70,7 @@ def test_ambiguous_text_is_asked_about(text, question, choices) -> None:
     for i, (choice, rows) in enumerate(choices.items()):
         assert parse(text, "X", pick=choice) == parse(text, "X", pick=i) == rows
         settled = look(write(rows))
-        assert not settled.question, "an answer is written the short way, which asks nothing"
+        assert not settled.question, "an answer is written in short form, which is unambiguous"
         assert parse(write(rows)) == rows
     with pytest.raises(MatrixError, match=r"^X needs an answer to “.*”; it is open: choose one of '.*\.$"):
         parse(text, "X")
@@ -78,7 +78,7 @@ def test_ambiguous_text_is_asked_about(text, question, choices) -> None:
         parse(text, "X", pick="another")
 
 
-SAID = {
+NOTES = {
     "a batch of one": ("array([[[1., 2.]]])", "It was written as 1 × 1 × 2, a batch of one matrix, which is taken as it is."),
     "a heading": ("d0,d1\n1,2", "The first row, d0, d1, is read as a heading."),
     "names of the rows": ("the 1 2\ncat 3 4", "The first column, the, cat, is read as names of the rows."),
@@ -96,7 +96,7 @@ SAID = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "note"), SAID.values(), ids=SAID)
+@pytest.mark.parametrize(("text", "note"), NOTES.values(), ids=NOTES)
 def test_assumptions_of_the_reader_are_noted(text: str, note: str) -> None:
     reading = look(text)
     assert not reading.question
@@ -178,13 +178,13 @@ def markdown(frame: pd.DataFrame) -> str:
 @given(st.integers(1, 6), st.integers(1, 7), st.integers(0, 2**16), st.sampled_from([0, 1, 2, 4]))
 @settings(max_examples=30, deadline=None)
 def test_printed_arrays_are_read_exactly_or_asked_about(written, rows, columns, seed, digits) -> None:
-    # One line of a file is what a link is made of, and nobody is asked about a link.
+    # A single line has the form of a link, about which no question is asked.
     rows = rows + 1 if written is FORMS["to_csv without a heading"] else rows
     array = np.random.default_rng(seed).standard_normal((rows, columns)).round(digits)
     reading = look(written(array))
     close = [
-        np.shape(found) == array.shape and np.allclose(found, array, rtol=1e-4, atol=5.1e-5)
-        for found in reading.choices.values()
+        np.shape(rows) == array.shape and np.allclose(rows, array, rtol=1e-4, atol=5.1e-5)
+        for rows in reading.choices.values()
     ]
     assert any(close)
     assert len(close) == 1 or reading.question

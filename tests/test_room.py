@@ -1,4 +1,4 @@
-"""Room for something large: what leaves the cache, what is refused, and what a model needs before its weights are read."""
+"""Memory for large objects: evictions from the cache, refusals, and the estimate for a model before its weights are read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MB, GB = 2**20, 2**30
     ("needs", "resident", "limit", "missing"),
     [
         (128 * MB, 600 * MB, GB, 0),
-        (128 * MB, 800 * MB, GB, 0),  # with the reserve exactly all
+        (128 * MB, 800 * MB, GB, 0),  # exactly all memory, with the reserve
         (128 * MB, 801 * MB, GB, MB),
         (0, 2 * GB, GB, GB + room.RESERVE),
         (128 * MB, 2 * GB, None, 0),
@@ -85,15 +85,15 @@ def test_freed_matrices_leave_the_process() -> None:
     run = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    full, after = map(int, run.stdout.split())
+    full, remaining = map(int, run.stdout.split())
     assert full > 200 * MB
     if hasattr(memory._C, "malloc_trim"):
-        assert after < 16 * MB  # without the trim nearly all of it stays in the heap of glibc
+        assert remaining < 16 * MB  # without the trim nearly all of it stays in the heap of glibc
 
 
 @pytest.fixture
 def weighing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
-    """Makes the process weigh so many bytes beside the cache, within 1 GB."""
+    """Makes the process appear to use this many bytes beside the cache, within 1 GB."""
 
     def weigh(nbytes: int) -> None:
         monkeypatch.setattr(room, "LIMIT", GB)
@@ -112,9 +112,9 @@ def test_old_traces_leave_the_cache_when_memory_is_short(weighing: Callable[[int
     assert room.make_room(80 * MB) == 0
     assert [number for number in range(4) if KEPT.get(("old", number)) is not None] == [2, 3]
     assert room.make_room(0) == 0
-    assert KEPT.get(("old", 2)) is not None, "what fits takes nothing out"
+    assert KEPT.get(("old", 2)) is not None, "a fitting request evicts nothing"
     assert room.make_room(200 * MB) == (800 + 200 + 96 - 1024) * MB
-    assert KEPT.get(("old", 2)) is not None, "what would not fit into an empty cache takes nothing out either"
+    assert KEPT.get(("old", 2)) is not None, "a request too large for an empty cache evicts nothing either"
 
 
 def test_large_trace_without_room_is_refused_and_small_one_drawn(
@@ -122,7 +122,7 @@ def test_large_trace_without_room_is_refused_and_small_one_drawn(
 ) -> None:
     weighing(920 * MB)
     large = TypedText("w " * 1000, AttentionConfig(n_heads=1), max_tokens=2048)
-    monkeypatch.setattr(TypedText, "_input", lambda *_: pytest.fail("rows were drawn for what is refused"))
+    monkeypatch.setattr(TypedText, "_input", lambda *_: pytest.fail("a refused trace must not draw rows"))
     with pytest.raises(ConfigError, match=r"These steps need \d+ MB of memory, and this server has 8 MB left: choose"):
         traces.trace_of(large)
     monkeypatch.undo()
@@ -140,17 +140,17 @@ def library(path: Path, missing: Callable[[int], int]) -> Library:
 
 def test_model_without_room_is_refused_before_reading_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     TinyModels(tmp_path).save(tmp_path / "tiny", *FAMILIES["BERT"])
-    asked: list[int] = []
+    requests: list[int] = []
 
     def missing(needs: int) -> int:
-        asked.append(needs)
+        requests.append(needs)
         return 5 * MB
 
-    monkeypatch.setattr("attention.models.loading.load", lambda *_: pytest.fail("it was loaded"))
+    monkeypatch.setattr("attention.models.loading.load", lambda *_: pytest.fail("a refused model must not be loaded"))
     with pytest.raises(ModelError, match=r"^tiny needs \d+ MB of memory, and this server has \d+ MB left: choose a"):
         library(tmp_path, missing).get("tiny")
     needs = checked(tmp_path / "tiny", "tiny", 4096).needs
-    assert asked == [needs + imports.missing_bytes()]
+    assert requests == [needs + imports.missing_bytes()]
 
 
 def test_loaded_models_give_way_to_a_requested_one(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_loaded_models_give_way_to_a_requested_one(tmp_path: Path) -> None:
     models.settings = replace(models.settings, make_room=lambda needs: 10 * GB)
     with pytest.raises(ModelError, match="two needs"):
         models.get("two")
-    assert list(models._loaded) == ["one"], "what would not fit alone takes nothing out"
+    assert list(models._loaded) == ["one"], "a model too large on its own evicts nothing"
     models.settings = replace(models.settings, make_room=lambda needs: len(models._loaded))
     models.get("two")
     assert list(models._loaded) == ["two"]
@@ -180,7 +180,7 @@ def test_imports_are_counted_until_they_are_loaded(monkeypatch: pytest.MonkeyPat
 
 
 class Idle:
-    """A process that is idle after so many looks."""
+    """A process that is idle after a number of checks."""
 
     def __init__(self, busy: int) -> None:
         self.busy = busy
@@ -191,18 +191,18 @@ class Idle:
 
 
 def importing(monkeypatch: pytest.MonkeyPatch, **settings: object) -> list[str]:
-    """What an idle process imports for models."""
-    done: list[str] = []
+    """The modules that an idle process imports for models."""
+    imported: list[str] = []
     from attention.models import library as module
 
-    monkeypatch.setattr(imports, "import_module", done.append)
+    monkeypatch.setattr(imports, "import_module", imported.append)
     monkeypatch.setattr(module, "LIBRARY", Library(replace(Settings(Path("/no/models"), paths=False), **settings)))  # type: ignore[arg-type]
     monkeypatch.setattr(process.gc, "freeze", lambda: None)
     monkeypatch.setattr(process, "_pictured", ready := process.threading.Event())
     monkeypatch.setattr(process, "_QUIET", 0.001)
     ready.set()
     process._import_for_models()
-    return done
+    return imported
 
 
 def test_idle_process_imports_what_models_need(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,4 +241,4 @@ def test_freed_memory_of_a_large_run_is_returned_afterwards(monkeypatch: pytest.
         with turns.alone(), turns.alone():
             pass
         assert not trims
-    assert trims == [True], "once, and before the next large run begins"
+    assert trims == [True], "memory is returned once, before the next large run begins"

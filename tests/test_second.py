@@ -13,34 +13,34 @@ STATES = st.dictionaries(st.sampled_from(KEYS), st.text(min_size=1, max_size=6),
 
 
 @given(STATES, STATES)
-def test_second_state_stores_exactly_the_differences_from_the_first(one, other):
-    assert second(one, differing(one, other)) == other
-    assert differing(one, one) == ""
-    assert not wrong(differing(one, other))
+def test_second_state_stores_exactly_the_differences_from_the_first(state, other):
+    assert second(state, differing(state, other)) == other
+    assert differing(state, state) == ""
+    assert not wrong(differing(state, other))
 
 
 @given(STATES, STATES, STATES)
-def test_changing_one_state_keeps_the_other_changing_both_changes_both(before, after, other):
-    b = differing(before, other)
-    assert second(after, turned(before, after, b)) == other
-    both = second(after, turned(before, after, b, both=True))
+def test_changing_one_state_keeps_the_other_changing_both_changes_both(old, new, other):
+    b = differing(old, other)
+    assert second(new, turned(old, new, b)) == other
+    both_changed = second(new, turned(old, new, b, both=True))
     for key in KEYS:
-        asked = after if before.get(key) != after.get(key) else other
-        assert both.get(key) == asked.get(key)
+        expected = new if old.get(key) != new.get(key) else other
+        assert both_changed.get(key) == expected.get(key)
 
 
 def test_second_state_is_an_ordinary_source_and_reports_bad_entries():
     state = {"text": "a b c", "temperature": "0.5", "step": "scores"}
-    found, notes = source_of(second(state, "temperature=2.0&heads=2&text=x+%26+y"), LIMITS)
-    assert isinstance(found, TypedText)
-    assert (found.text, found.config.temperature, found.config.n_heads) == ("x & y", 2.0, 2)
+    parsed, notes = source_of(second(state, "temperature=2.0&heads=2&text=x+%26+y"), LIMITS)
+    assert isinstance(parsed, TypedText)
+    assert (parsed.text, parsed.config.temperature, parsed.config.n_heads) == ("x & y", 2.0, 2)
     assert not notes
-    back, _ = source_of(second(state, "temperature="), LIMITS)
-    assert back.config.temperature == 1.0, "a key without a value is that knob's default"
+    reset, _ = source_of(second(state, "temperature="), LIMITS)
+    assert reset.config.temperature == 1.0, "a key without a value means the default"
     _, notes = source_of(second(state, "temperature=hot"), LIMITS)
     assert "temperature = “hot”" in notes[0]
     assert second(state, "q=3&nothing=1&head=2")["step"] == "scores"
-    assert [one.split("“")[1].split("”")[0] for one in wrong("q=3&nothing=1&head=2")] == ["q", "nothing"]
+    assert [note.split("“")[1].split("”")[0] for note in wrong("q=3&nothing=1&head=2")] == ["q", "nothing"]
 
 
 def test_overlong_second_state_is_dropped_with_a_note():

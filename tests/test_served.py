@@ -1,4 +1,4 @@
-"""Scripts lie side by side under their content, behind any prefix, and are answered from memory."""
+"""Scripts are served from memory in one folder named by their content, behind any prefix."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ SERVER = "http://testserver"
 
 @pytest.fixture
 def base_path() -> Iterator[None]:
-    """A server that Streamlit's option puts below a path."""
-    before = config.get_option("server.baseUrlPath")
+    """A server below a path, set by Streamlit's option."""
+    original = config.get_option("server.baseUrlPath")
     config.set_option("server.baseUrlPath", "/teaching/lab/")
     yield
-    config.set_option("server.baseUrlPath", before)
+    config.set_option("server.baseUrlPath", original)
 
 
 @pytest.fixture
 def edited(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Other scripts than those of now, of which nothing is known yet."""
-    ours = {**served.scripts(), "figure": b"// edited"}
-    monkeypatch.setattr(served, "scripts", lambda: ours)
+    """Scripts with changed content and an empty cache of their version."""
+    scripts = {**served.scripts(), "figure": b"// edited"}
+    monkeypatch.setattr(served, "scripts", lambda: scripts)
     served.version.cache_clear()
     yield
     served.version.cache_clear()
@@ -44,8 +44,8 @@ def client() -> TestClient:
 
 @pytest.mark.parametrize("page", ["/", "/heads", "/teaching/lab/", "/~/+/", "/~/+/heads"])
 def test_page_finds_scripts_below_its_own_folder(page: str) -> None:
-    found = urljoin(f"{SERVER}{page}?text=a/b", served.script("figure"))
-    assert found == f"{SERVER}{page.rpartition('/')[0]}/app/static/{served.version()}/figure.js"
+    address = urljoin(f"{SERVER}{page}?text=a/b", served.script("figure"))
+    assert address == f"{SERVER}{page.rpartition('/')[0]}/app/static/{served.version()}/figure.js"
 
 
 def test_every_script_is_served_and_cacheable_for_ever() -> None:
@@ -75,16 +75,16 @@ def test_compressed_scripts_go_to_browsers_that_accept_them() -> None:
     assert len(sent) < len(served.scripts()["plotly"]) / 2.5
 
 
-@pytest.mark.parametrize("wrong", ["other/figure.js", "{}/none.js", "{}/figure", "{}/", "{}/../figure.js", "figure.js"])
-def test_wrong_folder_or_name_is_not_found(wrong: str) -> None:
-    answer = client().get(f"/app/static/{wrong.format(served.version())}")
+@pytest.mark.parametrize("path", ["other/figure.js", "{}/none.js", "{}/figure", "{}/", "{}/../figure.js", "figure.js"])
+def test_wrong_folder_or_name_is_not_found(path: str) -> None:
+    answer = client().get(f"/app/static/{path.format(served.version())}")
     assert (answer.status_code, "cache-control" in answer.headers) == (404, False)
 
 
 def test_changed_contents_get_another_address(edited: None) -> None:
-    now = served.script("figure")
+    address = served.script("figure")
     served.version.cache_clear()
-    assert client().get(now.removeprefix(".")).content == b"// edited"
+    assert client().get(address.removeprefix(".")).content == b"// edited"
 
 
 def test_unknown_script_is_refused_by_name() -> None:

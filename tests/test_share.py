@@ -1,4 +1,4 @@
-"""The link, the locked link, the state file and what a link does not hold, on every page."""
+"""Links, locked links, state files and content too large for links, on every page."""
 
 import json
 import tracemalloc
@@ -36,8 +36,8 @@ def test_locked_link_shows_the_state_without_knobs(page: str) -> None:
 def test_locked_link_paints_the_same_numbers() -> None:
     link = {"text": "a b c", "mask": "causal", "temperature": "0.5", "seed": "7", "head": "1"}
     free, locked = opened("app.py", **link), opened("app.py", **link, lock="1")
-    for one, other in zip(drawn(free), drawn(locked), strict=True):
-        np.testing.assert_array_equal(one["data"][0]["z"], other["data"][0]["z"])
+    for figure, locked_figure in zip(drawn(free), drawn(locked), strict=True):
+        np.testing.assert_array_equal(figure["data"][0]["z"], locked_figure["data"][0]["z"])
 
 
 def test_locked_link_reports_invalid_values() -> None:
@@ -55,7 +55,7 @@ def test_locked_matrices_need_no_editor() -> None:
 
 
 def save_and_open(page: str, other: str, **link: str):
-    """The page with `link`, and `other` after the state file of that page was opened there."""
+    """The page with `link`, and `other` after opening the state file of that page."""
     app = opened(page, **link)
     content = state_file.write("Lab", {key: text for key, text in link.items() if key != "uploaded"})
     fresh = opened(other)
@@ -69,8 +69,8 @@ def test_state_file_opens_to_the_same_digits() -> None:
             "d_k": "5", "positions": "sinusoidal", "seed": "9", "head": "2", "step": "scores", "q": "1", "scaled": "false"}  # fmt: skip
     app, fresh = save_and_open("app.py", "app.py", **link)
     assert not said(fresh)
-    for one, other in zip(drawn(app), drawn(fresh), strict=True):
-        np.testing.assert_array_equal(one["data"][0]["z"], other["data"][0]["z"])
+    for figure, reopened in zip(drawn(app), drawn(fresh), strict=True):
+        np.testing.assert_array_equal(figure["data"][0]["z"], reopened["data"][0]["z"])
     assert {key: fresh.session_state[key] for key in ("d_k", "step", "q", "scaled")} == {
         "d_k": 5, "step": "scores", "q": 1, "scaled": False}  # fmt: skip
 
@@ -122,7 +122,7 @@ def test_invalid_state_file_is_not_parsed(piece: str) -> None:
         for begins in (b"", b"[", b"{", b'{"state":['):
             with pytest.raises(FileError, match="A state file is"):
                 state_file.read(begins + content)
-        assert tracemalloc.get_traced_memory()[1] < 5 * 2**20  # as lists and dicts, 26
+        assert tracemalloc.get_traced_memory()[1] < 5 * 2**20  # 26 MB as lists and dicts
     finally:
         tracemalloc.stop()
 

@@ -46,8 +46,8 @@ def test_batch_offers_its_sequences_and_shows_the_chosen_one() -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_default_matrices_open_on_every_page(page: str) -> None:
-    for given in ("X and weights", "Q, K and V"):
-        app = opened(page, source="matrices", given=given)
+    for form in ("X and weights", "Q, K and V"):
+        app = opened(page, source="matrices", given=form)
         assert not app.exception
         assert not app.error
 
@@ -107,7 +107,7 @@ BATCH = "tensor([[[0.3367, 0.1288], [0.2345, 0.2303]],\n\n        [[1., 0.], [0.
 
 
 def choice(app: AppTest, name: str) -> Any:
-    """The question that a pasted matrix leaves open."""
+    """The open question about a pasted matrix."""
     return next((box for box in app.selectbox if box.key == f"matrices_choice_{name}"), None)
 
 
@@ -116,12 +116,12 @@ def test_batch_asks_which_matrix_and_the_link_stores_the_answer() -> None:
     app.text_area(key="query").set_value(BATCH).run()
     assert not app.exception
     assert "or a batch, of which one is meant" in said(app)
-    assert not drawn(app), "nothing is guessed"
-    asked = choice(app, "query")
-    assert asked.label == "Are these 2 matrices, 2 × 2 × 2, the heads, or a batch, of which one is meant?"
-    assert asked.options[1:] == ["[0]: 2 × 2, from 0.3367, 0.1288", "[1]: 2 × 2, from 1, 0"]
-    assert asked.options[0] == "2 heads: 2 × 2 × 2, from 0.3367, 0.1288"
-    asked.set_value("[0]").run()
+    assert not drawn(app), "an ambiguous matrix is not guessed"
+    question = choice(app, "query")
+    assert question.label == "Are these 2 matrices, 2 × 2 × 2, the heads, or a batch, of which one is meant?"
+    assert question.options[1:] == ["[0]: 2 × 2, from 0.3367, 0.1288", "[1]: 2 × 2, from 1, 0"]
+    assert question.options[0] == "2 heads: 2 × 2 × 2, from 0.3367, 0.1288"
+    question.set_value("[0]").run()
     assert not app.exception
     assert not app.error
     assert choice(app, "query") is None
@@ -135,17 +135,17 @@ def test_batch_asks_which_matrix_and_the_link_stores_the_answer() -> None:
 
 def test_one_paste_of_named_matrices_fills_their_fields() -> None:
     app = opened("app.py", source="matrices")
-    before = app.text_area(key="w_v").value
+    original = app.text_area(key="w_v").value
     text = "Q = [[1, 0], [0, 1]]\nK = [[1, 1], [0, 2]]\nV = np.array([[1, 2], [3, 4]])"
     app.text_area(key="w_v").set_value(text).run()
     assert not app.exception
     link = {key: address(app)[key] for key in ("given", "query", "key", "value")}
     assert link == {"given": "Q, K and V", "query": "1,0;0,1", "key": "1,1;0,2", "value": "1,2;3,4"}
     assert any("Q, K and V were read from one text." in caption.value for caption in app.caption)
-    again = opened("app.py", source="matrices", **link)
-    np.testing.assert_array_equal(step(again, "weights"), step(app, "weights"))
+    reopened = opened("app.py", source="matrices", **link)
+    np.testing.assert_array_equal(step(reopened, "weights"), step(app, "weights"))
     app.selectbox(key="given").set_value("X and weights").run()
-    assert app.text_area(key="w_v").value == before, "where it was pasted is what was there before"
+    assert app.text_area(key="w_v").value == original, "the field of the paste keeps its old content"
 
 
 def test_names_of_a_pasted_table_become_token_names() -> None:
@@ -156,7 +156,7 @@ def test_names_of_a_pasted_table_become_token_names() -> None:
     assert drawn(app)[0]["layout"]["xaxis"]["ticktext"] == ["the", "big_cat"]
     app.text_input(key="labels").set_value("mine too").run()
     app.text_area(key="x").set_value("token,a,b\nthe,1,2\nbig cat,3,5").run()
-    assert app.text_input(key="labels").value == "mine too", "a person's own names stay"
+    assert app.text_input(key="labels").value == "mine too", "labels typed by the user stay"
 
 
 def test_uploaded_heading_is_asked_about_and_omissions_are_reported() -> None:
@@ -184,7 +184,7 @@ def test_matrix_too_large_for_links_is_used_with_a_note() -> None:
 
 
 def editor(app: AppTest) -> tuple[str, bool]:
-    """What stands on the editor of the matrices, and whether it is unfolded."""
+    """The label of the matrix editor, and whether it is open."""
     label = next(expander.label for expander in app.expander if expander.label.startswith("Your matrices"))
     return label.replace("\xa0", " "), bool(app.session_state["matrices_editor"])
 
@@ -194,7 +194,7 @@ def test_editor_is_folded_under_the_sizes_for_a_valid_link() -> None:
     assert editor(app) == ("Your matrices: X 4 × 3 · W_Q 3 × 3 · W_K 3 × 3 · W_V 3 × 3", False)
     app = opened("app.py")
     app.selectbox(key="source").set_value("matrices").run()
-    assert editor(app)[1], "who chooses this source comes to type"
+    assert editor(app)[1], "choosing this source opens the editor"
 
 
 def test_editor_is_unfolded_while_something_is_wrong() -> None:
@@ -221,15 +221,15 @@ def test_contradictory_sizes_are_resized_to_fit_x() -> None:
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_notebook_continues_as_matrices_with_the_same_digits(name: str) -> None:
     app = opened("app.py", source="notebook", notebook=name, step="scores", q="1", k="0")
-    before = {figure["layout"]["meta"]["step"]: figure["data"][0]["z"] for figure in drawn(app)}
+    originals = {figure["layout"]["meta"]["step"]: figure["data"][0]["z"] for figure in drawn(app)}
     app.button(key="continue").click().run()
     assert not app.exception
     assert not app.error
     assert app.selectbox(key="source").value == "matrices"
     assert not editor(app)[1]
-    after = {figure["layout"]["meta"]["step"]: figure["data"][0]["z"] for figure in drawn(app)}
-    for step in before.keys() & {"scores", "weights"}:
-        np.testing.assert_allclose(after[step], before[step], rtol=1e-5, atol=2e-4)
+    continued = {figure["layout"]["meta"]["step"]: figure["data"][0]["z"] for figure in drawn(app)}
+    for step in originals.keys() & {"scores", "weights"}:
+        np.testing.assert_allclose(continued[step], originals[step], rtol=1e-5, atol=2e-4)
 
 
 def test_notebook_continues_with_all_its_heads_and_overrides() -> None:
@@ -259,8 +259,8 @@ def test_pasted_head_stack_is_asked_about() -> None:
         "matrices_head_value",
     ]
     assert around(app)["controls"]["head"]["options"] == ["0", "1"]
-    again = opened("app.py", **{key: address(app)[key] for key in address(app)})
-    np.testing.assert_array_equal(step(again, "weights"), step(app, "weights"))
+    reopened = opened("app.py", **{key: address(app)[key] for key in address(app)})
+    np.testing.assert_array_equal(step(reopened, "weights"), step(app, "weights"))
     refused = opened("app.py", source="matrices", given="X alone", x="33 heads:" + "/".join(["1"] * 33))
     assert "at most 32 heads here; got a stack of 33" in said(refused)
 
@@ -279,13 +279,13 @@ def test_uploaded_matrix_is_used_and_a_broken_file_reported() -> None:
 
 def test_each_line_is_a_sequence_and_padding_keeps_real_weights() -> None:
     app = opened("app.py", text=LINES, sequence="1")
-    alone = step(app, "weights")
-    assert alone.shape == (2, 2)
+    unpadded = step(app, "weights")
+    assert unpadded.shape == (2, 2)
     app.toggle(key="pad").set_value(True).run()
     padded = drawn(app)[1]
     assert padded["data"][0]["z"].shape == (6, 6)
     assert padded["layout"]["xaxis"]["ticktext"] == ["a", "dog", "∅", "∅", "∅", "∅"]
-    np.testing.assert_allclose(padded["data"][0]["z"][:2, :2], alone, atol=1e-7)
+    np.testing.assert_allclose(padded["data"][0]["z"][:2, :2], unpadded, atol=1e-7)
     assert not padded["data"][0]["z"][:, 2:].any()
 
 
@@ -371,4 +371,4 @@ def test_file_error_is_kept_without_the_file() -> None:
     app.file_uploader(key="matrices_file_x").upload("x.csv", b"1,x\n", "text/csv").run()
     problem = app.session_state["session"].problems["x"]
     assert "'x' in row 0, column 1" in str(problem)
-    assert problem.__traceback__ is None  # it would hold the text, and all that was made of it
+    assert problem.__traceback__ is None  # a traceback would keep the text and everything derived from it

@@ -85,7 +85,7 @@ def test_one_axis_has_one_size():
 
 
 @pytest.mark.parametrize(
-    ("wrong", "axis"),
+    ("mismatched", "axis"),
     [
         ({"query": torch.zeros(2, 9, 5)}, "query_pos"),
         ({"scores": torch.zeros(9, 3, 4)}, "head"),
@@ -95,9 +95,9 @@ def test_one_axis_has_one_size():
         ({"query": torch.zeros(2, 3, 5), "w_k": torch.zeros(2, 8, 9)}, "d_k"),
     ],
 )
-def test_axes_of_steps_and_parameters_are_checked(wrong, axis):
+def test_axes_of_steps_and_parameters_are_checked(mismatched, axis):
     with pytest.raises(ShapeError, match=f"^{axis} is "):
-        Layer(recorded=dict(weights=weights(), **wrong))
+        Layer(recorded=dict(weights=weights(), **mismatched))
 
 
 def test_missing_axis_error_has_expected_and_actual_axes():
@@ -181,10 +181,10 @@ def test_tensors_of_every_source_have_the_declared_axes(config):
 
 def test_formula_names_the_available_factors():
     config = AttentionConfig(mask="causal", dropout=0.5)
-    said = {text: TypedText("a b c", config, text2=text).trace().layers[0] for text in ("", "d e")}
-    assert said[""].formula_of(find_step("head_output")) == "D V"
-    assert said[""].formula_of(find_step("key")) == "X W_K"
-    assert said["d e"].formula_of(find_step("value")) == "X₂ W_V"
+    layers = {text: TypedText("a b c", config, text2=text).trace().layers[0] for text in ("", "d e")}
+    assert layers[""].formula_of(find_step("head_output")) == "D V"
+    assert layers[""].formula_of(find_step("key")) == "X W_K"
+    assert layers["d e"].formula_of(find_step("value")) == "X₂ W_V"
     plain = TypedText("a b c").trace().layers[0]
     assert plain.formula_of(find_step("head_output")) == "A V"
     assert plain.formula_of(find_step("output")) == "concat(Z) W_O"
