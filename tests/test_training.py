@@ -1,4 +1,4 @@
-"""Tiny models that learn: every task, its rule, its controls, the source "trained"."""
+"""Tiny trained models: the tasks, their rules and controls, and the source "trained"."""
 
 import re
 import threading
@@ -32,18 +32,18 @@ def last(task: str, control: str = ""):
 
 @pytest.mark.parametrize("task", TASKS)
 def test_task_is_learned_and_its_controls_are_not(task):
-    design, found = TASKS[task].design, last(task)
+    design, result = TASKS[task].design, last(task)
     chance = next(iter(train(task)))
     assert chance.accuracy < 0.2
     assert chance.score < 0.2
     floor = {"sort": (0.9, 0.5), "induction": (0.9, 0.85), "dates": (0.8, 0.5)}
     accuracy, pattern = floor.get(task, TASKS[task].reaches)
-    assert found.accuracy >= accuracy
-    assert found.score >= pattern
-    assert found.loss < chance.loss / 3
+    assert result.accuracy >= accuracy
+    assert result.score >= pattern
+    assert result.loss < chance.loss / 3
     for name, control in TASKS[task].controls.items():
         other = last(task, name)
-        if "encoded_values" in control.changes:  # as right, and less to see
+        if "encoded_values" in control.changes:  # as accurate, with a weaker pattern
             assert other.accuracy > 0.7
         else:
             assert other.accuracy < 0.5
@@ -65,13 +65,16 @@ def test_gold_cells_follow_the_rule_of_the_task():
     assert in_order.tokens.tolist() == [[26, 2, 4]]
     assert in_order.answers.tolist() == [[2, 4, 9]]
     assert in_order.gold[0].nonzero().tolist() == [[0, 1], [1, 2], [2, 0]]
-    again = posed("induction", [4, 8, 6, 4, 8, 6])  # rows 3 and 4 look behind the same token
-    assert again.gold[0].nonzero().tolist() == [[3, 1], [4, 2]]
-    assert again.answers.tolist() == [[-1, -1, -1, 8, 6]]
+    pairs = posed("induction", [4, 8, 6, 4, 8, 6])  # rows 3 and 4 attend to the cell after the same token
+    assert pairs.gold[0].nonzero().tolist() == [[3, 1], [4, 2]]
+    assert pairs.answers.tolist() == [[-1, -1, -1, 8, 6]]
     date = TASKS["dates"].read("March 9, 2024", TASKS["dates"].design)
     batch = TASKS["dates"].posed(date.ids, TASKS["dates"].design)
     assert "".join("0123456789-"[i] for i in batch.answers[0].tolist()) == "2024-03-09"
-    read = ["".join(char for char, one in zip(date.memory, row, strict=True) if one) for row in batch.gold[0].tolist()]
+    read = [
+        "".join(char for char, is_gold in zip(date.memory, row, strict=True) if is_gold)
+        for row in batch.gold[0].tolist()
+    ]
     assert read == ["2", "0", "2", "4", "", "March", "March", "", "", "9"]
 
 
@@ -83,26 +86,26 @@ def test_score_is_the_weight_on_gold_cells():
 def test_two_concurrent_trainings_give_the_digits_of_one():
     state, threads = torch.get_rng_state(), torch.get_num_threads()
     alone = list(train("reverse", 3, 20))
-    found = {}
-    both = [
-        threading.Thread(target=lambda seed=seed: found.update({seed: list(train("reverse", seed, 20))}))
+    results = {}
+    trainings = [
+        threading.Thread(target=lambda seed=seed: results.update({seed: list(train("reverse", seed, 20))}))
         for seed in (3, 4)
     ]
-    for one in both:
-        one.start()
-    seen = []
-    while any(one.is_alive() for one in both):
-        other = threading.Thread(target=lambda: seen.append((torch.zeros(1), torch.get_num_threads())[1]))
+    for training in trainings:
+        training.start()
+    thread_counts = []
+    while any(training.is_alive() for training in trainings):
+        other = threading.Thread(target=lambda: thread_counts.append((torch.zeros(1), torch.get_num_threads())[1]))
         other.start()
         other.join()
-    for one in both:
-        one.join()
-    assert [one.step for one in alone] == list(range(21))
-    assert all(torch.equal(one.row, other.row) for one, other in zip(alone, found[3], strict=True))
-    assert not torch.equal(alone[-1].row, found[4][-1].row)
+    for training in trainings:
+        training.join()
+    assert [snapshot.step for snapshot in alone] == list(range(21))
+    assert all(torch.equal(first.row, second.row) for first, second in zip(alone, results[3], strict=True))
+    assert not torch.equal(alone[-1].row, results[4][-1].row)
     assert torch.equal(state, torch.get_rng_state())
     assert torch.get_num_threads() == threads
-    assert set(seen) <= {threads}
+    assert set(thread_counts) <= {threads}
 
 
 def test_training_stops_when_closed_or_out_of_time():
@@ -110,7 +113,7 @@ def test_training_stops_when_closed_or_out_of_time():
     assert [next(training).step for _ in range(3)] == [0, 1, 2]
     training.close()
     assert not list(training)
-    assert [one.step for one in train("copy", seconds=0)] == [0]
+    assert [snapshot.step for snapshot in train("copy", seconds=0)] == [0]
     with pytest.raises(ConfigError, match="from 0 to 1,000"):
         train("copy", steps=5000)
     with pytest.raises(ConfigError, match="reverse, copy, lookup"):
@@ -124,7 +127,7 @@ def test_training_stops_when_closed_or_out_of_time():
 def test_film_is_trained_once_for_all_viewers_and_cached():
     plan = Plan("reverse", 11, 20)
     films = [film_of(plan) for _ in range(4)]
-    assert [one.step for one in films[0].wait()] == list(range(21))
+    assert [snapshot.step for snapshot in films[0].wait()] == list(range(21))
     assert len({id(film) for film in films}) == 1
     assert film_of(plan) is films[0]
     assert KEPT.get(films[0].wanted) is films[0]
@@ -146,11 +149,11 @@ def test_film_without_viewers_stops(monkeypatch):
 
 
 def test_induction_fails_without_the_first_layer():
-    found, plan = last("induction"), Plan("induction")
+    result, plan = last("induction"), Plan("induction")
     probes = plan.task.draw(PROBES, generator(0, "probes"), plan.design)
-    assert measured(found.row, plan.design, probes).accuracy == pytest.approx(found.accuracy)
+    assert measured(result.row, plan.design, probes).accuracy == pytest.approx(result.accuracy)
     for layer in (0, 1):
-        assert measured(found.row, plan.design, probes, {(f"layer {layer}", 0)}).accuracy < 0.3
+        assert measured(result.row, plan.design, probes, {(f"layer {layer}", 0)}).accuracy < 0.3
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -170,18 +173,20 @@ def test_trace_of_the_network_is_explained_in_every_cell(task):
     trace, plan = source.trace(), source.plan
     assert [layer.name for layer in trace.layers] == list(plan.design.names)
     with torch.no_grad():
-        _, kept = forward(source.snapshot().parameters, plan.design, plan.task.posed(source.example.ids, plan.design))
+        _, recorded = forward(
+            source.snapshot().parameters, plan.design, plan.task.posed(source.example.ids, plan.design)
+        )
     for number, layer in enumerate(trace.layers):
-        assert torch.allclose(layer.weights, kept[layer.name]["weights"][0], atol=1e-5)
+        assert torch.allclose(layer.weights, recorded[layer.name]["weights"][0], atol=1e-5)
         assert layer.output is not None
         assert layer.formula is not None
         for step in layer.steps:
             rows, columns = layer.shape(step.name)[-2:]
             for row, column in ((0, 0), (rows - 1, columns - 1)):
-                told = explain(trace, step.name, number, 0, row, column)
-                assert told.words
-                check_printed_lines(told)
-                assert told.value == float(layer.matrix(step.name, 0)[row, column])
+                explanation = explain(trace, step.name, number, 0, row, column)
+                assert explanation.words
+                check_printed_lines(explanation)
+                assert explanation.value == float(layer.matrix(step.name, 0)[row, column])
         colder = trace.turned(WhatIf(temperature=0.5)).layers[number]
         assert torch.allclose(colder.scaled_scores, 2 * layer.scaled_scores)
     link = {"source": "trained", "task": task, "steps": str(steps), "at": str(steps // 2)}
@@ -196,23 +201,25 @@ def test_copied_python_trains_again_to_the_same_digits(task):
     assert code.isascii()
     assert "import attention" not in code
     assert "from attention" not in code
-    found = {}
+    variables = {}
     threads = torch.get_num_threads()
-    exec(compile(code, "copied", "exec"), found)
+    exec(compile(code, "copied", "exec"), variables)
     torch.set_num_threads(threads)
     for step, tensor in trace.layers[1]:
-        made = found[{"input": "x", "memory": "x2"}.get(step.name, step.name)]
-        if step.name in ("head_output", "output"):  # in single precision: the same numbers lie otherwise in memory
-            assert torch.allclose(made, tensor, rtol=1e-5, atol=1e-6)
+        computed = variables[{"input": "x", "memory": "x2"}.get(step.name, step.name)]
+        if step.name in ("head_output", "output"):  # in single precision the memory layout changes the last digits
+            assert torch.allclose(computed, tensor, rtol=1e-5, atol=1e-6)
         else:
-            assert torch.equal(made, tensor), step.name
+            assert torch.equal(computed, tensor), step.name
 
 
 def test_snapshot_between_two_pictures_is_trained_on_demand(monkeypatch):
     between = Trained("copy", steps=50, at=33).snapshot()
     assert between.step == 33
     assert 33 % Plan("copy", steps=50).every
-    assert torch.equal(between.row, next(one for one in train("copy", steps=50, every=33) if one.step == 33).row)
+    assert torch.equal(
+        between.row, next(snapshot for snapshot in train("copy", steps=50, every=33) if snapshot.step == 33).row
+    )
     with pytest.raises(ConfigError, match="from 0 to 50; got 51"):
         Trained("copy", steps=50, at=51).trace()
     monkeypatch.setattr("attention.training.learning.SECONDS", 0)
@@ -227,37 +234,40 @@ def test_head_is_ablated_inside_a_trained_model():
     assert re.search(r"9\d% of its answers are right, and \d\d?% with what is silenced", trace.about)
     assert not trace.layers[0].output.any()
     assert not torch.equal(trace.layers[1].input, plain.layers[1].input)
-    said = [[prediction.tokens[0] for prediction in found.predictions][13:] for found in (plain, trace)]
-    right = [*trace.tokens[1:13], trace.tokens[0]]
-    hits = [sum(one == other for one, other in zip(found, right, strict=False)) for found in said]
+    answers = [[prediction.tokens[0] for prediction in traced.predictions][13:] for traced in (plain, trace)]
+    expected = [*trace.tokens[1:13], trace.tokens[0]]
+    hits = [
+        sum(token == expected_token for token, expected_token in zip(predicted, expected, strict=False))
+        for predicted in answers
+    ]
     assert hits[0] > 9
     assert hits[1] < 5
-    found = {}
+    variables = {}
     threads = torch.get_num_threads()
     short = replace(source, steps=10)
-    exec(compile(program.python(short, short.trace(), Cell(1, "output", 0, 3, 5)), "copied", "exec"), found)
+    exec(compile(program.python(short, short.trace(), Cell(1, "output", 0, 3, 5)), "copied", "exec"), variables)
     torch.set_num_threads(threads)
-    assert torch.allclose(found["output"], short.trace().layers[1].output, atol=1e-5)
+    assert torch.allclose(variables["output"], short.trace().layers[1].output, atol=1e-5)
     link = {"source": "trained", "task": "induction", "steps": str(SHORT["induction"]), "do": "0.0.zero"}
     assert source_of(link, LIMITS) == (source, ())
-    for wrong, said_of in (
+    for code, said_of in (
         ("5.0.zero", "layers count from 0 to 1"),
         ("0.3.zero", "heads of layer 0 count from 0 to 0"),
     ):
         with pytest.raises(ConfigError, match=said_of):
-            source_of({**link, "do": wrong}, LIMITS)[0].trace()
+            source_of({**link, "do": code}, LIMITS)[0].trace()
 
 
-def differ(one, other):
-    """The largest difference between two traces, in any step of any layer and in what they say."""
+def differ(first, second):
+    """The largest difference between two traces in a step of a layer or in logits."""
     steps = [
         (a[step.name], b[step.name])
-        for a, b in zip(one.layers, other.layers, strict=True)
+        for a, b in zip(first.layers, second.layers, strict=True)
         for step in a.steps
         if b.has(step.name)
     ]
-    said = [(a.row, b.row) for a, b in zip(one.predictions, other.predictions, strict=True)]
-    return max(float((a.nan_to_num(0, 0, 0) - b.nan_to_num(0, 0, 0)).abs().max()) for a, b in steps + said)
+    logits = [(a.row, b.row) for a, b in zip(first.predictions, second.predictions, strict=True)]
+    return max(float((a.nan_to_num(0, 0, 0) - b.nan_to_num(0, 0, 0)).abs().max()) for a, b in steps + logits)
 
 
 @pytest.mark.parametrize("task", ["reverse", "induction", "dates"])
@@ -273,24 +283,24 @@ def test_heads_are_patched_from_another_snapshot_seed_or_text():
     plain = Trained("induction", steps=60)
     others = (replace(plain, at=3), replace(plain, seed=5), replace(plain, text=" ".join("abcdefghijklm")))
     for other in others:
-        theirs = other.trace()
+        other_trace = other.trace()
         for name in ("query", "key", "value", "weights", "head_output"):
-            one = Intervention(1, 0, take=name)
-            trace = replace(plain, interventions=(one,), other=other).trace()
+            intervention = Intervention(1, 0, take=name)
+            trace = replace(plain, interventions=(intervention,), other=other).trace()
             step = "kept_output" if name == "head_output" else name
-            assert torch.equal(trace.layers[1].matrix(step), theirs.layers[1].matrix(name)), (other, name)
+            assert torch.equal(trace.layers[1].matrix(step), other_trace.layers[1].matrix(name)), (other, name)
             assert "Taken from the other state" in explain(trace, step, 1, 0, 20, 8).words
             assert "activation patching" in trace.changes[0]
-    # What the first layer brings of the unlearned model is not what the second needs; of the learned one it is.
+    # The second layer needs the first layer's output from the trained model; that of the untrained one does not help.
     hits = {}
     for at, other in ((3, 60), (60, 3), (60, 60)):
         source = replace(
             plain, at=at, interventions=(Intervention(0, take="head_output"),), other=replace(plain, at=other)
         )
         trace = source.trace()
-        right = [*trace.tokens[1:], trace.tokens[0]]
+        expected = [*trace.tokens[1:], trace.tokens[0]]
         hits[at, other] = sum(
-            prediction.tokens[0] == right[i] for i, prediction in enumerate(trace.predictions) if i > 12
+            prediction.tokens[0] == expected[i] for i, prediction in enumerate(trace.predictions) if i > 12
         )
     assert hits[60, 60] > 9
     assert hits[60, 3] < hits[60, 60]
@@ -299,7 +309,9 @@ def test_heads_are_patched_from_another_snapshot_seed_or_text():
 def test_later_attention_of_a_trained_model_is_frozen():
     plain = Trained("induction", steps=60)
     base = plain.trace()
-    frozen, free = (replace(plain, interventions=read("0.0.zero"), frozen=one).trace() for one in (True, False))
+    frozen, free = (
+        replace(plain, interventions=read("0.0.zero"), frozen=is_frozen).trace() for is_frozen in (True, False)
+    )
     assert torch.equal(frozen.layers[1]["weights"], base.layers[1]["weights"])
     assert not torch.equal(free.layers[1]["weights"], base.layers[1]["weights"])
     assert not torch.equal(frozen.layers[1]["value"], base.layers[1]["value"])
@@ -309,21 +321,21 @@ def test_later_attention_of_a_trained_model_is_frozen():
 
 def test_incompatible_other_state_gets_one_sentence():
     source = Trained("reverse", steps=1, interventions=read("0.0.takeV"))
-    for other, said in (
+    for other, sentence in (
         (None, "needs one: give its text"),
         (Trained("copy", steps=1), "as many tokens there; it has 16, this one 12"),
         (Trained("lookup", steps=1), r"has other layers \(cross 0\)"),
         (replace(source, other=source), "takes from a third"),
     ):
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=sentence):
             replace(source, other=other).trace()
     assert source.beside(Trained("reverse", seed=4, steps=1)).trace().changes
     assert source.beside("something else") is source
     link = {"source": "trained", "do": "0.0.takeV", "frozen": "true", "other": "a b c d e f g h i j k l", "steps": "1"}
-    found, notes = source_of(link, LIMITS)
-    assert found == replace(source, frozen=True, other=Trained("reverse", steps=1, text=link["other"]))
+    opened, notes = source_of(link, LIMITS)
+    assert opened == replace(source, frozen=True, other=Trained("reverse", steps=1, text=link["other"]))
     assert not notes
-    assert found.trace().changes
+    assert opened.trace().changes
 
 
 PROGRAMS = {

@@ -22,10 +22,10 @@ def layer(text=CAT, text2="", **knobs):
     return TypedText(text, AttentionConfig(**knobs), text2).trace().layers[0]
 
 
-def changed(one, other):
-    """The steps and parameters in which two layers differ."""
+def changed(first, second):
+    """The names of the steps and parameters in which two layers differ."""
     names = [*(step.name for step in STEPS), *PARAMETERS, "mask"]
-    pairs = {name: (getattr(one, name), getattr(other, name)) for name in names}
+    pairs = {name: (getattr(first, name), getattr(second, name)) for name in names}
     return {
         name
         for name, (a, b) in pairs.items()
@@ -33,12 +33,12 @@ def changed(one, other):
     }
 
 
-def whole(w):
-    """A projection [head d_model size] as the one matrix it was cut from."""
+def merged_projection(w):
+    """The projections [head d_model size] joined to one matrix."""
     return w.transpose(0, 1).flatten(1)
 
 
-# -- what a trace is --------------------------------------------------------------------------
+# -- contents of a trace -----------------------------------------------------------------------
 
 
 def test_every_word_is_a_row_even_repeated_ones():
@@ -50,19 +50,19 @@ def test_every_word_is_a_row_even_repeated_ones():
 
 
 def test_recorded_tensors_reproduce_the_output_through_torch():
-    made = layer(text2="a dog ran", mask="causal", positions="sinusoidal", d_v=5)
-    query, key, value = made.input @ made.w_q, made.memory @ made.w_k, made.memory @ made.w_v
-    mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=made.mask)
-    torch.testing.assert_close(made.head_output, mixed)
-    torch.testing.assert_close(made.output, torch.cat(list(mixed), dim=1) @ torch.cat(list(made.w_o)))
+    computed = layer(text2="a dog ran", mask="causal", positions="sinusoidal", d_v=5)
+    query, key, value = computed.input @ computed.w_q, computed.memory @ computed.w_k, computed.memory @ computed.w_v
+    mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=computed.mask)
+    torch.testing.assert_close(computed.head_output, mixed)
+    torch.testing.assert_close(computed.output, torch.cat(list(mixed), dim=1) @ torch.cat(list(computed.w_o)))
 
 
 def test_second_text_provides_the_keys_and_values():
     trace = TypedText(CAT, text2="a dog ran").trace()
-    made = trace.layers[0]
+    cross_layer = trace.layers[0]
     assert trace.key_tokens == ("a", "dog", "ran")
-    assert (made.query.shape[1], made.key.shape[1], made.value.shape[1]) == (6, 3, 3)
-    assert changed(made, layer(text2=CAT)).isdisjoint({"embedding", "input", "query"})
+    assert (cross_layer.query.shape[1], cross_layer.key.shape[1], cross_layer.value.shape[1]) == (6, 3, 3)
+    assert changed(cross_layer, layer(text2=CAT)).isdisjoint({"embedding", "input", "query"})
 
 
 def test_attending_to_an_equal_second_text_is_self_attention():
@@ -108,12 +108,12 @@ AFTER_WEIGHTS = {"weights", "head_output", "output"}
 
 @pytest.mark.parametrize("init", ["scaled normal", "uniform", "normal", "linear"])
 def test_more_heads_split_the_same_matrices(init):
-    one, four = layer(n_heads=1, init=init), layer(n_heads=4, init=init)
-    assert changed(one, four).isdisjoint(BEFORE_HEADS)
+    single, four = layer(n_heads=1, init=init), layer(n_heads=4, init=init)
+    assert changed(single, four).isdisjoint(BEFORE_HEADS)
     for name in ("w_q", "w_k", "w_v"):
-        assert torch.equal(whole(getattr(one, name)), whole(getattr(four, name)))
-    assert torch.equal(one.w_o.flatten(0, 1), four.w_o.flatten(0, 1))
-    assert torch.equal(four.w_q[2], whole(one.w_q)[:, 32:48])
+        assert torch.equal(merged_projection(getattr(single, name)), merged_projection(getattr(four, name)))
+    assert torch.equal(single.w_o.flatten(0, 1), four.w_o.flatten(0, 1))
+    assert torch.equal(four.w_q[2], merged_projection(single.w_q)[:, 32:48])
 
 
 def test_temperature_does_not_change_the_scores():
@@ -171,16 +171,16 @@ def test_additional_word_changes_no_other_row_and_no_parameter():
 
 
 def test_equal_words_have_equal_rows_in_every_text():
-    made, other = layer(CAT), layer("dogs bark at the moon")
-    assert torch.equal(made.embedding[0], made.embedding[4])
-    assert torch.equal(made.embedding[0], other.embedding[3])
-    assert torch.equal(made.weights[:, 0], made.weights[:, 4])
-    assert not torch.equal(made.embedding[0], made.embedding[1])
+    first, second = layer(CAT), layer("dogs bark at the moon")
+    assert torch.equal(first.embedding[0], first.embedding[4])
+    assert torch.equal(first.embedding[0], second.embedding[3])
+    assert torch.equal(first.weights[:, 0], first.weights[:, 4])
+    assert not torch.equal(first.embedding[0], first.embedding[1])
 
 
 def test_parameter_matrices_are_drawn_independently():
-    made = layer(n_heads=1)
-    drawn = [made.w_q[0], made.w_k[0], made.w_v[0], made.w_o[0]]
+    attention_layer = layer(n_heads=1)
+    drawn = [attention_layer.w_q[0], attention_layer.w_k[0], attention_layer.w_v[0], attention_layer.w_o[0]]
     assert all(not torch.equal(a, b) for i, a in enumerate(drawn) for b in drawn[:i])
 
 
@@ -198,14 +198,14 @@ def test_key_order_only_orders_columns_without_positions(words):
 
 
 def test_key_order_matters_with_positions():
-    one, other = layer(text2="a dog", positions="sinusoidal"), layer(text2="dog a", positions="sinusoidal")
-    assert not torch.allclose(one.scores, other.scores.flip(-1))
+    first, second = layer(text2="a dog", positions="sinusoidal"), layer(text2="dog a", positions="sinusoidal")
+    assert not torch.allclose(first.scores, second.scores.flip(-1))
 
 
 def test_causal_outputs_do_not_depend_on_later_words():
-    one, other = layer("the cat sat on the mat", mask="causal"), layer("the cat sat in a hat", mask="causal")
-    assert torch.equal(one.output[:3], other.output[:3])
-    assert not torch.allclose(one.output[3:], other.output[3:])
+    first, second = layer("the cat sat on the mat", mask="causal"), layer("the cat sat in a hat", mask="causal")
+    assert torch.equal(first.output[:3], second.output[:3])
+    assert not torch.allclose(first.output[3:], second.output[3:])
 
 
 @pytest.mark.parametrize("n_words", [5, 9, 11])
@@ -217,22 +217,27 @@ def test_equal_words_tie_at_temperature_zero(n_words):
 
 
 def test_identity_has_no_projections():
-    made = layer(init="identity", n_heads=4, positions="sinusoidal")
-    assert made.query.shape == (1, 6, 64)
-    assert all(torch.equal(tensor[0], made.input) for tensor in (made.query, made.key, made.value))
-    assert all(getattr(made, name) is None for name in (*PARAMETERS, "output"))
-    torch.testing.assert_close(made.scores[0], made.input @ made.input.T)
+    identity = layer(init="identity", n_heads=4, positions="sinusoidal")
+    assert identity.query.shape == (1, 6, 64)
+    assert all(torch.equal(tensor[0], identity.input) for tensor in (identity.query, identity.key, identity.value))
+    assert all(getattr(identity, name) is None for name in (*PARAMETERS, "output"))
+    torch.testing.assert_close(identity.scores[0], identity.input @ identity.input.T)
 
 
 def test_identity_takes_keys_and_values_from_the_second_text():
-    made = layer(init="identity", text2="a dog")
-    assert torch.equal(made.key[0], made.memory)
-    assert torch.equal(made.value[0], made.memory)
+    identity = layer(init="identity", text2="a dog")
+    assert torch.equal(identity.key[0], identity.memory)
+    assert torch.equal(identity.value[0], identity.memory)
 
 
 def drawn(init, **knobs):
-    made = layer(d_model=128, n_heads=4, init=init, **knobs)
-    return [whole(made.w_q), whole(made.w_k), whole(made.w_v), made.w_o.flatten(0, 1)]
+    attention_layer = layer(d_model=128, n_heads=4, init=init, **knobs)
+    return [
+        merged_projection(attention_layer.w_q),
+        merged_projection(attention_layer.w_k),
+        merged_projection(attention_layer.w_v),
+        attention_layer.w_o.flatten(0, 1),
+    ]
 
 
 def test_uniform_init_fills_zero_to_one():
@@ -287,8 +292,8 @@ digest = hashlib.sha256(b"".join(tensor.numpy().tobytes() for _, tensor in layer
 
 
 def test_other_hash_seed_gives_the_same_bytes():
-    ours: dict[str, str] = {}
-    exec(DIGEST, ours)
+    printed: dict[str, str] = {}
+    exec(DIGEST, printed)
     assert os.environ.get("PYTHONHASHSEED") != "1"
     command = [sys.executable, "-c", f"{DIGEST}print(digest, hash('cat'))"]
     run = subprocess.run(
@@ -296,7 +301,7 @@ def test_other_hash_seed_gives_the_same_bytes():
     )
     other, seeded = run.stdout.split()
     assert seeded != str(hash("cat"))
-    assert other == ours["digest"]
+    assert other == printed["digest"]
 
 
 def test_equal_sources_give_equal_bytes():
@@ -321,15 +326,15 @@ def test_old_link_shows_its_original_digits():
 
 def test_tracing_leaves_the_global_generator_alone():
     torch.manual_seed(5)
-    before = torch.random.get_rng_state()
+    state = torch.random.get_rng_state()
     first = layer()
-    assert torch.equal(torch.random.get_rng_state(), before)
+    assert torch.equal(torch.random.get_rng_state(), state)
     torch.manual_seed(6)
     assert changed(first, layer()) == set()
 
 
 def test_knobs_reach_the_layer():
-    made = layer(temperature=2.5, d_k=9)
-    assert (made.temperature, made.divisor) == (2.5, 3.0)
+    changed_layer = layer(temperature=2.5, d_k=9)
+    assert (changed_layer.temperature, changed_layer.divisor) == (2.5, 3.0)
     assert layer(scaled=False).divisor == 1
     assert layer(temperature=math.inf).weights.eq(torch.tensor(1 / 6)).all()

@@ -1,4 +1,4 @@
-"""Who reads nothing costs the others nothing."""
+"""Browsers that do not read their messages slow down no other browser."""
 
 from __future__ import annotations
 
@@ -143,11 +143,11 @@ def test_messages_sent_before_a_socket_closes_arrive() -> None:
 
 def test_message_over_8_mb_is_refused(server: str) -> None:
     async def use() -> None:
-        async with Session(server) as one:
+        async with Session(server) as session:
 
             async def send() -> None:
-                await one._socket.send(bytes(9 * 2**20))
-                await one.open()
+                await session._socket.send(bytes(9 * 2**20))
+                await session.open()
 
             with pytest.raises(ConnectionClosedError) as closed:
                 await send()

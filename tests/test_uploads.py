@@ -1,4 +1,4 @@
-"""What the server takes of what people upload; what it refuses, it refuses before it has it."""
+"""Uploads: the server accepts only those it asked for, and refuses others before it has read them."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ LARGE = 2**20 + 1
 
 def test_only_requested_uploads_are_accepted_and_once(server: str) -> None:
     async def try_it() -> None:
-        async with Session(server, "source=matrices") as one:
-            await one.open()
+        async with Session(server, "source=matrices") as session:
+            await session.open()
 
             async def put(url: str) -> int:
                 body, kind = multipart("x.csv", MATRIX)
-                return await asyncio.to_thread(http, "PUT", url, body, {"Content-Type": kind}, one.xsrf)
+                return await asyncio.to_thread(http, "PUT", url, body, {"Content-Type": kind}, session.xsrf)
 
-            place = await one.place("x.csv")
+            place = await session.place("x.csv")
             assert await put(place.rpartition("/")[0] + "/invented") == 404
             assert [await put(place), await put(place)] == [204, 404]
 
@@ -46,17 +46,17 @@ def test_only_requested_uploads_are_accepted_and_once(server: str) -> None:
 
 
 def test_expired_upload_gets_one_sentence(server: str) -> None:
-    async def said(field: str) -> list[str]:
-        async with Session(server, "source=matrices") as one:
-            await one.open()
-            gone = FileUploaderState()
-            gone.uploaded_file_info.add(name="x.json", size=1, file_id="gone")
-            run = await one.turn(**{field: gone})
+    async def sentences(field: str) -> list[str]:
+        async with Session(server, "source=matrices") as session:
+            await session.open()
+            state = FileUploaderState()
+            state.uploaded_file_info.add(name="x.json", size=1, file_id="gone")
+            run = await session.turn(**{field: state})
             assert not run.exceptions
             return run.sentences
 
     for field in ("open_state_0", "matrices_file_x"):
-        assert any(uploads.GONE in sentence.replace("\\", "") for sentence in finished(said(field)))
+        assert any(uploads.GONE in sentence.replace("\\", "") for sentence in finished(sentences(field)))
 
 
 def test_finished_upload_uses_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,12 +128,12 @@ def test_large_upload_arrives_complete_and_never_on_disk(monkeypatch: pytest.Mon
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda *_, **__: pytest.fail("a file of Streamlit's"))
 
     async def use(upload: Callable[..., Upload]) -> None:
-        one = upload("s", content=content)
-        one.more.set()
-        assert await one.run() == 204
-        session, file = one.place.split("/")[-2:]
-        [there] = uploads._manager().get_files(session, [file])
-        assert (there.name, there.type, there.data == content) == ("x.csv", "application/octet-stream", True)
+        sent = upload("s", content=content)
+        sent.more.set()
+        assert await sent.run() == 204
+        session, file = sent.place.split("/")[-2:]
+        [stored] = uploads._manager().get_files(session, [file])
+        assert (stored.name, stored.type, stored.data == content) == ("x.csv", "application/octet-stream", True)
 
     in_process(monkeypatch, use)
 
@@ -142,9 +142,9 @@ def test_large_form_with_extra_fields_is_refused(monkeypatch: pytest.MonkeyPatch
     async def use(upload: Callable[..., Upload]) -> None:
         other = b"\r\n--edge\r\nContent-Disposition: form-data; name=x\r\n\r\n"
         for content in (bytes(LARGE) + other, bytes(LARGE) + b"\r\n--edge--", b"1" * 2**20 + b"\r\n--edgeless"):
-            one = upload("s", content=content)
-            one.more.set()
-            assert await one.run() == 400
+            sent = upload("s", content=content)
+            sent.more.set()
+            assert await sent.run() == 400
 
     in_process(monkeypatch, use)
 
@@ -174,9 +174,9 @@ def test_upload_places_end_with_their_session(monkeypatch: pytest.MonkeyPatch) -
 def test_few_uploads_run_at_once_and_small_ones_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
     async def use(upload: Callable[..., Upload]) -> None:
         first = [upload(f"s{i}") for i in range(UPLOADS_AT_ONCE)]
-        running = [asyncio.create_task(one.run()) for one in first]
-        for one in first:
-            await one.reads.wait()
+        running = [asyncio.create_task(sent.run()) for sent in first]
+        for sent in first:
+            await sent.reads.wait()
         fifth, small = upload("another"), upload("s0", 10)
         small.more.set()
         waiting = asyncio.create_task(fifth.run())
@@ -184,8 +184,8 @@ def test_few_uploads_run_at_once_and_small_ones_immediately(monkeypatch: pytest.
         assert not fifth.reads.is_set()
         first[0].more.set()
         await fifth.reads.wait()
-        for one in (*first, fifth):
-            one.more.set()
+        for sent in (*first, fifth):
+            sent.more.set()
         assert await asyncio.gather(*running, waiting) == [204] * (UPLOADS_AT_ONCE + 1)
 
     in_process(monkeypatch, use)
@@ -196,7 +196,7 @@ def test_stalled_upload_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def use(upload: Callable[..., Upload]) -> None:
         stalling = [upload(f"s{i % 3}") for i in range(2 * UPLOADS_AT_ONCE)]
-        assert await asyncio.gather(*(one.run() for one in stalling)) == [408] * len(stalling)
+        assert await asyncio.gather(*(sent.run() for sent in stalling)) == [408] * len(stalling)
 
     in_process(monkeypatch, use)
 
@@ -227,9 +227,9 @@ def test_session_and_server_have_upload_budgets(
     async def use(upload: Callable[..., Upload]) -> None:
         statuses = []
         for session in sessions:
-            one = upload(session, 900_000)
-            one.more.set()
-            statuses.append(await one.run())
+            sent = upload(session, 900_000)
+            sent.more.set()
+            statuses.append(await sent.run())
         assert statuses == [204, 204, status]
 
     in_process(monkeypatch, use)
