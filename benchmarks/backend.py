@@ -70,7 +70,7 @@ def in_turns(*sides: Callable[[], object], steps: int) -> list[float]:
     return [statistics.median(side_times) for side_times in times]
 
 
-def kept(layer: Layer) -> int:
+def recorded_bytes(layer: Layer) -> int:
     """The bytes of all steps of a layer; a tensor shared by two steps counts once."""
     return sum({tensor.data_ptr(): tensor.nbytes for _, tensor in layer}.values())
 
@@ -84,7 +84,7 @@ def peak(tokens: int, n_heads: int) -> tuple[float, float]:
     start = _status("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     layer = job.trace()
-    return kept(layer) / 2**20, _status("VmHWM") - start
+    return recorded_bytes(layer) / 2**20, _status("VmHWM") - start
 
 
 def _status(field: str) -> float:
@@ -141,7 +141,9 @@ def growth(steps: int, longest: int) -> list[str]:
             f"| {returned:.0f} MB | {highest:.0f} MB | {highest / returned:.2f} |"
         )
         if highest > MOST_MEMORY * returned:
-            broken.append(f"T = {tokens}: the peak is {highest / returned:.2f} times the steps, more than {MOST_MEMORY}")
+            broken.append(
+                f"T = {tokens}: the peak is {highest / returned:.2f} times the steps, more than {MOST_MEMORY}"
+            )
     if len(measured) > 1:
         (t0, first), (t1, last) = measured[0], measured[-1]
         exponent = math.log(last / first) / math.log(t1 / t0)

@@ -48,7 +48,11 @@ async def climb(
         await asyncio.sleep(seconds)
         turns, took = list(seen.turns), time.monotonic() - began
         complete, drawn = (sorted(times) for times in zip(*((run.seconds, run.drawn) for run in turns), strict=True))
-        p50, p95, picture = complete[len(complete) // 2], complete[int(0.95 * len(complete))], drawn[int(0.95 * len(drawn))]
+        p50, p95, picture = (
+            complete[len(complete) // 2],
+            complete[int(0.95 * len(complete))],
+            drawn[int(0.95 * len(drawn))],
+        )
         cores = (sum(each.processor() for each in servers) - used) / took
         print(
             f"| {len(servers)} | {people_now} | {len(turns) / took:.1f} | {1000 * p50:.0f} ms | {1000 * p95:.0f} ms | {1000 * picture:.0f} ms "
@@ -61,8 +65,8 @@ async def climb(
         if time.monotonic() + 2 * think + seconds > until:
             print(f"stopped after {patience:g} s, not because it was slow")
             break
-    for one in people:
-        one.cancel()
+    for task in people:
+        task.cancel()
     await asyncio.gather(*people, return_exceptions=True)
     return served, seen
 

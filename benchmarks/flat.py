@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.attack import Attack
-from benchmarks.maxima import opened, said
+from benchmarks.maxima import label, opened
 from benchmarks.server import Server
 from benchmarks.texts import natural
 from pages.ui.menu import NAMES
@@ -46,7 +46,7 @@ async def until_flat(server: Server, rounds: int = ROUNDS) -> list[str]:
             link = LINK | dict.fromkeys(_SEEDS, str(number))
             run = await opened(server, page, link)
             if run.exceptions or not (run.figures or run.tables or run.sentences):
-                broken.append(f"/{page} {said(link)}: {run.exceptions or 'nothing was shown'}")
+                broken.append(f"/{page} {label(link)}: {run.exceptions or 'nothing was shown'}")
         memory.append(server.memory("RssAnon"))
         if (grown := growth(memory)) is not None and grown < MOST_GROWTH:
             print(f"flat after {number + 1} rounds: {' '.join(f'{mb:.0f}' for mb in memory)} MB")

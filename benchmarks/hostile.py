@@ -13,7 +13,7 @@ from urllib.parse import quote, quote_plus
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.hostile_files import asked, files, lessons, saved, states, stems
+from benchmarks.hostile_files import files, in_link, lessons, saved, states, stems
 from pages.ui.knobs.table import DEFAULTS
 from pages.ui.menu import NAMES
 
@@ -172,7 +172,7 @@ _inputs = {
         lambda stem, content: Hostile("lesson", "lessons", "", (), ((STATE_FILE, f"{stem}.md", content.encode(errors="replace")),)),
         stems, lessons(_values),
     ),
-    "ask": st.builds(lambda content: Hostile("ask", "lessons", f"ask={asked(content)}"), lessons(_values)),
+    "ask": st.builds(lambda content: Hostile("ask", "lessons", f"ask={in_link(content)}"), lessons(_values)),
 }  # fmt: skip
 
 

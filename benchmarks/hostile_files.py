@@ -286,6 +286,6 @@ def lessons(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     return mostly(written, values)
 
 
-def asked(content: str) -> str:
+def in_link(content: str) -> str:
     """The file as a link carries it, also one that our pages would not write."""
     return urlsafe_b64encode(zlib.compress(content.encode(errors="replace"))).decode().rstrip("=")

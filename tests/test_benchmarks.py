@@ -55,7 +55,7 @@ def test_tensor_shared_by_two_steps_is_counted_once():
     layer = backend.Job(8, n_heads=2, d_model=8).trace()
     assert layer.masked_scores is layer.scaled_scores
     floats = 3 * 2 * 8 * 4 + 3 * 2 * 8 * 8 + 2 * 8 * 4 + 8 * 8  # Q K V, S S′ A, Z, O
-    assert backend.kept(layer) == 4 * floats
+    assert backend.recorded_bytes(layer) == 4 * floats
 
 
 def test_quantiles_of_the_load_test_match_its_interactions():
