@@ -449,7 +449,7 @@ def test_altered_array_of_a_file_is_never_explained_falsely(name: str, size: flo
         if re.match(r"L\d", key) and array.ndim > 1 and array.dtype != bool:
             with np.errstate(invalid="ignore"):
                 opened = saved(trace, tmp_path / "altered.npz", **{key: array * array.dtype.type(size)})
-            check_all(opened, 0, most=2)
+            check_all(opened, 0, count=2)
             check_live(opened.layers[0], key.removeprefix("L0."))
 
 
