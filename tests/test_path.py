@@ -225,7 +225,7 @@ def test_answer_of_a_silenced_model_breaks_at_its_stripe() -> None:
      "argmax_key(nothing, q=0)", "value(weights, **{'q': 0})", "value(open('x'), 0, 0)", "(" * 5000, ""],
 )  # fmt: skip
 def test_answer_is_only_a_function_of_the_table(expression: str) -> None:
-    with pytest.raises(FileError, match="An answer is one of argmax_key, "):
+    with pytest.raises(FileError, match="An answer calls one of argmax_key, "):
         worked_out(expression, seen("map"))
     assert all(one.__doc__ for one in FUNCTIONS.values())
 

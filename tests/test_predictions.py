@@ -92,8 +92,8 @@ def test_ranks_distances_and_differences_are_as_by_hand():
     assert predictions.divergence(before, after) == pytest.approx(3 / 8 * math.log(4))
     assert predictions.difference(before, 0, 1) == pytest.approx(math.log(2))
     assert predictions.summed_up(after, before, (0, "a"), (1, "b")) == (
-        "“a” 0.5 → 0.125; now “c” leads.",
-        "Logit of “a” less that of “b”: 0.6931 → −0.6931 (logit difference).",
+        "“a” 0.5 → 0.125; “c” is now the likeliest.",
+        "Logit of “a” minus logit of “b”: 0.6931 → −0.6931 (logit difference).",
         "KL from the unchanged model: 0.5199 nats.",
     )
     assert predictions.summed_up(before, before)[0] == "The prediction is the same to rounding."

@@ -517,7 +517,7 @@ def test_rows_that_give_all_to_hidden_tokens_have_nothing_to_divide() -> None:
     weights = torch.tensor([[[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.5, 0.25, 0.25]]])
     seen = merged(Layer("", ("[CLS]", "a", "b"), recorded={"weights": weights}), ["[CLS]"], False, "renormalise")
     told = explain(Trace(seen.tokens, (seen,)), "weights", q=0, k=1)
-    assert (told.value, told.result, told.short) == (0, 0, "0: no token that is shown gets anything")
+    assert (told.value, told.result, told.short) == (0, 0, "0: no visible token gets any weight")
     assert explain(Trace(seen.tokens, (seen,)), "weights", q=1, k=1).result == 0.5
 
 
