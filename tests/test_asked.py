@@ -125,10 +125,10 @@ def test_what_is_computed_is_right() -> None:
     cold = trace({**OWL, "temperature": "0.3"}).layers[0].weights[0]
     masked = trace({**OWL, "mask": "causal"}).layers[0].weights[0]
     right: dict[str, Any] = {
-        "Which key has the most?": int(weights[3].argmax()),
+        "Which key has the largest number?": int(weights[3].argmax()),
         "What is the chosen number?": pytest.approx(float(weights[3, 1])),
         "More or less, if the temperature is 0.3?": "more" if cold[3, 1] > weights[3, 1] else "less",
-        "More or less, if a causal mask hides what comes later?": "more" if masked[3, 1] > weights[3, 1] else "less",
+        "More or less, if a causal mask hides later tokens?": "more" if masked[3, 1] > weights[3, 1] else "less",
         "Put the keys in order": tuple(weights[3].argsort(descending=True, stable=True).tolist()),
         "My own question: click the chosen cell": (3, 1),
     }

@@ -111,7 +111,7 @@ def test_a_missing_model_leaves_its_state_out(tmp_path: Path) -> None:
     try:
         LIBRARY.hold(replace(before, folder=tmp_path / "none", paths=False))
         sizes = write(tmp_path / "site", tell=complaints.append, states=(BY_NAME["previous"], BY_NAME["notebook"]))
-        with pytest.raises(AttentionError, match="no state left"):
+        with pytest.raises(AttentionError, match="None of the demo"):
             write(tmp_path / "empty", tell=complaints.append, states=(BY_NAME["previous"],))
     finally:
         LIBRARY.hold(before)
@@ -125,7 +125,7 @@ def test_a_missing_model_leaves_its_state_out(tmp_path: Path) -> None:
 def test_the_command_refuses_what_is_no_address(tmp_path: Path, capsys: pytest.CaptureFixture[str], lab: str) -> None:
     assert main([str(tmp_path / "site"), "--lab", lab]) == 1
     assert capsys.readouterr().err == (
-        f"--lab is the address of a Lab, such as https://lab.example.org; got {lab!r}: give one, or leave it out.\n"
+        f"--lab is the address of a Lab, such as https://lab.example.org; got {lab!r}: correct it, or leave it out.\n"
     )
     assert not (tmp_path / "site").exists()
 
@@ -141,9 +141,9 @@ def test_the_command_refuses_a_folder_that_is_a_file(
 
 def test_a_knob_that_the_page_cannot_follow_is_refused() -> None:
     alibi = State("alibi", "ALiBi", "", {"positions": "alibi", "heads": "2"})
-    with pytest.raises(AttentionError, match="cannot make scaled_scores, biased_scores"):
+    with pytest.raises(AttentionError, match="cannot compute scaled_scores, biased_scores"):
         packing.packed(alibi)
-    with pytest.raises(AttentionError, match="must say what can be had"):
+    with pytest.raises(AttentionError, match="must be valid"):
         packing.packed(State("odd", "Odd", "", {"mask": "sideways"}))
     with pytest.raises(AttentionError, match="A film shows a trained model"):
         film.packed_film(State("odd", "Odd", "", film=True))
@@ -159,7 +159,7 @@ def test_the_bundler_refuses_what_it_does_not_read(monkeypatch: pytest.MonkeyPat
         bundling.bundle("a")
 
 
-def test_the_link_of_a_state_says_what_can_be_had() -> None:
+def test_the_link_of_a_state_is_valid() -> None:
     for state in STATES:
         _, notes = source_of(state.link, states.LIMITS)
         assert not notes

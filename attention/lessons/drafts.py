@@ -223,11 +223,11 @@ class _About(NamedTuple):
     def click(self) -> Draft:
         answer = f"given({self.cell.row}, {self.cell.column})"
         lesson = self.lesson("cell", "", answer, explain=Part(self.step.name))
-        return Draft("Own question: click the chosen cell", lesson)
+        return Draft("My own question: click the chosen cell", lesson)
 
     def blank(self, kind: str) -> Draft:
         answer_form = {"choice": "with options", "number": "with a number"}
-        return Draft(f"Own question, {answer_form[kind]}", self.lesson(kind, "", "", options=()))
+        return Draft(f"My own question, {answer_form[kind]}", self.lesson(kind, "", "", options=()))
 
 
 def decided(lesson: Lesson, right: str | float) -> Lesson:
