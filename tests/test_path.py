@@ -183,7 +183,7 @@ def sent(app: AppTest) -> str:
 def test_the_page_sends_what_is_asked_then_what_is_true() -> None:
     app = opened("pages/lessons.py", lessons_open="mix")
     assert not app.exception
-    assert app.markdown[0].value.endswith("What a weight brings")
+    assert app.markdown[0].value.endswith("What a weight does")
     assert '"truth":null' in sent(app).replace(" ", "")
     assert "head_output" in sent(app)
     assert not app.latex
@@ -238,10 +238,10 @@ GOOD = "---\ntitle: T\nstate: text=a b\nshow: weights\nkind: key\nquestion: Q?\n
     [
         ("title: T\n", "", "it lacks title: add that"),
         ("kind: key", "kind: riddle", "is one of cell, key, choice, order, number, row; got 'riddle'"),
-        ("show: weights", "show: weights three", "a step, and its row and column"),
+        ("show: weights", "show: weights three", "a step, optionally followed by a row and a column"),
         ("show: weights", "colour: red", "is one of title, state, "),
         ("Text.", "word " * 61, "at most 60 words; got 61"),
-        ("- right: Yes.", "- right", "what it replies to, a colon and a sentence"),
+        ("- right: Yes.", "- right", "a condition, a colon and a sentence"),
         ("show: weights", "show: weights\ntolerance: some", "is a number; got 'some'"),
         ("---\n", "", "between two lines of ---"),
     ],
@@ -255,5 +255,5 @@ def test_a_file_that_is_no_lesson_says_what_it_lacks(old: str, new: str, says: s
 def test_lessons_in_a_circle_are_no_path() -> None:
     one = files.read("one", GOOD.replace("title: T", "title: T\nnext: two"))
     two = files.read("two", GOOD.replace("title: T", "title: T\nnext: one"))
-    with pytest.raises(FileError, match="they make no path"):
+    with pytest.raises(FileError, match="these lessons form no path"):
         files.in_order([one, two])

@@ -104,7 +104,7 @@ def test_ranks_distances_and_differences_are_as_by_hand():
     assert predictions.cosines(*turned).tolist() == pytest.approx([math.sqrt(1 / 2)])
     near = predictions.Moved(0, "x", 1 - 3e-5), predictions.Moved(1, "y", 1 - 5e-5)
     assert predictions.moved_briefly(near) == "Vectors moved: cosine 1 − 4e−5 on average."
-    assert "a cosine of 1 − 5e−5 with what it was" in predictions.moved_in_words(near)
+    assert "a cosine of 1 − 5e−5 with the unchanged one" in predictions.moved_in_words(near)
 
 
 def test_a_target_is_one_token_with_its_blank_where_there_is_such_a_token(tiny):

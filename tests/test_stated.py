@@ -619,7 +619,7 @@ def test_a_new_kind_that_states_something_false_states_nothing(kind: str) -> Non
 
 
 def test_explanations_are_made_in_one_place_and_altered_in_none() -> None:
-    """Outside `Working._explained` only the difference of two states makes one, and nobody replaces what is stated."""
+    """Outside `Working._build` only the difference of two states makes one, and nobody replaces what is stated."""
     stated = {field.name for field in fields(Explanation)} - {"step", "words", "near"}
     made = []
     for path in sorted((Path(__file__).parents[1] / "attention").rglob("*.py")):
@@ -635,7 +635,7 @@ def test_explanations_are_made_in_one_place_and_altered_in_none() -> None:
                         path,
                         ast.unparse(call),
                     )
-    assert made == [("changes.py", "told"), ("working.py", "_explained")]
+    assert made == [("changes.py", "told"), ("working.py", "_build")]
 
 
 # -- the copied Python ------------------------------------------------------------------------------------

@@ -29,7 +29,8 @@ class Largest(NamedTuple):
 def limit(a: Trace, b: Trace, step: str, at: Place, other: Place) -> Largest:
     """The largest difference of a step over all pairs of layers and heads.
 
-    A pair has the same layer and head in both states. If different layers are compared, or there are too many numbers, only the displayed pair counts.
+    A pair has the same layer and head in both states. If different layers are compared, or there are too many numbers,
+    only the displayed pair counts.
     """
     uids = tuple(tuple(layer.number for layer in trace.layers) for trace in (a, b))
     key = ("largest difference", step, at, other, uids)
@@ -44,34 +45,34 @@ def _limit(a: Trace, b: Trace, step: str, at: Place, other: Place) -> Largest:
         if all(layer.has(step) for layer in pair)
     ]
     size = sum(math.prod(layer.shape(step)) for _, layer, _ in layers)
-    all_heads_stored = all(layer.whole for _, *pair in layers for layer in pair)
-    if at.layer != other.layer or size > MOST_IN_LIMIT or not all_heads_stored:
+    all_materialized = all(layer.whole for _, *pair in layers for layer in pair)
+    if at.layer != other.layer or size > MOST_IN_LIMIT or not all_materialized:
         return Largest(compare(a, b, step, at, other).largest, False, at)
     return max(
         (
             Largest(value, True, Place(index, head))
-            for index, ours, theirs in layers
-            for value, head in _differing(ours, theirs, find_step(step), at.head, other.head)
+            for index, layer_a, layer_b in layers
+            for value, head in _largest_by_head(layer_a, layer_b, find_step(step), at.head, other.head)
         ),
         key=lambda largest: largest.value,
     )
 
 
-def _differing(a: Layer, b: Layer, step: Step, at: int, other: int) -> Iterator[tuple[float, int]]:
+def _largest_by_head(a: Layer, b: Layer, step: Step, at: int, other: int) -> Iterator[tuple[float, int]]:
     """The largest difference of each head, with its index; for a step that heads share, or for different heads, of this pair."""
     with suppress(ShapeError):
         rows, columns = axes(a, b, step)
         same = (at == other and a.n_heads == b.n_heads) or not step.per_head
         if same and rows.plain and columns.plain and a.shape(step.name) == b.shape(step.name):
             change = b[step.name] - a[step.name]
-            yield from (
-                ((largest_of(one), head) for head, one in enumerate(change))
-                if step.per_head
-                else [(largest_of(change), at)]
-            )
+            if step.per_head:
+                yield from ((largest_of(matrix), head) for head, matrix in enumerate(change))
+            else:
+                yield largest_of(change), at
             return
-        pairs = ((one, one) for one in range(a.n_heads)) if same and step.per_head else ((at, other),)
-        for ours, theirs in pairs:
-            if ours < a.n_heads and theirs < b.n_heads:
-                one = grouped(a.matrix(step.name, ours), rows, columns, "a", step)
-                yield largest_of(grouped(b.matrix(step.name, theirs), rows, columns, "b", step) - one), ours
+        pairs = ((head, head) for head in range(a.n_heads)) if same and step.per_head else ((at, other),)
+        for head_a, head_b in pairs:
+            if head_a < a.n_heads and head_b < b.n_heads:
+                matrix_a = grouped(a.matrix(step.name, head_a), rows, columns, "a", step)
+                matrix_b = grouped(b.matrix(step.name, head_b), rows, columns, "b", step)
+                yield largest_of(matrix_b - matrix_a), head_a

@@ -123,10 +123,10 @@ def summed_up(
             suffix = f"; “{new_first}” is now the likeliest" if new_first else ""
             lines.append(f"“{watched[1]}” {shown(was.probability)} → {shown(now.probability)}{suffix}.")
     if target and distractor:
-        logit_difference = difference(prediction, target[0], distractor[0])
-        earlier_difference = "" if before is None else f"{shown(difference(before, target[0], distractor[0]))} → "
+        current = difference(prediction, target[0], distractor[0])
+        earlier = "" if before is None else f"{shown(difference(before, target[0], distractor[0]))} → "
         lines.append(
-            f"Logit of “{target[1]}” minus logit of “{distractor[1]}”: {earlier_difference}{shown(logit_difference)} (logit difference)."
+            f"Logit of “{target[1]}” minus logit of “{distractor[1]}”: {earlier}{shown(current)} (logit difference)."
         )
     if before is not None:
         lines.append(f"KL from the unchanged model: {shown(divergence(before, prediction))} nats.")

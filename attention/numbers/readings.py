@@ -83,5 +83,5 @@ class _Working(Working):
     """The working of a number that is no step of the layer."""
 
     @property
-    def _near(self) -> float:
+    def _tolerance(self) -> float:
         return NEAR

@@ -38,12 +38,12 @@ class Working:
         assert self.layer.formula is not None
         return self.layer.formula
 
-    # -- statements about the number: all go through `_explained` -------------------------------------
+    # -- statements about the number: all go through `_build` -------------------------------------
 
     def as_recorded(self, words: str = "") -> Explanation:
         """The number alone, without a derivation."""
-        words = self.layer.told.get(self.step.name, "") or words or self._unknown()
-        return self._explained(itself(self.value, number(self.value).tex), [number(self.value).tex], words)
+        words = self.layer.told.get(self.step.name, "") or words or self._unknown_origin()
+        return self._build(itself(self.value, number(self.value).tex), [number(self.value).tex], words)
 
     def stated(
         self, claim: float, words: str, why: str = "", came_from: tuple[Cell, ...] = (), right_sides: Sequence[str] = ()
@@ -56,7 +56,7 @@ class Working:
             return self.as_recorded()
         sides = right_sides or [number(self.value).tex]
         short = f"{shown(self.value)}: {why}" if why else ""
-        return self._explained(itself(claim, sides[-1]), sides, words, came_from=came_from, short=short)
+        return self._build(itself(claim, sides[-1]), sides, words, came_from=came_from, short=short)
 
     def copied(self, name: str, row: int, column: int, words: str, why: str) -> Explanation:
         """A number copied from an earlier step or a parameter; if the two differ, it is given as recorded."""
@@ -72,7 +72,7 @@ class Working:
         words = work.words.format(row=self.cell.row, column=self.cell.column)
         if work.reason and not work.lines:
             return self.stated(0.0, words, work.reason, came_from)
-        if not makes(work.values, work.operation, self.value, self._near) or (work.reason and self.value):
+        if not makes(work.values, work.operation, self.value, self._tolerance) or (work.reason and self.value):
             return self.as_recorded()
         fitted = [fitting(line, self.value) for line in work.lines]
         right_sides = [("=", work.formula)] if work.formula else []
@@ -86,9 +86,9 @@ class Working:
             short = fitting(make, self.value, _FEWEST)
             if len(short.printed.text) <= _SHORT:
                 break
-        if not all(self._prints(float(fitted_line.printed.value), work) for fitted_line in (*fitted, short)):
+        if not all(self._agrees(float(fitted_line.printed.value), work) for fitted_line in (*fitted, short)):
             return self.as_recorded()
-        return self._explained(
+        return self._build(
             _terms(fitted[-1].printed, work.values),
             right_sides,
             words,
@@ -99,7 +99,7 @@ class Working:
             "=" if short.agrees or work.reason else "≈",
         )
 
-    def _explained(
+    def _build(
         self,
         terms: tuple[Term, ...],
         right_sides: Sequence[str | tuple[str, str]],
@@ -110,13 +110,24 @@ class Working:
         short: str = "",
         sign: Literal["=", "≈"] = "=",
     ) -> Explanation:
-        lines = self._aligned([("=", side) if isinstance(side, str) else side for side in right_sides])
+        lines = self._align([("=", side) if isinstance(side, str) else side for side in right_sides])
         available = tuple(cell for cell in came_from if self.layer.has(cell.step))
         return Explanation(
-            self.step, self.cell, self.value, operation, terms, lines, words, parts, available, short, sign, self._near
+            self.step,
+            self.cell,
+            self.value,
+            operation,
+            terms,
+            lines,
+            words,
+            parts,
+            available,
+            short,
+            sign,
+            self._tolerance,
         )
 
-    def _unknown(self) -> str:
+    def _unknown_origin(self) -> str:
         """A sentence for a number of unknown origin. Note that the inputs named by `Step.unknown` may exist and still not give the number."""
         missing = len(self.layer.factors(self.step)) < len(self.step.of) or not self.step.of
         if missing and self.step.unknown:
@@ -180,31 +191,34 @@ class Working:
         declaration = declared(name)
         base_symbol, _, index = declaration.symbol.partition("_")
         tex = base_symbol if index else getattr(declaration, "tex", declaration.symbol)
-        head = f"({self._head(declaration.axes)})" if declaration.axes[0] in HEAD_AXES else ""
+        head = f"({self._head_index(declaration.axes)})" if declaration.axes[0] in HEAD_AXES else ""
         superscript = f"^{{{index}{head}}}" if index or head else ""
         return f"{tex}{superscript}_{{{row},{column}}}" if row != "" else f"{tex}{superscript}_{{{column}}}"
 
     def at(self, row: object, column: object) -> str:
         """The indices of a cell of this step."""
-        head = f"^{{({self._head(self.step.axes)})}}" if self.step.per_head else ""
+        head = f"^{{({self._head_index(self.step.axes)})}}" if self.step.per_head else ""
         return f"{head}_{{{row},{column}}}"
 
-    def _head(self, axes: tuple[str, ...]) -> int:
+    def _head_index(self, axes: tuple[str, ...]) -> int:
         """The index of this cell's head along the first of these axes; grouped-query keys have fewer heads."""
         return self.cell.head // (self.layer.n_heads // self.layer.sizes.get(axes[0], self.layer.n_heads))
 
-    def _prints(self, result: float, work: Arithmetic) -> bool:
+    def _agrees(self, result: float, work: Arithmetic) -> bool:
         """Whether a line as printed gives the number, at least approximately."""
         if not math.isfinite(self.value):
             return True  # the exact values have already been compared
         size = 0.0 if work.operation == "quotient" else sum(map(abs, work.values))
-        return abs(result - self.value) <= max(_PRINTED, self._near) * abs(self.value) + self._near * size + 1e-30
+        return (
+            abs(result - self.value)
+            <= max(_PRINTED, self._tolerance) * abs(self.value) + self._tolerance * size + 1e-30
+        )
 
     @property
-    def _near(self) -> float:
+    def _tolerance(self) -> float:
         return near_of(self.layer.matrix(self.step.name, self.cell.head))
 
-    def _aligned(self, right_sides: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    def _align(self, right_sides: Sequence[tuple[str, str]]) -> tuple[str, ...]:
         """Lines of LaTeX, the first with the symbol of the number in front."""
         symbol = self.step.tex + self.at(self.cell.row, self.cell.column)
         return tuple(f"{'' if i else symbol + ' '}&{relation} {side}" for i, (relation, side) in enumerate(right_sides))
