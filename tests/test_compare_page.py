@@ -76,7 +76,7 @@ def test_what_b_cannot_be_is_said_and_a_is_shown(b: str, sentence: str) -> None:
     weights = drawn(app)[0]["data"][0]["z"]
     np.testing.assert_array_equal(weights, TypedText(DEFAULT_TEXT).trace().layers[0].query[0].numpy())
     if b == "d_model=32":
-        assert "columns of other sizes have no partners" in told
+        assert "axes of different sizes have no partners" in told
         assert len(drawn(app)) == 2
 
 

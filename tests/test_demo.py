@@ -136,7 +136,7 @@ def test_the_command_refuses_a_folder_that_is_a_file(
     (tmp_path / "site").write_text("a file")
     monkeypatch.setattr("attention.export.demo.__main__.write", partial(write, states=QUICK[:1]))
     assert main([str(tmp_path / "site")]) == 1
-    assert capsys.readouterr().err.endswith("name one that can.\n")
+    assert capsys.readouterr().err.endswith("choose a writable folder.\n")
 
 
 def test_a_knob_that_the_page_cannot_follow_is_refused() -> None:

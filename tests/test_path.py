@@ -188,7 +188,7 @@ def test_the_page_sends_what_is_asked_then_what_is_true() -> None:
     assert "head_output" in sent(app)
     assert not app.latex
     app.session_state["session"].guesses["mix"] = [12.0]
-    assert "adds the values as they are" in sent(app.run())
+    assert "adds the values without weights" in sent(app.run())
     assert not app.latex
     app.session_state["session"].guesses["mix"] = [12.0, 3.0]
     assert "It is not what" not in sent(app.run())

@@ -133,7 +133,7 @@ class Working:
         if missing and self.step.unknown:
             return self.step.unknown
         if self.step.name in self.layer.inner.holds:
-            return f"The {self.step.name} as the source recorded it; its inputs are not known."
+            return f"The {self.step.name} as the source recorded it; what made it is not known."
         return f"The {self.step.name} as it was computed: rounding or overflow obscures its inputs."
 
     def summed(
