@@ -103,7 +103,7 @@ def said(trace: Trace, part: Part, withheld: Collection[Part], caption: str = ""
     return {
         "title": f"prediction{', ' if caption else ''}{caption}",
         "step": SAID,
-        "sides": ("position", "token"),
+        "sides": ("token position", "token"),
         "first": prediction.position,
         "rows": [label(prediction.before, _LONGEST, escape=False)],
         "columns": [
