@@ -125,10 +125,10 @@ def test_computed_answers_are_right() -> None:
     cold = trace({**OWL, "temperature": "0.3"}).layers[0].weights[0]
     masked = trace({**OWL, "mask": "causal"}).layers[0].weights[0]
     answers: dict[str, Any] = {
-        "Which key has the most?": int(weights[3].argmax()),
+        "Which key has the largest number?": int(weights[3].argmax()),
         "What is the chosen number?": pytest.approx(float(weights[3, 1])),
         "More or less, if the temperature is 0.3?": "more" if cold[3, 1] > weights[3, 1] else "less",
-        "More or less, if a causal mask hides what comes later?": "more" if masked[3, 1] > weights[3, 1] else "less",
+        "More or less, if a causal mask hides later tokens?": "more" if masked[3, 1] > weights[3, 1] else "less",
         "Put the keys in order": tuple(weights[3].argsort(descending=True, stable=True).tolist()),
         "My own question: click the chosen cell": (3, 1),
     }
@@ -139,7 +139,7 @@ def test_computed_answers_are_right() -> None:
     assert worked_out(silenced.answer, seen_of(silenced)) == "less"
     early = next(draft for label, draft in drafts(trace(OWL), Cell(0, "scores", 0, 3, 1), OWL) if "temperature is 3" in label)  # fmt: skip
     assert worked_out(early.answer, seen_of(early)) == "the same"
-    assert dict(early.replies)["right"] == "The scores come before that."
+    assert dict(early.replies)["right"] == "The scores are computed before that."
 
 
 def test_link_obfuscates_its_answer() -> None:
@@ -192,11 +192,11 @@ def test_question_too_long_for_a_link_reports_it() -> None:
         (LESSON.replace("show: weights", f"show: weights {'9' * 5000}").encode(), "at most 400 characters"),
         (LESSON.replace("show: weights", f"show: weights {'9' * 50}").encode(), "The lesson '1': A part is a step"),
         (LESSON.replace("show: weights", "show: eyes").encode(), "The lesson '1': .*eyes"),
-        (LESSON.replace('given("the moon")', "__import__('os').system('x')").encode(), "The lesson '1': An answer is one of argmax_key"),
-        (LESSON.replace('given("the moon")', "(" * 200).encode(), "The lesson '1': An answer is one of"),
-        (LESSON.replace('given("the moon")', "given.__globals__").encode(), "The lesson '1': An answer is one of"),
-        (LESSON.replace('given("the moon")', "given([x for x in y])").encode(), "The lesson '1': An answer is one of"),
-        (LESSON.replace('given("the moon")', "value(weights, q=-1, k=0)").encode(), "The lesson '1': An answer is one of"),
+        (LESSON.replace('given("the moon")', "__import__('os').system('x')").encode(), "The lesson '1': An answer calls one of argmax_key"),
+        (LESSON.replace('given("the moon")', "(" * 200).encode(), "The lesson '1': An answer calls one of"),
+        (LESSON.replace('given("the moon")', "given.__globals__").encode(), "The lesson '1': An answer calls one of"),
+        (LESSON.replace('given("the moon")', "given([x for x in y])").encode(), "The lesson '1': An answer calls one of"),
+        (LESSON.replace('given("the moon")', "value(weights, q=-1, k=0)").encode(), "The lesson '1': An answer calls one of"),
         (LESSON.replace(" | nobody", " | no one").encode(), "“the moon” and “no one” have none"),
         (LESSON.replace(" | nobody", " | the moon").encode(), "2 to 8 different options"),
         (LESSON.replace("nobody", "right").encode(), "No option of the lesson '1' is called “right”"),

@@ -99,7 +99,7 @@ def test_missing_differences_report_sizes_or_steps_that_differ():
         compare(A, small, "query")
     assert compare(A, small, "weights").matrix.shape == (5, 5)
     long = [TypedText(" ".join(f"{name}{i}" for i in range(1500)), max_tokens=1500).trace() for name in "ab"]
-    with pytest.raises(ShapeError, match="at most 8,388,608 cells, with the tokens of both; got 9,000,000"):
+    with pytest.raises(ShapeError, match="at most 8,388,608 cells, counting the tokens of both; got 9,000,000"):
         compare(*long)
     with pytest.raises(MissingError, match="B has no output, so there is no difference"):
         compare(A, given_weights("ab", torch.eye(2)), "output")

@@ -76,7 +76,7 @@ def test_compare_page_reports_a_bad_b_and_shows_a(b: str, sentence: str) -> None
     weights = drawn(app)[0]["data"][0]["z"]
     np.testing.assert_array_equal(weights, TypedText(DEFAULT_TEXT).trace().layers[0].query[0].numpy())
     if b == "d_model=32":
-        assert "columns of other sizes have no partners" in text
+        assert "axes of different sizes have no partners" in text
         assert len(drawn(app)) == 2
 
 

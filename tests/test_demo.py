@@ -111,7 +111,7 @@ def test_demo_leaves_out_a_state_without_its_model(tmp_path: Path) -> None:
     try:
         LIBRARY.hold(replace(settings, folder=tmp_path / "none", paths=False))
         sizes = write(tmp_path / "site", tell=complaints.append, states=(BY_NAME["previous"], BY_NAME["notebook"]))
-        with pytest.raises(AttentionError, match="no state left"):
+        with pytest.raises(AttentionError, match="None of the demo"):
             write(tmp_path / "empty", tell=complaints.append, states=(BY_NAME["previous"],))
     finally:
         LIBRARY.hold(settings)
@@ -125,7 +125,7 @@ def test_demo_leaves_out_a_state_without_its_model(tmp_path: Path) -> None:
 def test_demo_command_refuses_a_bad_address(tmp_path: Path, capsys: pytest.CaptureFixture[str], lab: str) -> None:
     assert main([str(tmp_path / "site"), "--lab", lab]) == 1
     assert capsys.readouterr().err == (
-        f"--lab is the address of a Lab, such as https://lab.example.org; got {lab!r}: give one, or leave it out.\n"
+        f"--lab is the address of a Lab, such as https://lab.example.org; got {lab!r}: correct it, or leave it out.\n"
     )
     assert not (tmp_path / "site").exists()
 
@@ -136,14 +136,14 @@ def test_demo_command_refuses_a_folder_that_is_a_file(
     (tmp_path / "site").write_text("a file")
     monkeypatch.setattr("attention.export.demo.__main__.write", partial(write, states=QUICK[:1]))
     assert main([str(tmp_path / "site")]) == 1
-    assert capsys.readouterr().err.endswith("name one that can.\n")
+    assert capsys.readouterr().err.endswith("choose a writable folder.\n")
 
 
 def test_demo_refuses_a_knob_that_the_page_cannot_follow() -> None:
     alibi = State("alibi", "ALiBi", "", {"positions": "alibi", "heads": "2"})
-    with pytest.raises(AttentionError, match="cannot make scaled_scores, biased_scores"):
+    with pytest.raises(AttentionError, match="cannot compute scaled_scores, biased_scores"):
         packing.packed(alibi)
-    with pytest.raises(AttentionError, match="must say what can be had"):
+    with pytest.raises(AttentionError, match="must be valid"):
         packing.packed(State("odd", "Odd", "", {"mask": "sideways"}))
     with pytest.raises(AttentionError, match="A film shows a trained model"):
         film.packed_film(State("odd", "Odd", "", film=True))

@@ -12,7 +12,7 @@ SCORES = torch.tensor([0.3, -1.2, 2.0, 0.1])
 
 def test_each_hiding_method_gives_its_row_without_a_key() -> None:
     table = lessons.hidden_row_table(SCORES).set_index("hidden by")
-    assert table.loc["softmax of −∞, as written down", "outcome"].startswith("NaN")
+    assert table.loc["softmax of −∞, directly", "outcome"].startswith("NaN")
     assert table.loc["−1e10 instead of −∞ (notebook 4)", "weights of the row"] == "  ".join(["0.2500"] * 4)
     assert table.loc["−10000 added (older BERT code)", "outcome"].startswith("as if nothing were hidden")
     assert table.loc["Attention Lab", "sum"] == "0.0000"

@@ -189,12 +189,12 @@ def sent(app: AppTest) -> str:
 def test_page_sends_the_question_first_and_the_truth_later() -> None:
     app = opened("pages/lessons.py", lessons_open="mix")
     assert not app.exception
-    assert app.markdown[0].value.endswith("What a weight brings")
+    assert app.markdown[0].value.endswith("What a weight does")
     assert '"truth":null' in sent(app).replace(" ", "")
     assert "head_output" in sent(app)
     assert not app.latex
     app.session_state["session"].guesses["mix"] = [12.0]
-    assert "adds the values as they are" in sent(app.run())
+    assert "adds the values without weights" in sent(app.run())
     assert not app.latex
     app.session_state["session"].guesses["mix"] = [12.0, 3.0]
     assert "It is not what" not in sent(app.run())
@@ -233,7 +233,7 @@ def test_lesson_on_an_ablated_model_names_its_stripe() -> None:
      "argmax_key(nothing, q=0)", "value(weights, **{'q': 0})", "value(open('x'), 0, 0)", "(" * 5000, ""],
 )  # fmt: skip
 def test_answer_calls_only_functions_of_its_table(expression: str) -> None:
-    with pytest.raises(FileError, match="An answer is one of argmax_key, "):
+    with pytest.raises(FileError, match="An answer calls one of argmax_key, "):
         worked_out(expression, context_of("map"))
     assert all(function.__doc__ for function in FUNCTIONS.values())
 
@@ -246,10 +246,10 @@ GOOD = "---\ntitle: T\nstate: text=a b\nshow: weights\nkind: key\nquestion: Q?\n
     [
         ("title: T\n", "", "it lacks title: add that"),
         ("kind: key", "kind: riddle", "is one of cell, key, choice, order, number, row; got 'riddle'"),
-        ("show: weights", "show: weights three", "a step, and its row and column"),
+        ("show: weights", "show: weights three", "a step, optionally followed by a row and a column"),
         ("show: weights", "colour: red", "is one of title, state, "),
         ("Text.", "word " * 61, "at most 60 words; got 61"),
-        ("- right: Yes.", "- right", "what it replies to, a colon and a sentence"),
+        ("- right: Yes.", "- right", "a condition, a colon and a sentence"),
         ("show: weights", "show: weights\ntolerance: some", "is a number; got 'some'"),
         ("---\n", "", "between two lines of ---"),
     ],
@@ -263,5 +263,5 @@ def test_invalid_lesson_file_names_what_is_missing(old: str, new: str, says: str
 def test_circular_lessons_are_refused_as_a_path() -> None:
     first = files.read("one", GOOD.replace("title: T", "title: T\nnext: two"))
     second = files.read("two", GOOD.replace("title: T", "title: T\nnext: one"))
-    with pytest.raises(FileError, match="they make no path"):
+    with pytest.raises(FileError, match="these lessons form no path"):
         files.in_order([first, second])

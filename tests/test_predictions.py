@@ -95,8 +95,8 @@ def test_ranks_differences_and_distances_match_direct_computation():
     assert predictions.divergence(base, changed) == pytest.approx(3 / 8 * math.log(4))
     assert predictions.difference(base, 0, 1) == pytest.approx(math.log(2))
     assert predictions.summed_up(changed, base, (0, "a"), (1, "b")) == (
-        "“a” 0.5 → 0.125; now “c” leads.",
-        "Logit of “a” less that of “b”: 0.6931 → −0.6931 (logit difference).",
+        "“a” 0.5 → 0.125; “c” is now the likeliest.",
+        "Logit of “a” minus logit of “b”: 0.6931 → −0.6931 (logit difference).",
         "KL from the unchanged model: 0.5199 nats.",
     )
     assert predictions.summed_up(base, base)[0] == "The prediction is the same to rounding."
@@ -107,7 +107,7 @@ def test_ranks_differences_and_distances_match_direct_computation():
     assert predictions.cosines(*moved_traces).tolist() == pytest.approx([math.sqrt(1 / 2)])
     movements = predictions.Moved(0, "x", 1 - 3e-5), predictions.Moved(1, "y", 1 - 5e-5)
     assert predictions.moved_briefly(movements) == "Vectors moved: cosine 1 − 4e−5 on average."
-    assert "a cosine of 1 − 5e−5 with what it was" in predictions.moved_in_words(movements)
+    assert "a cosine of 1 − 5e−5 with the unchanged one" in predictions.moved_in_words(movements)
 
 
 def test_target_is_one_token_including_its_blank_where_possible(tiny):

@@ -546,7 +546,7 @@ def test_rows_with_all_weight_on_hidden_tokens_divide_nothing() -> None:
     assert (explanation.value, explanation.result, explanation.short) == (
         0,
         0,
-        "0: no token that is shown gets anything",
+        "0: no visible token gets any weight",
     )
     assert explain(Trace(view.tokens, (view,)), "weights", q=1, k=1).result == 0.5
 
@@ -656,7 +656,7 @@ def test_new_explanation_kind_with_false_arithmetic_states_nothing(kind: str) ->
 
 
 def test_explanations_are_created_in_one_place_and_never_modified() -> None:
-    """Outside `Working._explained` only the difference of two states creates an explanation, and no code replaces its fields."""
+    """Outside `Working._build` only the difference of two states creates an explanation, and no code replaces its fields."""
     stated = {field.name for field in fields(Explanation)} - {"step", "words", "near"}
     calls = []
     for path in sorted((Path(__file__).parents[1] / "attention").rglob("*.py")):
@@ -672,7 +672,7 @@ def test_explanations_are_created_in_one_place_and_never_modified() -> None:
                         path,
                         ast.unparse(call),
                     )
-    assert calls == [("changes.py", "told"), ("working.py", "_explained")]
+    assert calls == [("changes.py", "told"), ("working.py", "_build")]
 
 
 # -- the copied Python ------------------------------------------------------------------------------------

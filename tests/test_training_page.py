@@ -149,7 +149,7 @@ def test_curves_and_seeds_report_what_was_reached():
     snapshots = list(train("reverse", steps=20))
     curves = training.curves({"Reverse": snapshots}, 20, 10)
     assert curves["data"][0]["x"] == list(range(11))
-    assert "by step 10 of 20" in curves["layout"]["meta"]["alt"]
+    assert "up to step 10 of 20" in curves["layout"]["meta"]["alt"]
     figure = training.seeds([plan, plan], [snapshots[0], snapshots[-1]], plan.example(""))
     assert [note["text"][:6] for note in figure["layout"]["annotations"]] == ["seed 0"] * 2
     said_of = training.answers(plan, snapshots[-1], plan.example(""))
