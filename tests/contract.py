@@ -222,7 +222,7 @@ def of_normalizer(name: str, one: Share) -> Iterator[str]:
         yield from link(knob_of("share"), name)
     elif one.parameter not in DECLARED:
         yield f"parameter: {one.parameter} is declared nowhere"
-    yield from page(name, one.in_page, in_script("kernel.js", "SHARES"))
+    yield from page(name, one.in_page, in_script("kernel.js", "NORMALIZERS"))
     for own in ({}, {"temperature": 0.0}, {"temperature": 0.0, "bias": "alibi"}, {"cap": 1.0}):
         yield from of_layer(layer_of(Formula(**{**BUSY, "share": name, **own})), (names.WEIGHTS,))
 

@@ -18,9 +18,9 @@ from attention.formula import masks
 from attention.formula.attend import attend
 from attention.formula.formula import Formula
 from attention.formula.mask import Mask
-from attention.pictures.live import in_page as known_to_the_page
+from attention.pictures.live import is_computable_in_page as known_to_the_page
 from attention.pictures.live import live as sent_live
-from attention.pictures.live import rule_of
+from attention.pictures.live import mask_rule
 from attention.pictures.message import Around, pack
 
 pytestmark = pytest.mark.browser
@@ -75,10 +75,10 @@ def in_page(page: Page, layer: Any, *turns: dict[str, Any], steps: tuple[str, ..
     """What the page makes of a layer as it is sent, packed and unpacked: the steps at rest, and after each of the turns."""
     made = page.evaluate(
         """([message, turns, steps]) => {
-            const bytes = Uint8Array.from(atob(message), (c) => c.charCodeAt(0)), exact = new lab.Exact(lab.unpack(bytes).live);
+            const bytes = Uint8Array.from(atob(message), (c) => c.charCodeAt(0)), layer = new lab.LiveLayer(lab.unpack(bytes).live);
             return [null, ...turns].map((turn) => {
-              if (turn) exact.turn({ ...turn, ...(turn.temperature === 'inf' && { temperature: Infinity }) });
-              return steps.map((name) => { const { flat, index } = exact.step(name), wide = exact.columnsOf(name);
+              if (turn) layer.update({ ...turn, ...(turn.temperature === 'inf' && { temperature: Infinity }) });
+              return steps.map((name) => { const { flat, index } = layer.step(name), wide = layer.columnsOf(name);
                 return text(index ? new Float32Array(Array.from(index, (row) => [...flat.subarray(row * wide, (row + 1) * wide)]).flat()) : flat); }); }); }""",
         [b64encode(pack([], Around(sent_live(layer, 0)))).decode(), list(turns), list(steps)],
     )
@@ -171,7 +171,7 @@ def test_every_variant_that_the_page_says_it_knows_is_the_backends(
     layer = source.trace().layers[0]
     sent = sent_live(layer, 0)
     assert sent is not None
-    steps = tuple(sent["made"])
+    steps = tuple(sent["computable"])
     assert {"masked_scores", "weights", "output"} <= {*steps}
     expected = [layer, replace(source, config=replace(source.config, temperature=0.35)).trace().layers[0]]
     for all_made, torchs in zip(in_page(kernel, layer, {"temperature": 0.35}, steps=steps), expected, strict=True):
@@ -213,7 +213,7 @@ def test_a_block_is_the_number_of_largest_size_as_the_backend_pools(kernel: Page
 
     matrix = torch.randn(20, 20, generator=torch.Generator().manual_seed(1))
     rows = kernel.evaluate(
-        "([matrix, block]) => lab.pooled(floats(matrix), 20, block, [0, 20], [0, 20]).map((row) => Array.from(row))",
+        "([matrix, block]) => lab.poolBlocks(floats(matrix), 20, block, [0, 20], [0, 20]).map((row) => Array.from(row))",
         [sent(matrix), block],
     )
     np.testing.assert_array_equal(np.array(rows, np.float32), pooled(matrix.numpy(), block, block))
@@ -221,7 +221,7 @@ def test_a_block_is_the_number_of_largest_size_as_the_backend_pools(kernel: Page
         (7 * i) % 20 for i in range(33)
     ]  # rows that repeat are sent once; cut out of them, rows 3 to 30, columns 2 to 19
     rows = kernel.evaluate(
-        "([matrix, block, index]) => lab.pooled(floats(matrix), 20, block, [3, 31], [2, 20], index).map((row) => Array.from(row))",
+        "([matrix, block, index]) => lab.poolBlocks(floats(matrix), 20, block, [3, 31], [2, 20], index).map((row) => Array.from(row))",
         [sent(matrix), block, index],
     )
     expected = pooled(matrix.numpy()[index][3:31, 2:20], block, block)
@@ -230,6 +230,6 @@ def test_a_block_is_the_number_of_largest_size_as_the_backend_pools(kernel: Page
 
 @pytest.mark.parametrize("name", SENT)
 def test_a_mask_is_sent_as_the_rule_that_gives_it(name: str) -> None:
-    rule = rule_of(SENT[name].trace().layers[0])
+    rule = mask_rule(SENT[name].trace().layers[0])
     assert (rule["bits"] is not None) == ("custom" in name)
     assert (rule["real"] is not None) == ("padding" in name)

@@ -55,7 +55,7 @@ def weights_of(app: AppTest) -> np.ndarray:
 
 def around(app: AppTest) -> dict[str, Any]:
     """What stands around the maps, also of a page without controls."""
-    return next(unpacked(one.proto.bytes) for one in app.get("bidi_component") if b'"own":' in one.proto.bytes)
+    return next(unpacked(one.proto.bytes) for one in app.get("bidi_component") if b'"override":' in one.proto.bytes)
 
 
 def test_the_text_that_it_writes_is_stepped_through_and_the_link_shows_the_same(model: Model) -> None:
@@ -103,7 +103,7 @@ def test_a_changed_head_is_seen_to_be_changed_wherever_its_link_is_shown(how: di
     assert not app.exception
     switch = next(one for one in app.checkbox if one.label == "L1 H2 silenced")
     assert (switch.value, switch.disabled) == (True, "embed" not in how or "lock" in how)
-    assert around(app)["own"]["said"].startswith("Changed: L1 H2 silenced.")
+    assert around(app)["override"]["text"].startswith("Changed: L1 H2 silenced.")
     assert ("silence" in {one.key for one in app.button}) == (how == {"embed": "true"})
     changed = replace(model, interventions=(SILENT,)).trace()
     output = next(one for one in drawn(app) if one["layout"]["meta"]["step"] == "output")["data"][0]["z"]
@@ -116,7 +116,7 @@ def test_a_comparison_is_the_same_wherever_its_link_is_shown(how: dict[str, str]
     assert not app.exception
     found = compare(model.trace(), replace(model, interventions=(SILENT,)).trace(), "output", Place(1, 2))
     np.testing.assert_array_equal(np.asarray(drawn(app)[2]["data"][0]["z"]), found.matrix.numpy())
-    assert around(app)["own"]["said"] == "B: Changed: L1 H2 silenced."
+    assert around(app)["override"]["text"] == "B: Changed: L1 H2 silenced."
     assert ("turn" in {one["name"] for one in around(app)["controls"] or ()}) == (how == {"embed": "true"})
 
 

@@ -157,10 +157,10 @@ def test_the_three_maps_share_what_they_must_and_can_be_clicked_saved_and_read()
     assert compared.clicked(found, cell, "weights", 2, 4) == cell
     there = compared.cell_of_b(found, cell, Place(0, 1))
     assert OTHER.tokens[there.row] == "sat"
-    assert compared.clicked(found, cell, compared.of_b("weights"), there.row, there.column) == cell
+    assert compared.clicked(found, cell, compared.b_map_name("weights"), there.row, there.column) == cell
     assert compared.clicked(found, cell, maps[2]["layout"]["meta"]["step"], row, column) == cell
     dog = OTHER.tokens.index("dog")
-    assert compared.clicked(found, cell, compared.of_b("weights"), dog, 0) is None
+    assert compared.clicked(found, cell, compared.b_map_name("weights"), dog, 0) is None
     assert compared.cell_of_b(found, Cell(0, "weights", 1, A.tokens.index("cat"), 0), Place()) is None
     # The arithmetic, the table and the picture say the same number.
     told = changes.told(found, cell)

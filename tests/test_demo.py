@@ -306,8 +306,8 @@ def test_a_cell_under_other_knobs_is_explained_as_python_does(modules: Page, nam
 
 def settled(page: Page, name: str = "") -> None:
     page.wait_for_function(
-        """(name) => { const { shown } = document.querySelector('.figures');
-            return shown?.painted && shown.painted === shown.figures && !shown.following && (!name || document.title.startsWith(name)); }""",
+        """(name) => { const { figureState } = document.querySelector('.figures');
+            return figureState?.painted && figureState.painted === figureState.figures && !figureState.animating && (!name || document.title.startsWith(name)); }""",
         arg=name,
     )
 
@@ -423,7 +423,7 @@ def test_both_heads_follow_the_hand(open_page: Any, served: str, traces: Any) ->
     page.evaluate("""() => { const slider = document.querySelector('.hand input[type=range]');
         slider.value = 20; slider.dispatchEvent(new Event('input')); }""")  # the hand has not let go
     page.wait_for_function(
-        "() => { const { shown } = document.querySelector('.figures'); return shown.frames > 0 && !shown.following; }"
+        "() => { const { figureState } = document.querySelector('.figures'); return figureState.frames > 0 && !figureState.animating; }"
     )
     temperature = page.locator(".hand output").text_content() or ""
     assert "temperature" not in page.url

@@ -63,7 +63,7 @@ def test_what_a_file_says_of_its_formula_can_be_turned() -> None:
     app = uploaded(opened("app.py", source="file", mask="causal"), *FILES["queries and keys"])
     weights = next(one for one in drawn(app) if one["layout"]["meta"]["step"] == "weights")["data"][0]["z"]
     assert not np.triu(np.nan_to_num(weights), 1).any()
-    assert "What if, this head only: mask causal" in around(app)["own"]["said"]
+    assert "What if, this head only: mask causal" in around(app)["override"]["text"]
 
 
 def test_a_link_asks_for_its_file_by_name_and_says_where_another_came() -> None:

@@ -2,7 +2,7 @@ import numpy as np
 import torch
 
 from attention import AttentionConfig, Layer, Notebook, TypedText
-from attention.pictures.live import MOST_BYTES, live, rule_of
+from attention.pictures.live import MAX_LIVE_BYTES, live, mask_rule
 
 
 def layer(text="the owl asked the moon and the moon blinked", **knobs):
@@ -40,7 +40,7 @@ def test_a_long_text_sends_the_shown_head_alone_and_says_less_than_its_matrices(
     assert list(sent["heads"]) == ["3"]
     assert sent["w_o"] is None
     assert "value" not in sent["heads"]["3"]
-    assert bytes_of(sent) == 2 * 512 * 16 * 4 < MOST_BYTES
+    assert bytes_of(sent) == 2 * 512 * 16 * 4 < MAX_LIVE_BYTES
 
 
 def test_dropped_weights_are_drawn_by_the_server_alone():
@@ -60,13 +60,13 @@ def test_scores_that_are_no_product_are_not_made_in_the_page():
 def test_only_padding_is_hidden_under_every_mask():
     """What the mask alone hides of every query is no padding: another mask shows it."""
     text = TypedText("alpha beta", AttentionConfig(mask="causal"), "v w x y z")
-    assert rule_of(text.trace().layers[0])["real"] is None
+    assert mask_rule(text.trace().layers[0])["real"] is None
     padded = TypedText("a b\na b c d", AttentionConfig(mask="causal"), pad=True).trace().layers[0]
-    assert rule_of(padded)["real"].tolist() == [1, 1, 0, 0]
+    assert mask_rule(padded)["real"].tolist() == [1, 1, 0, 0]
 
 
 def test_a_mask_that_no_rule_says_is_sent_cell_by_cell():
     visible = torch.tensor([[True, False, True], [False, True, True]])
-    rule = rule_of(Layer(recorded={"mask": visible}))
+    rule = mask_rule(Layer(recorded={"mask": visible}))
     assert rule["kind"] == "custom"
     np.testing.assert_array_equal(rule["bits"], visible.numpy())

@@ -55,7 +55,7 @@ from attention.numbers.compare import compare
 from attention.numbers.norms import NORMS
 from attention.numbers.working import Working
 from attention.pictures.line import cell_line
-from attention.pictures.live import FROM_SCORES, live
+from attention.pictures.live import HEAD_STEPS, live
 from attention.printed import Arithmetic, number
 
 CAT = "the cat sat on the mat"
@@ -433,8 +433,8 @@ def check_live(layer: Layer, name: str) -> None:
     """The page makes no step by itself that was recorded, nor one that is made of it."""
     sent = live(layer, 0)
     if sent is not None:
-        assert not layer.holds.keys() & {*FROM_SCORES, *sent["made"]}, name
-        assert "output" not in sent["made"] or "head_output" not in layer.holds, name
+        assert not layer.holds.keys() & {*HEAD_STEPS, *sent["computable"]}, name
+        assert "output" not in sent["computable"] or "head_output" not in layer.holds, name
 
 
 def test_every_explanation_of_the_sources_as_they_are_states_its_arithmetic() -> None:

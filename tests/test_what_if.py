@@ -134,19 +134,19 @@ def test_a_what_if_says_what_it_cannot_be() -> None:
 
 def test_the_hand_turns_a_notebook_on_a_page_and_leads_back() -> None:
     app = opened("app.py", source="notebook", notebook="averaging-self-attention")
-    assert around(app)["own"] == {"said": "The notebook's own numbers.", "back": {}, "changed": False}
+    assert around(app)["override"] == {"text": "The notebook's own numbers.", "reset": {}, "changed": False}
     control = around(app)["controls"]["mask"]
-    assert (control["value"], control["names"], control["options"][0]) == ("own", {"own": "own (causal)"}, "own")
+    assert (control["value"], control["option_names"], control["options"][0]) == ("own", {"own": "own (causal)"}, "own")
     assert around(app)["defaults"]["mask"] == "own"
     turn(app, temperature=0.2, mask="none")
     assert (address(app)["temperature"], address(app)["mask"]) == ("0.2", "none")
     expected = Notebook("averaging-self-attention", 0, WhatIf(temperature=0.2, mask="none")).trace().layers[0]
     assert drawn(app)[1]["data"][0]["z"] == pytest.approx(expected.weights[0].numpy(), rel=1e-5)
-    own = around(app)["own"]
-    assert own["said"] == "What if: temperature 0.2 and no mask instead of the notebook's own."
-    turn(app, **own["back"])
+    override = around(app)["override"]
+    assert override["text"] == "What if: temperature 0.2 and no mask instead of the notebook's own."
+    turn(app, **override["reset"])
     assert not {"temperature", "mask"} & set(address(app))
-    assert around(app)["own"]["back"] == {}
+    assert around(app)["override"]["reset"] == {}
 
 
 def test_another_kind_of_source_begins_at_its_own_and_the_knobs_wait() -> None:
@@ -178,9 +178,11 @@ def test_a_locked_link_and_a_state_file_say_what_is_turned() -> None:
     locked = opened(
         "app.py", source="notebook", notebook="numpy", temperature="0.5", mask="causal", present="temperature"
     )
-    assert around(locked)["own"]["said"] == "What if: temperature 0.5 and mask causal instead of the notebook's own."
+    assert (
+        around(locked)["override"]["text"] == "What if: temperature 0.5 and mask causal instead of the notebook's own."
+    )
     app = opened("app.py", mask="causal")
     content = state_file.write("Lab", {"source": "notebook", "notebook": "numpy", "temperature": "2.0"}).encode()
     app.file_uploader(key="open_state_0").upload("s.json", content).run()
-    assert around(app)["own"]["said"] == "What if: temperature 2 instead of the notebook's own."
+    assert around(app)["override"]["text"] == "What if: temperature 2 instead of the notebook's own."
     assert "mask" not in address(app)

@@ -78,7 +78,7 @@ class _Packing:
 
     def _check(self) -> None:
         sent = self.live[self.heads[0]]
-        follows = [name for name in (sent["made"] if sent else ()) if name in self.explained]
+        follows = [name for name in (sent["computable"] if sent else ()) if name in self.explained]
         later = [name for name in self.names[self.names.index(SCORES) + 1 :] if name not in follows]
         if self.state.knobs and later:
             raise AttentionError(
