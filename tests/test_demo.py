@@ -288,7 +288,7 @@ def test_a_cell_under_other_knobs_is_explained_as_python_does(modules: Page, nam
     sent = {
         "numbers": {step: numbers(step) for step in needed}, "wide": {step: layer.shape(step)[-1] for step in needed},
         "factors": {"head_output": ["weights", "value"]}, "heads": [*heads], "d_k": layer.sizes["d_k"],
-        "divisor": layer.divisor, "temperature": layer.temperature, "share": layer.formula.share, "before": "scaled_scores",
+        "divisor": layer.divisor, "temperature": layer.temperature, "normalizer": layer.formula.share, "before": "scaled_scores",
     }  # fmt: skip
     cells = []
     for step in after:
