@@ -51,14 +51,10 @@ def difference_map(a: Trace, b: Trace, difference: Difference, cell: Cell, other
         for layer, place in zip(layers, (place_of_a, other), strict=True)
     ]
     facts = [" → ".join(dict.fromkeys(where)), f"{rows} × {columns}"]
-    facts += (
-        [difference.said] if difference.said else []
-    )  # nothing that changes while a knob moves, or the whole map would be drawn again
-    facts += (
-        [f"{_count(unmatched[0], 'row')} and {_count(unmatched[1], 'column')} without a partner"]
-        if any(unmatched)
-        else []
-    )
+    # Nothing that changes while a knob moves, or the whole map would be drawn again.
+    facts += [difference.said] if difference.said else []
+    if any(unmatched):
+        facts.append(f"{_count(unmatched[0], 'row')} and {_count(unmatched[1], 'column')} without a partner")
     facts += [] if shared_range or fit or len(a.layers) == 1 else ["colours of this layer"]
     alt = (
         f"Heatmap of {step.name}, B − A, {', '.join(facts)}, largest {shown(difference.largest)}: {axis_title(step.row_axis)} by {axis_title(step.column_axis)}, "

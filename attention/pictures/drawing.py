@@ -36,19 +36,19 @@ def build_map(
     panels: list[Panel],
     colors: str,
     heat: dict[str, Any] | None = None,
-    whole: Tensor | None = None,
+    tensor: Tensor | None = None,
     span: tuple[float, float] | None = None,
     **layout: Any,
 ) -> Spec:
     """Returns a map of `matrix` [row column] with titles, colours, hover texts and alternative text; `hidden` cells have a neutral background.
 
-    `heat` is added to the heatmap, and `layout` to the layout. Pass `whole` where `step` is not a step of the layer, such as a
+    `heat` is added to the heatmap, and `layout` to the layout. Pass `tensor` where `step` is not a step of the layer, such as a
     parameter; pass `span`, the range of the colours, if it exceeds that of the matrix.
     """
     finite, drawn_layer = np.isfinite(matrix), trace.layer(layer)
-    value_range = drawn_layer.ends(step.name) if whole is None else ends(whole)
+    value_range = drawn_layer.ends(step.name) if tensor is None else ends(tensor)
     low, high = scales.range_of(step, span or value_range, colors)
-    shape = " × ".join(map(str, (drawn_layer.shape(step.name) if whole is None else whole.shape)[-2:]))
+    shape = " × ".join(map(str, (drawn_layer.shape(step.name) if tensor is None else tensor.shape)[-2:]))
     where = f"{layer_label(drawn_layer, layer)}{_heads(drawn_layer, step, panels)}"
     panel_layer = drawn_layer.of(panels[0].head) if len(panels) == 1 else drawn_layer
     formula = panel_layer.formula_of(step)
@@ -86,7 +86,7 @@ def build_map(
         data.append({**hidden_trace, "z": np.where(hidden, np.float32(1), np.float32(np.nan)), **head_data})
     data += extra_traces
     color_text = scales.said(step, low, high, colors)
-    sums = drawn_layer.facts(step.name) if whole is None and step.kind == "probability" else None
+    sums = drawn_layer.facts(step.name) if tensor is None and step.kind == "probability" else None
     file_heads = "-heads" if many else f"-H{panels[0].head}" if step.per_head else ""
     meta: Meta = {
         "alt": _alt(step, formula, sums, where, shape, n_blind, value_range, color_text),

@@ -66,15 +66,15 @@ def _map(trace: Trace, factor: Factor, name: str, cell: Cell, colors: str) -> Sp
     row, column = sides[factor.row], sides[factor.column]
     if name == "mask":
         return mask_map_json(trace, layer, Cell(layer, WEIGHTS, cell.head, cell.row, cell.column))
-    step, whole = _declared(trace.layer(layer), name, factor)
-    matrix = whole if factor.side_by_side else trace.layer(layer).matrix(name, cell.head)
+    step, tensor = _declared(trace.layer(layer), name, factor)
+    matrix = tensor if factor.side_by_side else trace.layer(layer).matrix(name, cell.head)
     rows, columns = matrix.shape
     if is_step(name) and not factor.side_by_side:
         spec = heatmap_json(trace, name, layer, cell.head, None, colors)
     else:
         panel = Panel(cell.head, 0, 0, rows, columns)
         heat = numbers_in_cells(rows, columns)
-        spec = build_map(trace, step, layer, matrix.numpy(), None, [panel], colors, heat, whole)
+        spec = build_map(trace, step, layer, matrix.numpy(), None, [panel], colors, heat, tensor)
     pair = [partner(cell.column, columns)] if factor.column == "pair" else []
     spec["layout"]["shapes"] = cell_outlines(rows, columns, row, column, *pair)
     spec["layout"]["meta"]["file"] = spec["layout"]["meta"]["file"][:2]

@@ -55,7 +55,9 @@ def scatter_json(before: Matters, after: Matters, chosen: tuple[int, int]) -> Sp
         ConfigError: the two sweeps belong to models with different heads.
     """
     if before.n_heads != after.n_heads:
-        raise ConfigError("Heads are compared with the same heads; these are of two models: choose one.")
+        raise ConfigError(
+            "Both sweeps must cover the same heads; got sweeps of two different models: choose one model."
+        )
     names = [f"L{layer} H{head}" for layer, head in before.heads]
     x, y = (np.array([sweep.change[head] for head in before.heads]) for sweep in (before, after))
     limit = 1.06 * (max(before.limit, after.limit) or 1.0)

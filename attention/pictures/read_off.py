@@ -25,7 +25,7 @@ def reading_json(trace: Trace, reading: Reading, cell: Cell, colors: str = "fixe
     map_colors = "stretched" if reading.per_head and colors == "fixed" else colors
     figure = build_map(
         trace, reading.step, cell.layer, matrix.numpy(), hidden, [Panel(cell.head, 0, 0, rows, columns)], map_colors,
-        heat=numbers_in_cells(rows, columns), whole=matrix,
+        heat=numbers_in_cells(rows, columns), tensor=matrix,
     )  # fmt: skip
     layout = figure["layout"]
     if "hidden_trace" in layout["meta"]:
