@@ -170,7 +170,7 @@ export function drawControls(row, sent, handlers) {
 
 // Draws the note about the source's own formula; if knobs override it, a button resets them.
 export function drawOverride(container, sent, setKnobs) {
-  const button = create("button", { type: "button", textContent: "Back to its own" });
+  const button = create("button", { type: "button", textContent: "Reset overrides" });
   button.addEventListener("click", () => setKnobs(sent.reset));
   container.classList.toggle("changed", Boolean(sent?.changed));
   const overridden = Object.keys(sent?.reset ?? {}).length > 0;
