@@ -28,26 +28,26 @@ STOPWATCH = """(() => {
     return () => { const now = bench.images(); return now.length >= old.size && now.every((image) => image && old.get(image) !== image.getAttribute("href")); };
   };
   bench.newFigures = () => {
-    const all = () => [...document.querySelectorAll(".figures")].map((root) => root.shown);
+    const all = () => [...document.querySelectorAll(".figures")].map((root) => root.figureState);
     const old = all()[0].figures;
-    return () => all().length && all()[0]?.figures !== old && all().every((shown) => shown?.painted && shown.painted === shown.figures);
+    return () => all().length && all()[0]?.figures !== old && all().every((figureState) => figureState?.painted && figureState.painted === figureState.figures);
   };
   bench.arm = (ready) => {
     let began;
     window.addEventListener("keydown", () => { began = performance.now(); }, { capture: true, once: true });
     // What the picture took: all that came until it was seen, but for what the page asked for as soon as it was painted.
-    const asked = () => [...document.querySelectorAll(".figures")].map(({ shown }) => shown.asked).filter((time) => time > began);
+    const asked = () => [...document.querySelectorAll(".figures")].map(({ figureState }) => figureState.restRequestedAt).filter((time) => time > began);
     bench.step = bench.until(() => began && ready()).then((ended) => {
       bench.seen = bench.arrived.findLast(([time]) => time <= Math.min(ended, ...asked()))[1];
       return ended - began;
     });
   };
   bench.drag = async (name, share) => {
-    const { shown } = document.querySelector(".figures"), control = document.querySelector(`.hand [name=${name}]`), { frames } = shown;
+    const { figureState } = document.querySelector(".figures"), control = document.querySelector(`.hand [name=${name}]`), { frames } = figureState;
     const began = performance.now(), [least, most] = [Number(control.min), Number(control.max)];
     control.value = least + share * (most - least);
     control.dispatchEvent(new Event("input", { bubbles: true }));
-    return await bench.until(() => shown.frames > frames) - began;
+    return await bench.until(() => figureState.frames > frames) - began;
   };
 })()"""
 _IDLE = """() => document.querySelector('[data-testid=stApp][data-test-script-state=notRunning]')
@@ -134,7 +134,7 @@ class Ours(Tab):
         """Waits until every figure is painted, too."""
         super().settle()
         self.page.wait_for_function(
-            "() => [...document.querySelectorAll('.figures')].every(({ shown }) => shown?.painted && shown.painted === shown.figures && !shown.owes)"
+            "() => [...document.querySelectorAll('.figures')].every(({ figureState }) => figureState?.painted && figureState.painted === figureState.figures && !figureState.restPending)"
         )
 
     def step(self, key: str, value: Any) -> float:
@@ -177,7 +177,7 @@ class Ours(Tab):
         return painted / took
 
     def _frames(self) -> int:
-        return int(self.page.evaluate("document.querySelector('.figures').shown.frames"))
+        return int(self.page.evaluate("document.querySelector('.figures').figureState.frames"))
 
     def _on(self, name: str) -> Locator:
         return self.page.locator(f".hand [name={name}]").first

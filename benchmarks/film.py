@@ -22,7 +22,7 @@ from benchmarks.server import Server
 LEAST = 10  # pictures a second
 _SEEN = """() => {
   const seen = window.seen = [], look = () => {
-    const { shown } = document.querySelector('.figures') ?? {};
+    const { figureState } = document.querySelector('.figures') ?? {};
     const step = Number(shown?.figures?.[0].layout.meta.file?.[1].match(/step(\\d+)/)?.[1]);
     if (shown?.painted && shown.painted === shown.figures && seen.at(-1)?.step !== step) seen.push({ at: performance.now(), step });
     requestAnimationFrame(look);

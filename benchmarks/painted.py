@@ -32,7 +32,7 @@ _INTRUDERS = """() => {
   return found;
 }"""
 _DRAWN = "[data-testid=stAlert], [data-testid=stDataFrame], .figures, .lesson"
-_PAINTED = "() => [...document.querySelectorAll('.figures, .lesson')].every(({ shown }) => shown?.painted && shown.painted === shown.figures)"
+_PAINTED = "() => [...document.querySelectorAll('.figures, .lesson')].every(({ figureState }) => figureState?.painted && figureState.painted === figureState.figures)"
 
 
 def paint(server: Server, inputs: list[Hostile], how_many: int, broken: list[str]) -> int:

@@ -168,7 +168,7 @@ class Session:
         message = {"session": self._answer["session"], "seen": self._answer["serial"], "acts": self._acts}
         self._states[figure.widget] = WidgetState(id=figure.widget, json_value=json.dumps({"acts": message}))
         run = await self._rerun(triggers, fragment)
-        if not (run.figure and run.figure.header["rest"]):
+        if not (run.figure and run.figure.header["defer_rest"]):
             return run
         await asyncio.sleep(_REST)
         _, outside = run.widgets["address"]

@@ -16,7 +16,7 @@ from attention.numbers import changes, tables
 from attention.numbers.compare import Difference, Place, compare
 from attention.numbers.limit import limit
 from attention.pictures import compared
-from attention.pictures.contract import Own
+from attention.pictures.contract import OverrideNote
 from attention.pictures.layout import Spec
 from attention.pictures.line import cell_line
 from attention.pictures.message import Around
@@ -86,13 +86,13 @@ def changed_inside(source: Source, cell: Cell) -> str:
     return mark(source.interventions if isinstance(source, Changeable) else (), cell.layer, cell.head)
 
 
-def own(now: Page, two: Both | None) -> Own | None:
+def own(now: Page, two: Both | None) -> OverrideNote | None:
     """What is said of both where something is changed inside a model."""
     said = {"A": changed_inside(now.source, now.cell)}
     if two:
         said["B"] = changed_inside(two.source, two.first_cell)
     words = " ".join(f"{name}: {text}" for name, text in said.items() if text)
-    return {"said": words, "back": {}, "changed": True} if words else None
+    return {"text": words, "reset": {}, "changed": True} if words else None
 
 
 def around(now: Page, two: Both | None) -> Around:

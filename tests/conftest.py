@@ -481,8 +481,8 @@ UNREST = """() => { const app = document.querySelector('[data-testid=stApp]'), a
         !app?.hasAttribute('data-painted') && 'what stands under the first picture is hidden',
         app?.dataset.testScriptState !== 'notRunning' && `the page says that it is ${app?.dataset.testScriptState}`,
         !all.length && 'there is no figure',
-        all.some(({ shown }) => !shown?.painted || shown.painted !== shown.figures) && 'a figure is not painted',
-        all.some(({ shown }) => shown?.owes) && 'a figure has not asked for the rest of the page yet',
+        all.some(({ figureState }) => !figureState?.painted || figureState.painted !== figureState.figures) && 'a figure is not painted',
+        all.some(({ figureState }) => figureState?.restPending) && 'a figure has not asked for the rest of the page yet',
         document.querySelector('[data-stale=true]') && 'a part of the page is stale',
         window.seen !== (window.seen = location.href) && 'the address changes'].filter(Boolean).join(', '); }"""
 

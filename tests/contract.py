@@ -224,7 +224,7 @@ def of_normalizer(name: str, normalizer: Share) -> Iterator[str]:
         yield from link(knob_of("share"), name)
     elif normalizer.parameter not in DECLARED:
         yield f"parameter: {normalizer.parameter} is declared nowhere"
-    yield from page(name, normalizer.in_page, in_script("kernel.js", "SHARES"))
+    yield from page(name, normalizer.in_page, in_script("kernel.js", "NORMALIZERS"))
     for knobs in ({}, {"temperature": 0.0}, {"temperature": 0.0, "bias": "alibi"}, {"cap": 1.0}):
         yield from of_layer(layer_of(Formula(**{**BUSY, "share": name, **knobs})), (names.WEIGHTS,))
 

@@ -28,11 +28,11 @@ def follow(page: Page, name: str, value: Any) -> None:
     """Moves a control without releasing it, and waits for the next frame."""
     page.evaluate(
         """async ([name, value]) => {
-            const control = document.querySelector(`.hand [name=${name}]`), { shown } = document.querySelector('.figures');
-            const before = shown.frames;
+            const control = document.querySelector(`.hand [name=${name}]`), { figureState } = document.querySelector('.figures');
+            const before = figureState.frames;
             control.value = value;
             control.dispatchEvent(new Event(name === 'temperature' ? 'input' : 'follow'));
-            while (shown.frames === before) await new Promise(requestAnimationFrame); }""",
+            while (figureState.frames === before) await new Promise(requestAnimationFrame); }""",
         [name, value],
     )
 
@@ -110,10 +110,10 @@ def test_cells_that_only_the_old_mask_hid_appear_at_once(open_page: Open, server
     text, text2 = "alpha beta", "v w x y z"
     page = open_page(f"{server}/?{urlencode({'text': text, 'text2': text2, 'mask': 'causal', 'd_model': 16})}")
     page.evaluate(  # no answer comes: the page must compute the picture itself
-        "() => { WebSocket.prototype.send = () => {}; document.querySelector('.figures').shown.frames = 0; }"
+        "() => { WebSocket.prototype.send = () => {}; document.querySelector('.figures').figureState.frames = 0; }"
     )
     page.locator(".hand [name=mask]").select_option("none")
-    page.wait_for_function("document.querySelector('.figures').shown.frames > 0")
+    page.wait_for_function("document.querySelector('.figures').figureState.frames > 0")
     expected = TypedText(text, AttentionConfig(d_model=16), text2).trace().layers[0]
     np.testing.assert_allclose(painted(page, 1), expected.weights[0].numpy(), rtol=0, atol=1e-6)
 

@@ -18,9 +18,9 @@ from attention.formula import masks
 from attention.formula.attend import attend
 from attention.formula.formula import Formula
 from attention.formula.mask import Mask
-from attention.pictures.live import in_page as known_to_the_page
+from attention.pictures.live import is_computable_in_page as known_to_the_page
 from attention.pictures.live import live as sent_live
-from attention.pictures.live import rule_of
+from attention.pictures.live import mask_rule
 from attention.pictures.message import Around, pack
 
 pytestmark = pytest.mark.browser
@@ -75,10 +75,10 @@ def in_page(page: Page, layer: Any, *turns: dict[str, Any], steps: tuple[str, ..
     """The steps of a layer that the page computes from its packed message: at rest, and after each change of knobs."""
     encoded_steps = page.evaluate(
         """([message, turns, steps]) => {
-            const bytes = Uint8Array.from(atob(message), (c) => c.charCodeAt(0)), exact = new lab.Exact(lab.unpack(bytes).live);
+            const bytes = Uint8Array.from(atob(message), (c) => c.charCodeAt(0)), layer = new lab.LiveLayer(lab.unpack(bytes).live);
             return [null, ...turns].map((turn) => {
-              if (turn) exact.turn({ ...turn, ...(turn.temperature === 'inf' && { temperature: Infinity }) });
-              return steps.map((name) => { const { flat, index } = exact.step(name), wide = exact.columnsOf(name);
+              if (turn) layer.update({ ...turn, ...(turn.temperature === 'inf' && { temperature: Infinity }) });
+              return steps.map((name) => { const { flat, index } = layer.step(name), wide = layer.columnsOf(name);
                 return text(index ? new Float32Array(Array.from(index, (row) => [...flat.subarray(row * wide, (row + 1) * wide)]).flat()) : flat); }); }); }""",
         [b64encode(pack([], Around(sent_live(layer, 0)))).decode(), list(turns), list(steps)],
     )
@@ -176,7 +176,7 @@ def test_kernel_variants_equal_the_backend(kernel: Page, name: str, mask: dict[s
     layer = source.trace().layers[0]
     message = sent_live(layer, 0)
     assert message is not None
-    steps = tuple(message["made"])
+    steps = tuple(message["computable"])
     assert {"masked_scores", "weights", "output"} <= {*steps}
     expected = [layer, replace(source, config=replace(source.config, temperature=0.35)).trace().layers[0]]
     for matrices, expected_layer in zip(
@@ -220,7 +220,7 @@ def test_kernel_blocks_pool_the_largest_magnitude_like_the_backend(kernel: Page,
 
     matrix = torch.randn(20, 20, generator=torch.Generator().manual_seed(1))
     rows = kernel.evaluate(
-        "([matrix, block]) => lab.pooled(floats(matrix), 20, block, [0, 20], [0, 20]).map((row) => Array.from(row))",
+        "([matrix, block]) => lab.poolBlocks(floats(matrix), 20, block, [0, 20], [0, 20]).map((row) => Array.from(row))",
         [encoded(matrix), block],
     )
     np.testing.assert_array_equal(np.array(rows, np.float32), pooled(matrix.numpy(), block, block))
@@ -228,7 +228,7 @@ def test_kernel_blocks_pool_the_largest_magnitude_like_the_backend(kernel: Page,
         (7 * i) % 20 for i in range(33)
     ]  # repeated rows are sent once; the window has rows 3 to 30 and columns 2 to 19
     rows = kernel.evaluate(
-        "([matrix, block, index]) => lab.pooled(floats(matrix), 20, block, [3, 31], [2, 20], index).map((row) => Array.from(row))",
+        "([matrix, block, index]) => lab.poolBlocks(floats(matrix), 20, block, [3, 31], [2, 20], index).map((row) => Array.from(row))",
         [encoded(matrix), block, index],
     )
     expected = pooled(matrix.numpy()[index][3:31, 2:20], block, block)
@@ -237,6 +237,6 @@ def test_kernel_blocks_pool_the_largest_magnitude_like_the_backend(kernel: Page,
 
 @pytest.mark.parametrize("name", SENT)
 def test_mask_is_sent_as_its_rule(name: str) -> None:
-    rule = rule_of(SENT[name].trace().layers[0])
+    rule = mask_rule(SENT[name].trace().layers[0])
     assert (rule["bits"] is not None) == ("custom" in name)
     assert (rule["real"] is not None) == ("padding" in name)

@@ -19,7 +19,9 @@ TRACE = TypedText(TEXT, AttentionConfig(mask="causal")).trace()
 
 
 def steps_shown(page: Page) -> list[str]:
-    figures: list[str] = page.evaluate("document.querySelector('.figures').shown.pictures.map(({ meta }) => meta.step)")
+    figures: list[str] = page.evaluate(
+        "document.querySelector('.figures').figureState.pictures.map(({ meta }) => meta.step)"
+    )
     return figures
 
 

@@ -11,10 +11,10 @@ pytestmark = pytest.mark.browser
 
 ENCODED = """async ([path, columns, rows, native]) => {
   if (!native) delete Uint8Array.prototype.toBase64;  // as in an older browser
-  const { png } = await import(path);
+  const { pngUrl } = await import(path);
   const colors = Uint8Array.from({ length: 3 * 256 }, (_, i) => (i * 31) & 255), shades = Uint8Array.from({ length: columns * rows }, (_, i) => (i * 17) & 255);
   const image = new Image();
-  image.src = png(shades, columns, colors);
+  image.src = pngUrl(shades, columns, colors);
   await image.decode();
   const canvas = Object.assign(document.createElement("canvas"), { width: columns, height: rows }), context = canvas.getContext("2d");
   context.drawImage(image, 0, 0);

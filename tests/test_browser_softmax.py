@@ -77,7 +77,7 @@ def test_softmax_row_follows_its_slider_without_the_server(open_page: Open, serv
                 "(input, place) => { input.value = place; input.dispatchEvent(new Event('input')); }", place
             )
             temperature = float(output.text_content() or "")
-            shares = page.evaluate("Array.from(document.querySelector('.shares').shares)")
+            shares = page.evaluate("Array.from(document.querySelector('.shares').weights)")
             expected = SHARES["softmax"].weights(torch.tensor(row, dtype=torch.float64) / temperature)
             np.testing.assert_allclose(shares, expected.numpy(), atol=1e-12)
             bars = page.evaluate(

@@ -16,15 +16,15 @@ from attention.pictures.message import pack
 
 pytestmark = pytest.mark.browser
 
-STEP = """const step = () => { const { shown } = document.querySelector('.figures');
-    return shown.painted === shown.figures && Number(shown.figures[0].layout.meta.file[1].match(/step(\\d+)/)[1]); };"""
+STEP = """const step = () => { const { figureState } = document.querySelector('.figures');
+    return figureState.painted === figureState.figures && Number(figureState.figures[0].layout.meta.file[1].match(/step(\\d+)/)[1]); };"""
 STOP_WHEN_IT_MOVES = f"""() => {{ {STEP}
     const stop = () => [...document.querySelectorAll('button')].find(({{ innerText }}) => innerText === 'Stop');
     const look = () => {{ if (step() && stop()) stop().click(); else requestAnimationFrame(look); }};
     look(); }}"""
 
-SEEN = """() => { const { shown } = document.querySelector('.figures'), { state, runs } = window.script;
-    return JSON.stringify({ painted: shown.painted === shown.figures, file: shown.figures[0].layout.meta.file, state, runs,
+SEEN = """() => { const { figureState } = document.querySelector('.figures'), { state, runs } = window.script;
+    return JSON.stringify({ painted: figureState.painted === figureState.figures, file: figureState.figures[0].layout.meta.file, state, runs,
         hidden: document.hidden, page: document.querySelector('[data-testid=stMain]').innerText }); }"""
 
 
@@ -87,7 +87,7 @@ def test_late_picture_is_dropped_unless_from_another_session(open_page: Open, se
             return messages.map((message) => {
                 const data = Uint8Array.from(atob(message), (c) => c.charCodeAt(0));
                 render({ data, parentElement: place, setTriggerValue() {} }, {});
-                const { act, session } = place.querySelector('.figures').shown;
+                const { filmFrame: act, session } = place.querySelector('.figures').figureState;
                 return [act, session]; }); }""",
         [
             script_address(server, "figure"),

@@ -41,8 +41,8 @@ def css_to_hex(css: str) -> str:
 
 
 # Every map fills the width of its element.
-FITTED = """document.querySelector('.figures').shown.pictures.every(({ element, drawn }) =>
-    Math.abs(element._fullLayout.width - element.clientWidth) < 1 && drawn.width === element.clientWidth)"""
+FITTED = """document.querySelector('.figures').figureState.pictures.every(({ element, lastPaint }) =>
+    Math.abs(element._fullLayout.width - element.clientWidth) < 1 && lastPaint.width === element.clientWidth)"""
 
 
 @pytest.mark.parametrize("link", LINKS, ids=["few tokens", "many tokens", "odd tokens", "heads", "masks"])

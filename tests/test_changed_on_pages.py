@@ -58,7 +58,9 @@ def weights_of(app: AppTest) -> np.ndarray:
 def around(app: AppTest) -> dict[str, Any]:
     """The message around the maps, also for a page without controls."""
     return next(
-        unpacked(component.proto.bytes) for component in app.get("bidi_component") if b'"own":' in component.proto.bytes
+        unpacked(component.proto.bytes)
+        for component in app.get("bidi_component")
+        if b'"override":' in component.proto.bytes
     )
 
 
@@ -107,7 +109,7 @@ def test_changed_head_is_labelled_wherever_its_link_opens(options: dict[str, str
     assert not app.exception
     switch = next(checkbox for checkbox in app.checkbox if checkbox.label == "L1 H2 silenced")
     assert (switch.value, switch.disabled) == (True, "embed" not in options or "lock" in options)
-    assert around(app)["own"]["said"].startswith("Changed: L1 H2 silenced.")
+    assert around(app)["override"]["text"].startswith("Changed: L1 H2 silenced.")
     assert ("silence" in {button.key for button in app.button}) == (options == {"embed": "true"})
     changed = replace(model, interventions=(SILENT,)).trace()
     output = next(figure for figure in drawn(app) if figure["layout"]["meta"]["step"] == "output")["data"][0]["z"]
@@ -120,7 +122,7 @@ def test_comparison_is_the_same_wherever_its_link_opens(options: dict[str, str],
     assert not app.exception
     comparison = compare(model.trace(), replace(model, interventions=(SILENT,)).trace(), "output", Place(1, 2))
     np.testing.assert_array_equal(np.asarray(drawn(app)[2]["data"][0]["z"]), comparison.matrix.numpy())
-    assert around(app)["own"]["said"] == "B: Changed: L1 H2 silenced."
+    assert around(app)["override"]["text"] == "B: Changed: L1 H2 silenced."
     assert ("turn" in {control["name"] for control in around(app)["controls"] or ()}) == (options == {"embed": "true"})
 
 

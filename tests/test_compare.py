@@ -157,10 +157,10 @@ def test_comparison_maps_share_scales_clicks_files_and_alt_texts():
     assert compared.clicked(comparison, cell, "weights", 2, 4) == cell
     cell_b = compared.cell_of_b(comparison, cell, Place(0, 1))
     assert OTHER.tokens[cell_b.row] == "sat"
-    assert compared.clicked(comparison, cell, compared.of_b("weights"), cell_b.row, cell_b.column) == cell
+    assert compared.clicked(comparison, cell, compared.b_map_name("weights"), cell_b.row, cell_b.column) == cell
     assert compared.clicked(comparison, cell, maps[2]["layout"]["meta"]["step"], row, column) == cell
     dog = OTHER.tokens.index("dog")
-    assert compared.clicked(comparison, cell, compared.of_b("weights"), dog, 0) is None
+    assert compared.clicked(comparison, cell, compared.b_map_name("weights"), dog, 0) is None
     assert compared.cell_of_b(comparison, Cell(0, "weights", 1, A.tokens.index("cat"), 0), Place()) is None
     # The arithmetic, the table and the picture show the same number.
     explanation = changes.told(comparison, cell)

@@ -293,7 +293,7 @@ def test_demo_explains_cells_under_other_knobs_like_python(modules: Page, name: 
     message = {
         "numbers": {step: numbers(step) for step in needed}, "wide": {step: layer.shape(step)[-1] for step in needed},
         "factors": {"head_output": ["weights", "value"]}, "heads": [*heads], "d_k": layer.sizes["d_k"],
-        "divisor": layer.divisor, "temperature": layer.temperature, "share": layer.formula.share, "before": "scaled_scores",
+        "divisor": layer.divisor, "temperature": layer.temperature, "normalizer": layer.formula.share, "before": "scaled_scores",
     }  # fmt: skip
     cells = []
     for step in later:
@@ -311,8 +311,8 @@ def test_demo_explains_cells_under_other_knobs_like_python(modules: Page, name: 
 
 def settled(page: Page, name: str = "") -> None:
     page.wait_for_function(
-        """(name) => { const { shown } = document.querySelector('.figures');
-            return shown?.painted && shown.painted === shown.figures && !shown.following && (!name || document.title.startsWith(name)); }""",
+        """(name) => { const { figureState } = document.querySelector('.figures');
+            return figureState?.painted && figureState.painted === figureState.figures && !figureState.animating && (!name || document.title.startsWith(name)); }""",
         arg=name,
     )
 
@@ -430,7 +430,7 @@ def test_demo_heads_both_follow_the_controls(open_page: Any, served: str, traces
     page.evaluate("""() => { const slider = document.querySelector('.hand input[type=range]');
         slider.value = 20; slider.dispatchEvent(new Event('input')); }""")  # the slider is still being dragged
     page.wait_for_function(
-        "() => { const { shown } = document.querySelector('.figures'); return shown.frames > 0 && !shown.following; }"
+        "() => { const { figureState } = document.querySelector('.figures'); return figureState.frames > 0 && !figureState.animating; }"
     )
     temperature = page.locator(".hand output").text_content() or ""
     assert "temperature" not in page.url

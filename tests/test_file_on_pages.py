@@ -63,7 +63,7 @@ def test_formula_of_a_file_can_be_overridden() -> None:
     app = uploaded(opened("app.py", source="file", mask="causal"), *FILES["queries and keys"])
     weights = next(figure for figure in drawn(app) if figure["layout"]["meta"]["step"] == "weights")["data"][0]["z"]
     assert not np.triu(np.nan_to_num(weights), 1).any()
-    assert "What if, this head only: mask causal" in around(app)["own"]["said"]
+    assert "What if, this head only: mask causal" in around(app)["override"]["text"]
 
 
 def test_link_asks_for_its_file_and_labels_a_substitute() -> None:

@@ -13,7 +13,7 @@ from attention.formula import making
 from attention.formula.steps import MAP_AXES, STEPS
 from attention.pictures import heatmap
 from attention.pictures.mosaic import heads_json
-from attention.pictures.screen import SENT_NUMBERS, on_screen
+from attention.pictures.screen import MAX_SENT_BLOCKS, pool_for_screen
 from attention.sources import Turnable
 from attention.sources.typed_text import WHOLE_UP_TO
 from pages.ui.server.traces import trace_of
@@ -121,7 +121,7 @@ def map_of(rows, columns, hidden=False):
 
 def places_of(spec):
     """Row and column of every number on the screen, from the blocks and the positions in them."""
-    blocks, at = spec["layout"]["meta"]["blocks"], spec["layout"]["meta"]["at"].astype(int)
+    blocks, at = spec["layout"]["meta"]["blocks"], spec["layout"]["meta"]["offsets"].astype(int)
     rows, columns = np.indices(at.shape)
     return (
         blocks["top"] + rows * blocks["down"] + at // blocks["across"],
@@ -131,16 +131,16 @@ def places_of(spec):
 
 def test_maps_up_to_256_by_256_draw_every_cell():
     spec, _ = map_of(256, 256)
-    assert on_screen(spec) is spec
+    assert pool_for_screen(spec) is spec
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(257, 40), (40, 300), (600, 513)])
 def test_larger_maps_draw_block_maxima_with_their_positions(rows, columns):
     spec, matrix = map_of(rows, columns)
-    pooled = on_screen(spec)
+    pooled = pool_for_screen(spec)
     z, blocks = pooled["data"][0]["z"], pooled["layout"]["meta"]["blocks"]
     assert max(z.shape) <= 256
-    assert z.size <= SENT_NUMBERS or rows <= 256
+    assert z.size <= MAX_SENT_BLOCKS or rows <= 256
     assert np.array_equal(z, matrix[places_of(pooled)])
     for row, column in ((0, 0), (z.shape[0] - 1, z.shape[1] - 1)):
         block = matrix[row * blocks["down"] :, column * blocks["across"] :][: blocks["down"], : blocks["across"]]
@@ -156,7 +156,7 @@ def test_larger_maps_draw_block_maxima_with_their_positions(rows, columns):
 
 def test_zoom_window_is_recut_until_cells_are_exact():
     spec, matrix = map_of(600, 513)
-    pooled = on_screen(spec, [100, 190, 40, 120])
+    pooled = pool_for_screen(spec, [100, 190, 40, 120])
     assert np.array_equal(pooled["data"][0]["z"], matrix[100:190, 40:120])
     assert pooled["layout"]["meta"]["blocks"]["window"] == [100, 190, 40, 120]
     assert (pooled["data"][0]["x0"], pooled["data"][0]["y0"]) == (40, 100)
@@ -165,12 +165,12 @@ def test_zoom_window_is_recut_until_cells_are_exact():
 @pytest.mark.parametrize("window", [[0, 0, 0, 0], [50, 10, 0, 5], [900, 950, 0, 5], [-40, 10_000, -3, 10_000]])
 def test_invalid_zoom_window_shows_the_whole_map(window):
     spec, _ = map_of(600, 40)
-    assert on_screen(spec, window)["layout"]["meta"]["blocks"]["window"] == [0, 600, 0, 40]
+    assert pool_for_screen(spec, window)["layout"]["meta"]["blocks"]["window"] == [0, 600, 0, 40]
 
 
 def test_block_is_hidden_where_all_its_cells_are():
     spec, matrix = map_of(600, 600, hidden=True)
-    pooled = on_screen(spec)
+    pooled = pool_for_screen(spec)
     z, ground = (trace["z"] for trace in pooled["data"])
     assert np.array_equal(np.isnan(z), ground == 1)
     rows, columns = places_of(pooled)

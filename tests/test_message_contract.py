@@ -17,10 +17,10 @@ from attention.pictures import contract, factors, heatmap, layers
 from attention.pictures.layout import Panel
 from attention.pictures.live import live
 from attention.pictures.message import Around, pack
-from attention.pictures.screen import on_screen
+from attention.pictures.screen import pool_for_screen
 
 SCRIPT = (ROOT / "attention" / "pictures" / "figure" / "message.js").read_text()
-DECLARED = ("Message", "Meta", "Blocks", "Live", "Control", "Own", "Tab", "Line")
+DECLARED = ("Message", "Meta", "Blocks", "Live", "Control", "OverrideNote", "StepTab", "Line")
 
 
 def keys(declared: type) -> tuple[set[str], set[str]]:
@@ -62,7 +62,7 @@ def test_every_figure_has_the_declared_meta_data() -> None:
         heatmap.heads_json(short, "weights"),
         heatmap.heads_json(long, "weights", cells=10_000),
         layers.layers_json(short, "weights"),
-        on_screen(heatmap.heatmap_json(long, "weights")),
+        pool_for_screen(heatmap.heatmap_json(long, "weights")),
         charts.softmax_curve(softmax.curve()),
     ]
     metas = [figure["layout"]["meta"] for figure in figures]
@@ -82,6 +82,6 @@ def test_every_message_has_the_declared_fields() -> None:
         sent += [unpacked(message) for message in messages if b'"controls":' in message]
     check_keys(sent, contract.Message)
     check_keys([control for message in sent for control in message["controls"]], contract.Control)
-    check_keys([tab for message in sent for tab in message["strip"] or ()], contract.Tab)
-    check_keys([message["own"] for message in sent if message["own"]], contract.Own)
+    check_keys([tab for message in sent for tab in message["strip"] or ()], contract.StepTab)
+    check_keys([message["override"] for message in sent if message["override"]], contract.OverrideNote)
     check_keys([message["line"] for message in sent if message["line"]], contract.Line)

@@ -29,7 +29,7 @@ from attention.pictures.changed import unmarked
 from attention.pictures.drawing import ALLOWED, HIDDEN
 from attention.pictures.layout import CHOSEN as CROSS
 from attention.pictures.pooling import pooled
-from attention.pictures.scales import PROBABILITY, SIGNED, over_powers
+from attention.pictures.scales import PROBABILITY, SIGNED, log_colorscale
 
 CAT = "the cat sat on the mat"
 ODD = ("<b>", "</b>", "&amp;", "$x$", "$\\frac{1}{2}$", "</text>", "]]>", "<svg onload=x>", '"', "日本", "🦉", "👩‍👩‍👧", "", " ", "\n", "é")  # fmt: skip
@@ -658,7 +658,7 @@ def test_pooling_keeps_outliers_and_separates_rows_from_columns():
     assert pooled(matrix, 1, 1) is matrix
 
 
-@pytest.mark.parametrize("scale", [PROBABILITY, SIGNED, over_powers(1.0)], ids=["probability", "signed", "powers"])
+@pytest.mark.parametrize("scale", [PROBABILITY, SIGNED, log_colorscale(1.0)], ids=["probability", "signed", "powers"])
 def test_numbers_in_cells_are_readable_on_every_colour(scale):
     for ground in {*colors_of(np.linspace(0, 1, 4096), scale, 0, 1), *(color.lower() for _, color in scale)}:
         assert contrast(ink_on(ground), ground) == max(contrast(ink, ground) for ink in ("#ffffff", "#111111")) >= 4.3

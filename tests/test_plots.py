@@ -15,7 +15,7 @@ from attention.export.paper.cells import colors_of
 from attention.formula.positions import rotated
 from attention.pictures import changed, heatmap
 from attention.pictures.factors import factor_maps
-from attention.pictures.scales import FLOOR, PROBABILITY, ZERO
+from attention.pictures.scales import LOG_FLOOR, PROBABILITY, ZERO_COLOR
 from attention.printed import shown
 
 CAT = "the cat sat on the mat"
@@ -329,13 +329,13 @@ def test_logarithmic_colours_span_powers_of_ten_and_keep_the_numbers(draw, knobs
     assert figure.data[0].texttemplate == fixed.data[0].texttemplate
     scale, high = figure.data[0].colorscale, figure.data[0].zmax
     for share in np.linspace(0, 1, 101):
-        number = FLOOR * (high / FLOOR) ** share
+        number = LOG_FLOOR * (high / LOG_FLOOR) ** share
         [expected] = colors_of(np.array([share]), PROBABILITY, 0, 1)
         [drawn] = colors_of(np.array([number]), scale, 0, high)
         assert max(abs(int(expected[i : i + 2], 16) - int(drawn[i : i + 2], 16)) for i in (1, 3, 5)) <= 1
     small, zero = colors_of(np.array([1e-30, 0.0]), scale, 0, high)
     assert small == PROBABILITY[0][1].lower()  # values below the floor are drawn as the floor, but 0 is not
-    assert zero == ZERO
+    assert zero == ZERO_COLOR
 
     bar = figure.data[-1].marker
     assert not figure.data[0].showscale

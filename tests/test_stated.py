@@ -55,7 +55,7 @@ from attention.numbers.compare import compare
 from attention.numbers.norms import NORMS
 from attention.numbers.working import Working
 from attention.pictures.line import cell_line
-from attention.pictures.live import FROM_SCORES, live
+from attention.pictures.live import HEAD_STEPS, live
 from attention.printed import Arithmetic, number
 
 CAT = "the cat sat on the mat"
@@ -457,8 +457,8 @@ def check_live(layer: Layer, name: str) -> None:
     """Asserts that the page computes no recorded step, and no step that depends on one."""
     message = live(layer, 0)
     if message is not None:
-        assert not layer.holds.keys() & {*FROM_SCORES, *message["made"]}, name
-        assert "output" not in message["made"] or "head_output" not in layer.holds, name
+        assert not layer.holds.keys() & {*HEAD_STEPS, *message["computable"]}, name
+        assert "output" not in message["computable"] or "head_output" not in layer.holds, name
 
 
 def test_every_explanation_of_unaltered_sources_states_its_arithmetic() -> None:

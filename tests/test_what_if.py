@@ -134,19 +134,19 @@ def test_override_reports_invalid_values() -> None:
 
 def test_page_controls_override_a_notebook_and_reset_it() -> None:
     app = opened("app.py", source="notebook", notebook="averaging-self-attention")
-    assert around(app)["own"] == {"said": "The notebook's own numbers.", "back": {}, "changed": False}
+    assert around(app)["override"] == {"text": "The notebook's own numbers.", "reset": {}, "changed": False}
     control = around(app)["controls"]["mask"]
-    assert (control["value"], control["names"], control["options"][0]) == ("own", {"own": "own (causal)"}, "own")
+    assert (control["value"], control["option_names"], control["options"][0]) == ("own", {"own": "own (causal)"}, "own")
     assert around(app)["defaults"]["mask"] == "own"
     turn(app, temperature=0.2, mask="none")
     assert (address(app)["temperature"], address(app)["mask"]) == ("0.2", "none")
     expected = Notebook("averaging-self-attention", 0, WhatIf(temperature=0.2, mask="none")).trace().layers[0]
     assert drawn(app)[1]["data"][0]["z"] == pytest.approx(expected.weights[0].numpy(), rel=1e-5)
-    reset = around(app)["own"]
-    assert reset["said"] == "What if: temperature 0.2 and no mask instead of the notebook's own."
-    turn(app, **reset["back"])
+    override = around(app)["override"]
+    assert override["text"] == "What if: temperature 0.2 and no mask instead of the notebook's own."
+    turn(app, **override["reset"])
     assert not {"temperature", "mask"} & set(address(app))
-    assert around(app)["own"]["back"] == {}
+    assert around(app)["override"]["reset"] == {}
 
 
 def test_knobs_start_at_the_values_of_each_source_kind() -> None:
@@ -178,9 +178,11 @@ def test_locked_link_and_state_file_describe_the_override() -> None:
     locked = opened(
         "app.py", source="notebook", notebook="numpy", temperature="0.5", mask="causal", present="temperature"
     )
-    assert around(locked)["own"]["said"] == "What if: temperature 0.5 and mask causal instead of the notebook's own."
+    assert (
+        around(locked)["override"]["text"] == "What if: temperature 0.5 and mask causal instead of the notebook's own."
+    )
     app = opened("app.py", mask="causal")
     content = state_file.write("Lab", {"source": "notebook", "notebook": "numpy", "temperature": "2.0"}).encode()
     app.file_uploader(key="open_state_0").upload("s.json", content).run()
-    assert around(app)["own"]["said"] == "What if: temperature 2 instead of the notebook's own."
+    assert around(app)["override"]["text"] == "What if: temperature 2 instead of the notebook's own."
     assert "mask" not in address(app)

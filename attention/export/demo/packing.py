@@ -78,7 +78,9 @@ class _Packing:
 
     def _check(self) -> None:
         live_message = self.live[self.heads[0]]
-        computed_by_page = [name for name in (live_message["made"] if live_message else ()) if name in self.explained]
+        computed_by_page = [
+            name for name in (live_message["computable"] if live_message else ()) if name in self.explained
+        ]
         later = [name for name in self.names[self.names.index(SCORES) + 1 :] if name not in computed_by_page]
         if self.state.knobs and later:
             raise AttentionError(

@@ -32,5 +32,5 @@ _STYLE = """
 
 
 def component() -> Any:
-    """The mounting command."""
+    """Returns the mounting command of the component."""
     return served.component("shares", "attention_shares", _HTML, _STYLE)

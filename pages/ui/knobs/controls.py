@@ -11,7 +11,7 @@ from attention.formula.config import BRING_THEIR_OWN
 from attention.formula.knobs import Knob
 from attention.formula.names import WEIGHTS
 from attention.formula.ranges import Choice, in_url
-from attention.pictures.contract import Control, Own
+from attention.pictures.contract import Control, OverrideNote
 from attention.pictures.controls import control
 from attention.pictures.view import HEAD, LAYER
 from attention.sources.knobs import CALLED
@@ -72,7 +72,7 @@ def row(
     ]
 
 
-def own(layer: Layer, where: str = "", changed: str = "") -> Own | None:
+def own(layer: Layer, where: str = "", changed: str = "") -> OverrideNote | None:
     """What is said beside the maps of a source that brings its own formula, and the knobs that lead back to it where one is turned.
 
     `where` it is turned is said of a source with more than that. What is `changed` inside the model comes first.
@@ -86,7 +86,7 @@ def own(layer: Layer, where: str = "", changed: str = "") -> Own | None:
     if not (said or changed):
         return None
     back = {one.key: one.default for one in held_of_source() if turned}
-    return {"said": f"{changed} {said}".strip(), "back": back, "changed": bool(changed)}
+    return {"text": f"{changed} {said}".strip(), "reset": back, "changed": bool(changed)}
 
 
 def defaults(more: Sequence[Knob] = ()) -> dict[str, str]:
