@@ -42,7 +42,7 @@ def test_a_silenced_head_changes_what_the_model_says_for_everybody_with_the_link
         page = open_page(f"{server}/?source=model&model=GPT-2&text={quote(TEXT)}&layer=1&head=2")
         first = table(page)
         assert [row[1] for row in first] == [label(one, escape=False) for one in before.predictions[0].tokens]
-        acted(page, lambda: page.get_by_role("button", name="Silence L1 H2").press("Enter"))
+        acted(page, lambda: page.get_by_role("button", name="Ablate (silence) L1 H2").press("Enter"))
         expect(page.locator("table.said tbody tr")).to_have_count(len(rows))
         silenced = table(page)
         for row, one in zip(silenced, rows, strict=True):
@@ -57,7 +57,7 @@ def test_a_silenced_head_changes_what_the_model_says_for_everybody_with_the_link
         other = open_page(f"{page.url}&lock=1", fresh=True)
         assert (table(other), abs(painted(other, 2) - output).max()) == (silenced, 0)
         expect(other.get_by_role("checkbox", name="L1 H2 silenced")).to_be_disabled()
-        expect(other.get_by_role("button", name="Silence L1 H2")).to_have_count(0)
+        expect(other.get_by_role("button", name="Ablate (silence) L1 H2")).to_have_count(0)
 
         # Which heads matter in the model as it is now, with that one silent, beside what it was.
         heads = open_page(page.url.replace("/?", "/heads?"))

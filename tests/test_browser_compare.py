@@ -22,8 +22,8 @@ def test_what_the_last_knob_changed_is_one_click_and_the_link_shows_somebody_els
     open_page: Open, server: str
 ) -> None:
     page = open_page(f"{server}/?text={TEXT.replace(' ', '+')}&q=4&k=1")
-    last = page.get_by_role("button", name="What did the last knob change?")
-    expect(page.get_by_role("link", name="New here? Begin with one row")).to_be_visible()
+    last = page.get_by_role("button", name="What did my last change do?")
+    expect(page.get_by_role("link", name="New here? Start with lesson 1")).to_be_visible()
     expect(last).to_have_count(0)  # nothing was turned yet
     turned(page, "mask", "causal")
     acted(page, last.click)

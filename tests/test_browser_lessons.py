@@ -23,7 +23,7 @@ def progress(page: Page) -> dict[str, str]:
 
 def test_a_newcomer_goes_through_lessons_on_a_phone_by_keyboard(open_page: Open, server: str) -> None:
     page = open_page(server, viewport=PHONE)
-    page.get_by_role("link", name="New here? Begin with one row").press("Enter")
+    page.get_by_role("link", name="New here? Start with lesson 1").press("Enter")
     settled(page)
     said, reply = page.locator(".lesson [role=status]"), page.locator(".lesson .reply")
     expect(page.get_by_role("heading", name="1. One score")).to_be_visible()

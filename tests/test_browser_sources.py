@@ -139,7 +139,7 @@ def test_a_number_typed_and_a_file_uploaded_are_painted_and_the_editor_stays_unf
 def test_matrices_that_do_not_fit_are_made_to_fit(open_page: Open, server: str) -> None:
     link = urlencode({"source": "matrices", "x": "1,2;3,4"})
     page = open_page(f"{server}/?{link}", figure=False, viewport={"width": 390, "height": 844})
-    page.get_by_role("button", name="Fit the others to X").click()
+    page.get_by_role("button", name="Resize the others to fit X").click()
     settled(page)
     page.wait_for_function("location.search.includes('w_q=2')")
     assert query(page)["w_q"] == "2,0,2;2,0,0"

@@ -140,7 +140,7 @@ def test_a_cell_is_set_where_it_was_clicked(model: Model) -> None:
     app = opened("app.py", **LINK, q="3", k="1")
     app.session_state["setting"] = True
     app.run()
-    assert "Query 3, key 1: click another cell of the map to choose it." in {one.value for one in app.caption}
+    assert "Query 3, key 1. Click another cell of the map to choose it." in {one.value for one in app.caption}
     app.button(key="setting_do").click().run()
     assert not app.exception
     expected = replace(model, interventions=read("1.2.w3,1=0")).trace()

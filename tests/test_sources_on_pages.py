@@ -119,8 +119,8 @@ def test_a_batch_asks_which_matrix_and_the_answer_stands_in_the_link() -> None:
     assert not drawn(app), "nothing is guessed"
     asked = choice(app, "query")
     assert asked.label == "Are these 2 matrices, 2 × 2 × 2, the heads, or a batch, of which one is meant?"
-    assert asked.options[1:] == ["[0]: 2 × 2, from 0.3367, 0.1288", "[1]: 2 × 2, from 1, 0"]
-    assert asked.options[0] == "2 heads: 2 × 2 × 2, from 0.3367, 0.1288"
+    assert asked.options[1:] == ["[0]: 2 × 2, begins with 0.3367, 0.1288", "[1]: 2 × 2, begins with 1, 0"]
+    assert asked.options[0] == "2 heads: 2 × 2 × 2, begins with 0.3367, 0.1288"
     asked.set_value("[0]").run()
     assert not app.exception
     assert not app.error
@@ -141,7 +141,7 @@ def test_one_paste_of_named_matrices_fills_their_fields() -> None:
     assert not app.exception
     link = {key: address(app)[key] for key in ("given", "query", "key", "value")}
     assert link == {"given": "Q, K and V", "query": "1,0;0,1", "key": "1,1;0,2", "value": "1,2;3,4"}
-    assert any("Q, K and V were read from one text." in caption.value for caption in app.caption)
+    assert any("Q, K and V come from one pasted text." in caption.value for caption in app.caption)
     again = opened("app.py", source="matrices", **link)
     np.testing.assert_array_equal(step(again, "weights"), step(app, "weights"))
     app.selectbox(key="given").set_value("X and weights").run()

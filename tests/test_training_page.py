@@ -135,7 +135,7 @@ def test_a_trained_model_is_patched_from_the_state_it_is_compared_with():
     lab = opened("app.py", **learned, do="0.0.takeV", other="a b c d e f g h i j k l m")
     assert not lab.exception
     assert not lab.error
-    assert lab.checkbox(key="frozen_switch").label.startswith("Later layers attend as before")
+    assert lab.checkbox(key="frozen_switch").label.startswith("Freeze the attention of later layers")
     short = opened("app.py", **learned, do="0.0.takeV", other="a b c")
     assert "needs as many tokens there; it has 6, this one 26" in said(short)
 

@@ -1,4 +1,4 @@
-"""Continuing a notebook as one's own matrices, with the same digits."""
+"""A button that copies a notebook's numbers, with all digits, into the source “matrices”."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from pages.ui.server.traces import trace_of
 
 
 def offer(source: Notebook) -> None:
-    """A button that makes the shown sequence the person's own matrices."""
+    """Draws the button that copies the shown sequence into the user's own matrices."""
     st.button(
         "Continue with these matrices",
         key="continue",
         on_click=_continue,
         args=(source,),
-        help="Fills the source “matrices” with these numbers, to change and go on from.",
+        help="Copies these numbers into the source “matrices”, where you can change them.",
     )
 
 
 def _continue(source: Notebook) -> None:
-    found = carried(trace_of(source), 0)
-    if found is None:
-        say_later("This notebook has no scores and values: it cannot be continued.")
+    result = carried(trace_of(source), 0)
+    if result is None:
+        say_later("This notebook has no scores and values, so its numbers cannot be copied.")
         return
-    beside = [name for names in MORE.values() for name in names]  # nothing of what stood there before is meant
-    texts = {name: write(found.matrices.get(name, ())) for name in ("w_o", *beside, *found.matrices)}
+    optional = [name for names in MORE.values() for name in names]  # cleared, so that no earlier matrix remains
+    texts = {name: write(result.matrices.get(name, ())) for name in ("w_o", *optional, *result.matrices)}
     for name, text in texts.items():
         keep(name, text)
-    given = next(gives for gives, names in GIVEN.items() if found.matrices.keys() <= {*names, *MORE[gives]})
-    alone = {one.key: one.default for one in (GIVEN_HEADS, DIVISOR, VALID)}
-    knobs = {"source": "matrices", "given": given, **alone, **found.knobs}
+    matrix_kind = next(kind for kind, names in GIVEN.items() if result.matrices.keys() <= {*names, *MORE[kind]})
+    defaults = {knob.key: knob.default for knob in (GIVEN_HEADS, DIVISOR, VALID)}
+    knobs = {"source": "matrices", "given": matrix_kind, **defaults, **result.knobs}
     st.session_state.update(knobs)
-    session().source = "matrices"  # its knobs are these, and none that was laid by
+    session().source = "matrices"  # so that no stashed knobs overwrite these
     st.session_state[EDITOR] = False
     acted()
-    for sentence in found.lost:
+    for sentence in result.lost:
         say_later(sentence)

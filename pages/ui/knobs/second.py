@@ -1,4 +1,4 @@
-"""The second of two states: what it is, what a hand turns of it, and its own sidebar. All of it stands in one knob of the address."""
+"""The second of the two states on Compare: its values, its changes, and its sidebar. One parameter of the address has all of it."""
 
 from __future__ import annotations
 
@@ -24,33 +24,37 @@ from pages.ui.knobs.widgets import here, locked, widget
 
 
 class Second(link.Link):
-    """The knobs of the second state, as the address and the hand have them."""
+    """The reader of the second state's knobs, pending changes included."""
 
     def __init__(self) -> None:
         super().__init__(texts(), LIMITS)
 
     def file(self, knob: Knob) -> File:
-        """The file that was uploaded here."""
-        asked = self.knob(knob)
-        if found := files.here(asked):
-            return found
-        raise link.not_here(asked)
+        """The uploaded file.
+
+        Raises:
+            AwaitedError: the requested file has not been uploaded.
+        """
+        requested = self.knob(knob)
+        if uploaded := files.here(requested):
+            return uploaded
+        raise link.not_here(requested)
 
     def place(self, trace: Trace) -> Place:
-        """The layer and the head that it shows of its trace."""
+        """The chosen layer and head of its trace."""
         layer = self.knob(LAYER, Whole(0, len(trace.layers) - 1))
         return Place(layer, self.knob(HEAD, Whole(0, trace.layers[layer].n_heads - 1)))
 
 
 class _Drawn(Second):
-    """The same, with a widget for each knob of the sidebar; what one of them is let go at goes into the address."""
+    """The same reader, which also draws a sidebar widget for each knob. Changes of widgets go into the address."""
 
     def __init__(self) -> None:
         super().__init__()
         self._folds: dict[str, DeltaGenerator] = {}
 
     def knob(self, knob: Knob, within: Range | None = None, fixed: str = "") -> Any:
-        """What the address says of it; its widget shows that."""
+        """The knob's value in the address. Draws its widget with that value."""
         within = within or offered(knob)
         value = super().knob(knob, within, fixed)
         if knob.held:
@@ -58,98 +62,99 @@ class _Drawn(Second):
         key = f"second_{knob.key}"
         st.session_state[key] = value
 
-        def let_go() -> None:
+        def on_widget_change() -> None:
             turn_second({knob.key: st.session_state[key]})
 
-        # The default of a widget that is told its value is not looked at, but must be one that may be.
+        # Streamlit ignores the default of a widget with a value, but the default must be valid.
         if knob.fold and knob.fold not in self._folds:
             self._folds[knob.fold] = st.expander(knob.fold)
         with self._folds[knob.fold] if knob.fold else nullcontext():
-            widget(knob, within, within.nearest(knob.default), fixed, key=key, on_change=let_go)
+            widget(knob, within, within.nearest(knob.default), fixed, key=key, on_change=on_widget_change)
         return value
 
     def sequence(self, names: Sequence[str]) -> int:
-        """Which of several sequences it shows."""
+        """The index of the chosen sequence."""
         if len(names) < 2:
             return 0
         return int(
             self.knob(
                 SEQUENCE,
                 Choice(
-                    tuple(range(len(names))), tuple(f"{i}: {one}" if one else str(i) for i, one in enumerate(names))
+                    tuple(range(len(names))), tuple(f"{i}: {name}" if name else str(i) for i, name in enumerate(names))
                 ),
             )
         )
 
     def matrices(self, names: Sequence[str]) -> dict[str, Matrix | Stack]:
-        """Its matrices, each in a field to paste into."""
+        """The matrices of the second state. Draws a text field for each."""
         for name in names:
             self.knob(KNOBS[name])
         return super().matrices(names)
 
 
 def first() -> dict[str, str]:
-    """The first state, as a link says it, with what a hand has turned since the page last ran as a whole."""
-    known = here()
-    turned = {key: in_url(value) for key, value in session().turned.items()}
-    found = {**inputs.state(whole=True), **turned}
-    return second.compared({key: text for key, text in found.items() if text != in_url(known[key].default)})
+    """The first state as URL values, pending changes included."""
+    knobs = here()
+    pending = {key: in_url(value) for key, value in session().turned.items()}
+    state = {**inputs.state(whole=True), **pending}
+    return second.compared({key: text for key, text in state.items() if text != in_url(knobs[key].default)})
 
 
 def texts() -> dict[str, str]:
-    """The second state, as a link says it."""
+    """The second state as URL values."""
     return second.second(first(), str(inputs.now(second.KEY)))
 
 
-def stand(asked: Second) -> Stand:
-    """The second state, for controls."""
-    known = of(asked.standing(KNOBS["source"]))
+def stand(reader: Second) -> Stand:
+    """The second state, for the row of controls."""
+    knobs = of(reader.standing(KNOBS["source"]))
     return Stand(
-        asked.standing(KNOBS["source"]) or KNOBS["source"].default,
-        lambda key: asked.knob(known[key], offered(known[key])),
+        reader.standing(KNOBS["source"]) or KNOBS["source"].default,
+        lambda key: reader.knob(knobs[key], offered(knobs[key])),
     )
 
 
 def is_turned() -> bool:
-    """Whether a knob turns the second state alone: on the page that compares, while its switch says so."""
+    """Whether knobs change only the second state: on Compare, while its switch is at B."""
     return session().page == "Compare" and inputs.now(TURN.key) == "B"
 
 
 def turned_alone() -> tuple[str, ...]:
-    """The knobs that the page must not write into the address by itself: only the second state is turned."""
+    """The keys that the page must not write into the address, because the knobs change only the second state."""
     return tuple(second.compared(dict.fromkeys(KNOBS, "x"))) if is_turned() else ()
 
 
 def now(key: str) -> Any:
-    """What a held knob stands at in the state that is turned."""
+    """The value of an inline knob in the state that the knobs change."""
     return stand(Second()).value(key) if is_turned() else inputs.now(key)
 
 
-def turn(turned: dict[str, Any]) -> None:
-    """Takes over what a hand has turned: of the first state, the second, or both. Only in a callback."""
+def turn(values: dict[str, Any]) -> None:
+    """Applies changed knobs to the first state, the second, or both. Only in a callback."""
     if session().page != "Compare":
-        inputs.turn(turned)
+        inputs.turn(values)
         return
-    theirs = {key: value for key, value in turned.items() if key in second.compared(dict.fromkeys(turned, "x"))}
+    in_state = second.compared(dict.fromkeys(values, "x"))
+    state_values = {key: value for key, value in values.items() if key in in_state}
     if is_turned():
-        turn_second(theirs)
-        inputs.turn({key: value for key, value in turned.items() if key not in theirs})
+        turn_second(state_values)
+        inputs.turn({key: value for key, value in values.items() if key not in state_values})
         return
     before = first()
-    inputs.turn(turned)
+    inputs.turn(values)
     inputs.hold({second.KEY: _followed(before, first())})
 
 
-def turn_second(turned: dict[str, Any]) -> None:
-    """Turns knobs of the second state, where they may be so. Only in a callback."""
-    one, other = first(), texts()
-    known = of({**other, **{key: in_url(value) for key, value in turned.items()}}.get("source", ""))
-    for key, value in turned.items():
-        if not offered(known[key]).takes(value):
+def turn_second(values: dict[str, Any]) -> None:
+    """Changes knobs of the second state; values out of range are ignored. Only in a callback."""
+    state_a, state_b = first(), texts()
+    knobs = of({**state_b, **{key: in_url(value) for key, value in values.items()}}.get("source", ""))
+    for key, value in values.items():
+        if not offered(knobs[key]).takes(value):
             continue
-        text = in_url(float(value) if isinstance(known[key].range, Real) and value is not None else value)
-        other[key] = "" if text == in_url(known[key].default) else text
-    inputs.hold({second.KEY: second.differing(one, other)})
+        text = in_url(float(value) if isinstance(knobs[key].range, Real) and value is not None else value)
+        state_b[key] = "" if text == in_url(knobs[key].default) else text
+    inputs.hold({second.KEY: second.differing(state_a, state_b)})
 
 
 def look_at(layer: int, head: int) -> None:
@@ -157,49 +162,48 @@ def look_at(layer: int, head: int) -> None:
     before = first()
     inputs.turn({"layer": layer, "head": head})
     inputs.hold({second.KEY: second.turned(before, first(), str(inputs.now(second.KEY)), both=True)})
-    session().first = first()  # both were turned: there is nothing to follow
+    session().first = first()  # both states have changed already, so `follow` has nothing to do
 
 
 def follow() -> None:
-    """After the sidebar has run: the second state stays as it was where the first alone was turned."""
-    ours, found = session(), first()
-    if ours.first is not None and ours.first != found:
-        st.session_state[second.KEY] = _followed(ours.first, found)
-    ours.first = found
+    """Updates the second state's differences after the sidebar has changed the first state."""
+    ours, current = session(), first()
+    if ours.first is not None and ours.first != current:
+        st.session_state[second.KEY] = _followed(ours.first, current)
+    ours.first = current
 
 
 def _followed(before: dict[str, str], after: dict[str, str]) -> str:
-    """What the second state says when the first was turned from `before` to `after`."""
+    """The differences of the second state when the first one changes from `before` to `after`."""
     return second.turned(before, after, str(inputs.now(second.KEY)), inputs.now(TURN.key) == "both")
 
 
 def sidebar(notes: Callable[[str], None]) -> None:
-    """The widgets of the second state; what its link got wrong, and why it is none, goes to `notes`."""
+    """Draws the widgets of the second state; `notes` receives the error if they describe no source."""
     st.markdown("**B**, the second state")
-    drawn = _Drawn()
     try:
-        link.source(drawn)
+        link.source(_Drawn())
     except AttentionError as error:
         notes(str(error))
 
 
 def last_turn() -> None:
-    """A button that opens the comparison of what is now, as B, with what was before the last knob was turned."""
+    """Draws a button that opens Compare with the state before the last change as A and the current one as B."""
     if locked() or st.context.is_embedded:
         return
     states = session().states
 
     def open_both() -> None:
         before, after = states
-        now = inputs.state(whole=True)
-        shown = {key: text for key, text in now.items() if key not in second.compared(now)}
-        inputs.ask_for({**shown, **before, second.KEY: second.differing(before, after)}, "Compare")
+        current = inputs.state(whole=True)
+        display = {key: text for key, text in current.items() if key not in second.compared(current)}
+        inputs.ask_for({**display, **before, second.KEY: second.differing(before, after)}, "Compare")
 
     st.button(
-        "What did the last knob change?",
+        "What did my last change do?",
         key="last_turn",
         on_click=open_both,
         disabled=len(states) < 2,
         type="tertiary",
-        help="Opens Compare: A is what was before the last knob was turned, B what is now.",
+        help="Opens Compare: A is the state before your last change, B is the current state.",
     )

@@ -1,4 +1,4 @@
-"""The texts of a person's matrices: where each is kept, and what a paste, an upload or an answer makes of it."""
+"""The texts of the user's matrices: where each is stored, and how a paste, an upload or an answer changes it."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ from pages.ui.knobs.session import acted, session
 from pages.ui.knobs.table import KNOBS
 from pages.ui.server import turns, uploads
 
-LONGEST_IN_LINK = 500  # characters of one matrix; five of them are a long link already
+LONGEST_IN_LINK = 500  # characters of one matrix; five such matrices already make a long link
 
 
 def whole_text(name: str) -> str | None:
-    """The whole text of a matrix, however long; None where it was never drawn here."""
+    """The full text of a matrix of any length; None if this session has never drawn it."""
     ours = session()
     text = ours.asked_for.get(name, ours.large.get(name) or st.session_state.get(name))
     return None if text is None else str(text)
 
 
 def too_long(name: str) -> bool:
-    """Whether the link holds only the size of this matrix."""
+    """Whether the matrix is too long for the link, which then has only its size."""
     text = whole_text(name)
     return text is not None and len(text) > LONGEST_IN_LINK
 
 
 def forget_uploads() -> None:
-    """Takes the sizes of long matrices out of the address; another source has none."""
+    """Removes the sizes of long matrices from the address. Call it for all other sources."""
     say_sizes({})
 
 
 def sizes_in_link() -> dict[str, str]:
-    """The matrices that the link holds only the size of, by name."""
+    """The sizes of the matrices that are too long for the link, by name."""
     return link.sizes(session().address.get(UPLOADED, ""))
 
 
 def say_sizes(sizes: dict[str, str]) -> None:
-    """Writes the sizes of the matrices that are too long for a link into the address."""
+    """Writes the sizes of long matrices into the address."""
     address = session().address
     address.pop(UPLOADED, None)
     if sizes:
@@ -55,10 +55,10 @@ def say_sizes(sizes: dict[str, str]) -> None:
 
 
 def read(name: str, optional: bool) -> Matrix | Stack:
-    """The matrix as it is known here, without anything drawn.
+    """The parsed matrix. Draws nothing.
 
     Raises:
-        MatrixError: it cannot be read, or the link holds only its size.
+        MatrixError: it cannot be parsed, or the link has only its size.
     """
     ours = session()
     ours.read.add(name)
@@ -76,13 +76,13 @@ def read(name: str, optional: bool) -> Matrix | Stack:
 
 
 def paste_again(name: str) -> None:
-    """Takes what was pasted in the place of a matrix whose size alone came with the link."""
+    """Stores the text pasted for a matrix of which the link had only the size."""
     acted()
     keep(name, str(st.session_state[f"matrices_again_{name}"]))
 
 
 def paste(name: str) -> None:
-    """Writes what was pasted the short way, if it can be read; otherwise it stays as it is, and its tab says why."""
+    """Stores pasted text in the short notation if it can be parsed; otherwise unchanged, and its tab shows the error."""
     acted()
     session().problems.pop(name, None)
     text = str(st.session_state[name])
@@ -93,7 +93,7 @@ def paste(name: str) -> None:
 
 
 def upload(name: str) -> None:
-    """Takes the file that was chosen; what is wrong with it is kept for its tab."""
+    """Reads the uploaded file of a matrix. An error is stored for its tab."""
     acted()
     file = st.session_state[f"matrices_file_{name}"]
     session().problems.pop(name, None)
@@ -101,18 +101,18 @@ def upload(name: str) -> None:
         return
     try:
         content = uploads.content(file)
-        with turns.aside():  # a large file takes half a second, whatever it holds
+        with turns.aside():  # any large file takes half a second to read
             text = file_text(content, file.name, SYMBOLS[name])
             reading = look(text, SYMBOLS[name])
         _take(name, text, reading)
     except AttentionError as error:
-        session().problems[name] = type(error)(str(error))  # its traceback holds the whole text
+        session().problems[name] = type(error)(str(error))  # a copy, since the traceback references the whole text
 
 
 def _take(name: str, text: str, reading: Reading, pick: str | None = None) -> None:
-    """Makes what was read the matrix; where something is open and nothing was picked, the text stays until somebody answers.
+    """Stores the parsed matrix. An ambiguous text is stored unchanged until the user picks an answer.
 
-    Of several that are called after fields each goes into its own.
+    If the text has several matrices named after fields, each goes into its own field.
     """
     if pick is None and _fill(name, reading):
         return
@@ -125,37 +125,37 @@ def _take(name: str, text: str, reading: Reading, pick: str | None = None) -> No
 
 
 def _fill(name: str, reading: Reading) -> bool:
-    """Fills the fields that the matrices of a text are called after; whether there are any."""
-    found = named(reading)
-    gives = given_by(found, str(st.session_state.get(GIVES.key, GIVES.default))) if found else ""
-    if not gives:
+    """Fills the fields named by the matrices of a text. Returns whether there are any."""
+    matrices = named(reading)
+    kind = given_by(matrices, str(st.session_state.get(GIVES.key, GIVES.default))) if matrices else ""
+    if not kind:
         return False
-    found, parts = filled(found, gives), {field_of(part.label): part for part in reading.parts}
-    if name not in found:  # where it was pasted is what was there before
+    matrices, parts = filled(matrices, kind), {field_of(part.label): part for part in reading.parts}
+    if name not in matrices:  # the field that received the paste gets its earlier text back
         keep(name, str(session().kept.get(name, KNOBS[name].default)))
-    symbols = [SYMBOLS[field] for field in found]
-    for field, matrix in found.items():
-        said = f"{', '.join(symbols[:-1])} and {symbols[-1]} were read from one text."
-        notes = (said, *parts[field].notes, *_labelled(field, matrix, parts[field]))
+    symbols = [SYMBOLS[field] for field in matrices]
+    for field, matrix in matrices.items():
+        note = f"{', '.join(symbols[:-1])} and {symbols[-1]} come from one pasted text."
+        notes = (note, *parts[field].notes, *_labelled(field, matrix, parts[field]))
         keep(field, write(matrix))
         session().readings[field] = write(matrix), notes
-    st.session_state[GIVES.key] = gives
+    st.session_state[GIVES.key] = kind
     return True
 
 
 def _labelled(name: str, matrix: Matrix | Stack, reading: Reading) -> tuple[str, ...]:
-    """Makes the names of the rows of a table those of the tokens, where nobody has given them others that fit; and says so."""
-    many = len(reading.names)
-    labels = " ".join("_".join(one.split()) for one in reading.names)
-    fits = name in ("x", QUERY, SCORES) and many == len(matrix) and LABELS.range.takes(labels)
-    if not many or not fits or len(str(st.session_state.get(LABELS.key, "")).split()) == many:
+    """Uses the row names of a table as token names, unless the user has already named all tokens. Returns a note about it."""
+    n_names = len(reading.names)
+    labels = " ".join("_".join(row_name.split()) for row_name in reading.names)
+    fits = name in ("x", QUERY, SCORES) and n_names == len(matrix) and LABELS.range.takes(labels)
+    if not n_names or not fits or len(str(st.session_state.get(LABELS.key, "")).split()) == n_names:
         return ()
     st.session_state[LABELS.key] = labels
-    return ("They are the names of the tokens now.",)
+    return ("The row names are now the names of the tokens.",)
 
 
 def answer(name: str) -> None:
-    """Makes the picked answer to what a text leaves open the matrix."""
+    """Parses an ambiguous text with the answer that the user picked."""
     acted()
     text, pick = whole_text(name) or "", st.session_state[f"matrices_choice_{name}"]
     if pick is not None:
@@ -163,26 +163,26 @@ def answer(name: str) -> None:
 
 
 def notes_of(name: str) -> tuple[str, ...]:
-    """What was said of the matrix when it was pasted, while it is the same."""
+    """The notes from parsing the pasted matrix, as long as it is unchanged."""
     text, notes = session().readings.get(name, ("", ()))
     return notes if text and text == whole_text(name) else ()
 
 
 def remove(name: str) -> None:
-    """Takes the matrix away. For callbacks."""
+    """Removes the matrix. For callbacks."""
     acted()
     keep(name, "")
 
 
 def fit(matrices: Mapping[str, Matrix | Stack]) -> None:
-    """Makes each of these the matrix of its name. For callbacks."""
+    """Stores resized matrices by name. For callbacks."""
     acted()
     for name, matrix in matrices.items():
         keep(name, write(matrix))
 
 
 def keep(name: str, text: str) -> None:
-    """Makes `text` the matrix: in its field, or beside it where it is too long for one."""
+    """Stores the text of a matrix: in its field, or in the session if it is too long for a field."""
     ours = session()
     ours.asked_for.pop(name, None)
     ours.large[name] = text if len(text) > LONGEST_MATRIX else ""
