@@ -422,7 +422,7 @@ def test_broken_file_of_lessons_is_one_sentence_and_loses_nothing() -> None:
     assert r"\!\[\]\(http" in app.error[0].value
     assert app.markdown[0].value == "## 1. One score"
     lost = opened("pages/lessons.py", lessons_open="0123abcd-2")
-    assert "a lesson of a file that is not here" in said(lost)
+    assert "a lesson from a file that is not here" in said(lost)
     bad = opened("pages/lessons.py", ask="nonsense")
     assert "ask for the link again" in said(bad)
     assert bad.markdown[0].value == "## 1. One score"

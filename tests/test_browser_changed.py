@@ -62,7 +62,7 @@ def test_a_silenced_head_changes_what_the_model_says_for_everybody_with_the_link
         # Which heads matter in the model as it is now, with that one silent, beside what it was.
         heads = open_page(page.url.replace("/?", "/heads?"))
         before_asking = heads.locator(".js-plotly-plot").count()
-        acted(heads, lambda: heads.get_by_role("button", name="Silence each of 8 heads in turn").click())
+        acted(heads, lambda: heads.get_by_role("button", name="Ablate each of 8 heads in turn").click())
         expect(heads.locator(".js-plotly-plot")).not_to_have_count(before_asking)
         expect(heads.get_by_text("Which heads step in")).to_be_visible()
         *_, last = mattering.which(replace(own, interventions=(SILENT,)))

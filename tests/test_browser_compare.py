@@ -65,7 +65,7 @@ def test_what_the_last_knob_changed_is_one_click_and_the_link_shows_somebody_els
     ]
     for one in exactly:
         expect(one.first).to_be_visible()
-    expect(page.get_by_text("What differs most:")).to_be_visible()
+    expect(page.get_by_text("Largest differences:")).to_be_visible()
 
     # Somebody else opens the link: the same digits.
     other = open_page(page.url, fresh=True)

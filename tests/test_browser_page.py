@@ -120,7 +120,7 @@ def test_focus_in_the_menu_does_not_look_like_the_open_page_nor_fall_back_to_it_
             assert one["height"] >= 24
             assert one["x"] + one["width"] <= next_one["x"] + 0.5
     # What was pressed keeps the focus, or hands it on.
-    copy, understood = (page.get_by_role("button", name=name) for name in ("Copy link", "Understood"))
+    copy, understood = (page.get_by_role("button", name=name) for name in ("Copy link", "Dismiss"))
     copy.focus()
     page.keyboard.press("Enter")
     expect(page.locator(".links [role=status]").first).to_contain_text("opied")
@@ -192,7 +192,7 @@ def test_nothing_jumps_axe_finds_no_violation_no_knob_is_twice_and_headings_step
 
 def test_a_tick_in_the_grid_of_the_mask_leaves_the_keyboard_in_its_cell(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/masks?text=a+b+c+d")
-    page.get_by_text("The mask as a grid, for the keyboard").click()
+    page.get_by_text("The mask as a grid, for keyboard use").click()
     grid = page.locator(".st-key-masks_grid")
     grid.locator("canvas").first.scroll_into_view_if_needed()
     box = grid.locator("canvas").first.bounding_box()

@@ -61,7 +61,7 @@ def around(app: AppTest) -> dict[str, Any]:
 def test_the_text_that_it_writes_is_stepped_through_and_the_link_shows_the_same(model: Model) -> None:
     app = opened("app.py", **LINK, generate="4")
     written = app.get("select_slider")[0]
-    assert (written.label, written.value, [*written.options]) == ("Tokens it has written", 4, ["0", "1", "2", "3", "4"])
+    assert (written.label, written.value, [*written.options]) == ("Generated tokens", 4, ["0", "1", "2", "3", "4"])
     for said in (1, 0, 3):
         app.get("select_slider")[0].set_value(said).run()
         expected = replace(model, generate=4, said=said).trace()
@@ -94,7 +94,7 @@ def test_a_sweep_over_all_heads_is_stopped_by_its_button(monkeypatch: pytest.Mon
     stop.click().run()
     assert not app.exception
     assert (len(asked), [one.label for one in app.button].count("Stop")) == (1, 0)
-    assert app.button(key="matters_ask").label.startswith("Silence each of 8 heads in turn")
+    assert app.button(key="matters_ask").label.startswith("Ablate each of 8 heads in turn")
 
 
 @pytest.mark.parametrize("how", SHOWN)

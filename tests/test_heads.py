@@ -212,7 +212,7 @@ def test_numbers_that_take_long_wait_until_somebody_asks(monkeypatch: pytest.Mon
     app = opened(text="e f g h e f", heads_sort="previous")
     assert "sorted" not in str(metas(app)[0]["alt"])
     assert not app.dataframe
-    (ask, *_) = (one for one in app.button if one.label.startswith("Work out the numbers of 12 heads"))
+    (ask, *_) = (one for one in app.button if one.label.startswith("Compute the metrics of 12 heads"))
     ask.click().run()
     assert "sorted by previous" in str(metas(app)[0]["alt"])
     assert len(app.dataframe[0].value) == 12

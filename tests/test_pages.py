@@ -522,7 +522,7 @@ def test_a_name_from_elsewhere_finds_its_step() -> None:
     assert [latex.value.strip("$\n") for latex in app.latex] == [find_step("head_output").equation]
     app.text_input(key="reference_find").set_value("<b>$x$</b>").run()
     assert not app.exception
-    assert "Nothing is called" in app.error[0].value
+    assert "No name contains" in app.error[0].value
     assert "<b>" not in app.error[0].value
     assert not app.latex
 

@@ -315,7 +315,7 @@ def test_a_broken_custom_mask_is_one_sentence() -> None:
 
 def test_hiding_every_key_from_a_query_gives_a_row_of_zeros_and_says_so() -> None:
     app = opened("pages/masks.py", q="3")
-    next(button for button in app.button if button.label == "Hide every key from query 3").click().run()
+    next(button for button in app.button if button.label == "Mask all keys of query 3").click().run()
     assert not app.exception
     weights = next(figure for figure in drawn(app) if figure["layout"]["meta"]["step"] == "weights")
     assert not weights["data"][0]["z"][3].any()
@@ -329,7 +329,7 @@ def test_the_table_of_hidden_rows_and_the_averaging_trick_are_on_the_masks_page(
     outcomes = dict(zip(table["hidden by"], table["outcome"], strict=True))
     assert outcomes["Attention Lab"].startswith("zeros")
     assert outcomes["−1e10 instead of −∞ (notebook 4)"].startswith("silently uniform")
-    assert any("All three are equal" in markdown.value for markdown in app.markdown)
+    assert any("All three results are equal" in markdown.value for markdown in app.markdown)
 
 
 def test_a_batch_that_becomes_one_line_shows_it_and_complains_of_nothing() -> None:

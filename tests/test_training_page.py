@@ -44,7 +44,7 @@ def test_it_is_trained_played_stopped_and_scrubbed():
     shown = next(one for one in drawn(app) if one["layout"]["meta"]["step"] == "weights")
     assert shown["data"][0]["z"].shape == (16, 16)
     assert film[-1].score > 0.99
-    app = pressed(app, "Beside it: no positions")
+    app = pressed(app, "Compare with: no positions")
     film_of(Plan("copy", turned=(("back", 3),), control="no positions")).wait()
     app.run()
     assert len([one for one in drawn(app) if one["layout"]["meta"]["step"] == "weights"]) == 2

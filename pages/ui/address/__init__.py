@@ -1,4 +1,4 @@
-"""What the page is told of its state. Its script is the only one that writes the address (address.js)."""
+"""The component that sends the page its state. Its script, address.js, is the only one that writes the address."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def _component() -> Any:
 
 
 def answer(title: str, fragment: str = "", failed: bool = False, unread: bool = False) -> None:
-    """Tells the page its whole state, and which act of the page this answers. Called when all knobs have been read.
+    """Sends the page its whole state and the number of its last applied action. Call it when all knobs have been read.
 
     Args:
-        title: of the page.
-        fragment: a name, where a fragment changes the state by itself.
-        failed: the run ended before all knobs were read; the others stay what they are.
-        unread: nothing of the address was read.
+        title: the title of the page.
+        fragment: the name of the fragment that changes the state on its own; empty for a full run.
+        failed: whether the run ended before all knobs were read; the others then stay unchanged.
+        unread: whether no knob was read.
     """
     ours = session()
     state = ours.address if unread else inputs.address() if fragment else inputs.finish(failed)

@@ -9,10 +9,10 @@ from pages.ui.server import served
 
 
 def component() -> Any:
-    """The mounting command."""
+    """The function that mounts the component."""
     return served.component("lab_figure", "attention_figure", FRAME, (SCRIPTS / "figure.css").read_text())
 
 
 def warm() -> None:
-    """Makes the browser fetch what draws figures now. A page does that first of all."""
+    """Makes the browser load the drawing scripts early. Every page begins with it."""
     served.component("warm", "attention_warm", "<i hidden></i>", "")(key="warm", height="content")

@@ -177,7 +177,7 @@ def keep(title: str) -> None:
         if ours.exports is not None:
             ours.exports.offers.clear()
     ours.page = title
-    # The state before the last change, for "What did the last knob change?".
+    # The state before the last change, for the button that compares both.
     current = second.compared(state(whole=True))
     if not ours.states or current != ours.states[-1]:
         ours.states = [*ours.states[-1:], current]
