@@ -38,7 +38,7 @@ def test_unreadable_messages_are_one_line_a_minute_with_their_count() -> None:
     assert one_line.filter(later)
     assert (
         later.getMessage()
-        == '102 unreadable messages over sockets since the last such line; the last: No handler for "y"'
+        == '102 unreadable socket messages since the last line like this; the last: No handler for "y"'
     )
 
 

@@ -75,8 +75,8 @@ def test_nobody_else_may_frame_or_command_the_lab(server: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "sentence"),
     [
-        ("LAB_MAX_TOKENS", "abc", "LAB_MAX_TOKENS is a whole number from 1 to 4,096; got 'abc'"),
-        ("LAB_FRAMED_BY", "https://a.example; script-src *", "LAB_FRAMED_BY is addresses of sites"),
+        ("LAB_MAX_TOKENS", "abc", "LAB_MAX_TOKENS must be a whole number from 1 to 4,096; got 'abc'"),
+        ("LAB_FRAMED_BY", "https://a.example; script-src *", "LAB_FRAMED_BY must be origins"),
     ],
 )
 def test_a_server_that_misreads_a_limit_does_not_start(name: str, value: str, sentence: str) -> None:

@@ -98,7 +98,7 @@ def test_who_takes_too_long_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch
     in_threads(endless, short_work, short_work)
     assert said.count("short work") == 2
     in_threads(pass_by)
-    assert not turns._whose
+    assert not turns._active
 
 
 def test_outside_of_any_turn_stepping_aside_is_nothing() -> None:
@@ -107,7 +107,7 @@ def test_outside_of_any_turn_stepping_aside_is_nothing() -> None:
 
 
 def test_the_first_page_lets_the_collector_come_as_often_as_ever_again() -> None:
-    usual = process._USUAL
+    usual = process._DEFAULT_THRESHOLD
     for address in ({}, {"mask": "window", "d_model": "7", "heads": "2"}, {"text": "?"}):
         process.imported.cache_clear()
         gc.set_threshold(0)
@@ -153,7 +153,7 @@ def test_uploads_are_read_while_others_have_the_turn(
     reading: list[bool] = []
 
     def read(*_: object) -> None:
-        reading.append(bool(turns._whose))
+        reading.append(bool(turns._active))
         raise FileError("nothing")
 
     page = opened("app.py", **query)

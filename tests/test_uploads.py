@@ -119,7 +119,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch, use: Callable[[Callable[..., Upl
             await use(upload)
 
     finished(limited())
-    assert not uploads._coming
+    assert not uploads._arriving
     assert not any(places._places.values())
 
 
