@@ -291,7 +291,7 @@ def sharing(page: str = "app.py", **link: str) -> AppTest:
 
 
 def made(app: AppTest) -> AppTest:
-    next(one for one in app.button if one.label == "Make the question").click()
+    next(one for one in app.button if one.label == "Create the question").click()
     return app.run()
 
 
@@ -330,13 +330,13 @@ def test_a_teacher_asks_a_computed_question_without_a_word(link: dict[str, str])
 def test_a_teacher_asks_with_options_and_locks_it() -> None:
     app = sharing(**OWL)
     app.selectbox(key="ask_kind").select("My own question, with options").run()
-    assert "A question has a right answer and at least a wrong one" in said(made(app))
+    assert "A question needs the correct answer and at least one wrong answer" in said(made(app))
     fields = {"ask_question": "Who is \"it\"?  ", "ask_option_0": "the | owl", "ask_option_1": "moon: the bright", "ask_reply_0": "Yes, it is."}  # fmt: skip
     for begins, words in fields.items():
         field(app, begins).input(words)
     assert "“moon: the bright” has none" in said(made(app)).replace("\\", "")
     field(app, "ask_reply_1").input("No, it is not.")
-    assert "An answer has no |" in said(made(app)).replace("\\", "")
+    assert "An answer cannot contain |" in said(made(app)).replace("\\", "")
     field(app, "ask_option_0").input("the 'owl'")
     app.toggle(key="ask_locked").set_value(True)
     app.text_area(key="ask_text").set_value("Read <b>this</b>\nfirst.")
@@ -361,12 +361,12 @@ def test_teacher_asks_for_a_number_or_the_chosen_cell() -> None:
     app = sharing(**OWL, q="4", k="1")
     app.selectbox(key="ask_kind").select("My own question, with a number").run()
     field(app, "ask_question").input("How many rows?")
-    assert "A question with a number has a right one; got none" in said(made(app))
+    assert "A number question needs the correct number; got none" in said(made(app))
     app.number_input(key="ask_number").set_value(5)
     (lesson,) = asked.unpacked(query(made(app))["ask"]).values()
     assert (lesson.answer, lesson.tolerance) == ("given(5.0)", 0)
     app.selectbox(key="ask_kind").select("My own question: click the chosen cell").run()
-    assert "A question has words; got none" in said(made(app))
+    assert "A question needs a text; got none" in said(made(app))
     field(app, "ask_question My own question: click").input("Where does “moon” take from “owl”?")
     link = query(made(app))
     (lesson,) = asked.unpacked(link["ask"]).values()
@@ -391,7 +391,7 @@ def test_a_page_that_shows_no_cell_asks_nothing(page: str) -> None:
 def test_what_no_link_holds_cannot_be_asked() -> None:
     app = sharing(source="matrices", given="Q, K and V", query=",".join(["0.123456789"] * 60), key=",".join(["1"] * 60), value="1,2")  # fmt: skip
     assert not app.exception
-    assert "A question needs a state that its link holds whole" in said(app).replace("\\", "")
+    assert "A question needs a state that fits into its link" in said(app).replace("\\", "")
     assert not [one for one in app.selectbox if one.key == "ask_kind"]
 
 

@@ -111,14 +111,14 @@ def test_a_teacher_asks_and_another_browser_has_the_answer_after_its_own(
     page = open_page(f"{server}/?text=the+owl+asked+the+moon&heads=1&q=4&k=4", permissions=["clipboard-read", "clipboard-write"])  # fmt: skip
     acted(page, lambda: page.get_by_role("button", name="Share").click())
     acted(page, lambda: page.get_by_text("Ask about this").click())
-    page.get_by_label("What do you ask?").click()
+    page.get_by_label("Kind of question").click()
     acted(page, lambda: page.get_by_role("option", name="What is the chosen number?").click())
     page.get_by_label("The question").fill("How much of “moon” goes to “moon”?")
-    acted(page, lambda: page.get_by_role("button", name="Make the question").click())
+    acted(page, lambda: page.get_by_role("button", name="Create the question").click())
     page.get_by_role("button", name="Copy the link").click()
     expect(page.locator(".st-key-copy_ask [role=status]")).to_have_text("Link copied.")
     link = str(page.evaluate("navigator.clipboard.readText()"))
-    assert page.get_by_role("link", name="See it as they will").get_attribute("href") == link
+    assert page.get_by_role("link", name="Preview as a student").get_attribute("href") == link
     with page.expect_download() as saved:
         page.get_by_role("button", name="Save as a lesson (.md)").click()
     saved.value.save_as(tmp_path / "one.md")

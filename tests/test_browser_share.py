@@ -50,7 +50,7 @@ def test_one_click_copies_the_address_and_says_so(open_page: Open, server: str) 
     # As projected, with the knobs that are picked.
     page.get_by_role("button", name="Share", exact=True).click()
     acted(page, page.get_by_role("button", name="seed", exact=True).click)
-    page.get_by_role("button", name="Copy link, as projected").click()
+    page.get_by_role("button", name="Copy link for a projector").click()
     expect(page.get_by_text("Link copied.")).to_be_visible()
     link = read.evaluate("(own) => own.readText()")
     assert parse_qs(urlsplit(link).query)["present"] == ["temperature.mask.head.seed"]
@@ -133,7 +133,7 @@ def test_maps_are_saved_in_the_format_and_width_that_were_asked_for_alone_and_si
     assert CHOSEN in together
     assert all(re.search(rf">{symbol}</text>", together) for symbol in "SAO")
     assert saved(page, "HTML").count(b'role="figure"') == 3
-    acted(page, lambda: page.get_by_text("With the cross").click())
+    acted(page, lambda: page.get_by_text("With the outlines (cross)").click())
     assert name_of(page, "SVG") == "scores-weights-output-L0-H2.svg"
     assert CHOSEN not in saved(page, "SVG").decode()
 

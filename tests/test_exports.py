@@ -133,7 +133,7 @@ def test_a_picture_is_as_wide_and_as_bare_as_the_address_says(client: TestClient
     wrong = client.get("/export/maps.pdf", params=STATE | {"figure": "w_q"})
     assert (wrong.status_code, wrong.text) == (
         400,
-        "figure is one of scores, weights, output; got “w_q”: choose one, or leave it out for all.",
+        "figure must be one of scores, weights, output; got “w_q”: choose one, or omit it for all.",
     )
 
 
@@ -150,20 +150,20 @@ def test_a_file_may_have_one_layer(client: TestClient) -> None:
 
 
 REFUSED = {
-    "no such name": ("foo.csv", {}, 404, "A file is called after a step (embedding, "),
+    "no such name": ("foo.csv", {}, 404, "A file name is a step (embedding, "),
     "no such kind": ("weights.exe", {}, 404, "got “weights.exe”: choose one of these."),
     "a step of another source": ("memory.csv", {}, 404, "memory"),
     "no such step in the state": ("weights.csv", {"step": "foo"}, 400, "step is one of"),
     "a value that cannot be": ("weights.csv", {"temperature": "hot"}, 400, "temperature is a number from 0"),
     "a head that is not there": ("weights.csv", {"head": "7"}, 400, "head is a whole number from 0 to 1; got “7”: change it in the address."),
     "heads that do not divide": ("weights.csv", {"heads": "7"}, 400, "heads is one of"),
-    "another sequence": ("weights.csv", {"sequence": "3"}, 400, "sequence is 0, the only one there is; got “3”"),
+    "another sequence": ("weights.csv", {"sequence": "3"}, 400, "sequence must be 0, the only sequence; got “3”"),
     "too large": ("weights.csv", {"text": " ".join("word" for _ in range(3500)), "d_model": "1024"}, 413, "All steps need at most"),
     "a file that is not here": ("weights.csv", {"source": "file", "file": "x.npz:abc"}, 404, "The link shows the file “x.npz”"),
     "a matrix that is not here": ("weights.csv", {"source": "matrices", "uploaded": "x:90x90"}, 400, "X (90 × 90) is too long for a link"),
     "no numbers": ("weights.csv", {"source": "matrices", "x": "a"}, 400, "X"),
     "a model that is not here": ("weights.csv", {"source": "model", "model": "/etc"}, 400, "/etc"),
-    "a closed page": ("state.json", {"offer": "1", "token": "x"}, 410, "This file belonged to a page that is closed"),
+    "a closed page": ("state.json", {"offer": "1", "token": "x"}, 410, "This file belonged to a closed page"),
 }  # fmt: skip
 
 
@@ -245,7 +245,7 @@ def test_a_place_is_returned_where_no_thread_begins(
     free = route._making._free, route._preparing._free
     monkeypatch.setattr(Production, "begin", begin)
     answer = client.get("/export/weights.csv", params=state)
-    assert (answer.status_code, answer.text) == (500, "The file could not be made.")
+    assert (answer.status_code, answer.text) == (500, "The server could not make the file.")
     assert (route._making._free, route._preparing._free) == free
 
 
@@ -348,7 +348,7 @@ def test_one_file_is_made_at_a_time_and_few_wait(making: Making) -> None:
         more = [await waits("a") for _ in range(EXPORTS_WAITING)]
         refused = Client("x.csv", "a")
         await refused.task
-        assert (refused.status, b"enough of them wait" in refused.sent) == (429, True)
+        assert (refused.status, b"of your files may wait" in refused.sent) == (429, True)
         gone, other = await waits(making.offer("b", "b")), await waits(making.offer("c", "c"))
         gone.gone.set()
         await gone.task
@@ -557,7 +557,7 @@ def test_a_token_leads_to_an_upload_as_long_as_its_tab_is_open(
     assert client.get("/export/weights.csv", params=other).status_code == 404
     is_open = False
     assert client.get("/export/weights.csv", params=state).status_code == 410
-    assert "page that is closed" in client.get("/export/input.csv", params=uploaded).text
+    assert "closed page" in client.get("/export/input.csv", params=uploaded).text
     assert (
         client.get("/export/weights.csv", params=STATE | {"token": "secret"}).status_code == 200
     )  # all is in the address
