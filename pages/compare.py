@@ -24,16 +24,16 @@ from attention.printed import shown
 from attention.sources import Changeable, Patchable, link
 from attention.sources.second import SECOND, wrong
 from pages.ui import changed, show
-from pages.ui.exports.links import small
+from pages.ui.exports.links import small_download
 from pages.ui.knobs import controls, inputs, second
-from pages.ui.knobs.table import FIT, TURN
-from pages.ui.knobs.widgets import locked
+from pages.ui.knobs.table import AUTOSCALE, EDITING
+from pages.ui.knobs.widgets import is_locked
 from pages.ui.notes import plain
-from pages.ui.server.traces import both_of, work_out
+from pages.ui.server.traces import compute_head, traces_of_both
 from pages.ui.start import Page, start
 
-page = start("Compare", "Two states, A and B: what is different, and where?", more=(SECOND, TURN, FIT))
-second.follow()
+page = start("Compare", "Two states, A and B: what is different, and where?", more=(SECOND, EDITING, AUTOSCALE))
+second.follow_first()
 
 
 class Both(NamedTuple):
@@ -44,11 +44,11 @@ class Both(NamedTuple):
         b: the trace of B.
         source: the source of B.
         cell: the chosen cell of A.
-        at: the chosen layer and head of B.
+        place_b: the chosen layer and head of B.
         stand: B's knob values, for the row of controls.
         maps: the figures of A, B and B − A.
         difference: B − A; None if the two cannot be subtracted.
-        why: the reason why they cannot.
+        reason: the reason why they cannot.
         notes: notes about B.
     """
 
@@ -56,23 +56,23 @@ class Both(NamedTuple):
     b: Trace
     source: Source
     cell: Cell
-    at: Place
-    stand: controls.Stand
+    place_b: Place
+    control_state: controls.ControlState
     maps: list[Spec]
     difference: Difference | None
-    why: str
+    reason: str
     notes: tuple[str, ...]
 
-    def there(self) -> Cell | None:
+    def cell_in_b(self) -> Cell | None:
         """The cell of B that corresponds to the chosen cell of A; None if there is none."""
-        return compared.cell_of_b(self.difference, self.cell, self.at) if self.difference else None
+        return compared.cell_of_b(self.difference, self.cell, self.place_b) if self.difference else None
 
     @property
     def first_cell(self) -> Cell:
         """The corresponding cell of B, or the first cell of B's head if there is none."""
-        return self.there() or Cell(self.at.layer, self.cell.step, self.at.head, 0, 0)
+        return self.cell_in_b() or Cell(self.place_b.layer, self.cell.step, self.place_b.head, 0, 0)
 
-    def told(self) -> Explanation | None:
+    def explanation(self) -> Explanation | None:
         """The explanation of the difference at the chosen cell; None if there is no difference."""
         return changes.told(self.difference, self.cell) if self.difference else None
 
@@ -83,15 +83,17 @@ def both(current: Page) -> Both:
     Raises:
         AttentionError: there is no second state.
     """
-    reader = second.Second()
+    reader = second.SecondState()
     source = link.source(reader)
     source = source.beside(current.source) if isinstance(source, Patchable) else source
-    a, b = both_of(current.source, source)
+    a, b = traces_of_both(current.source, source)
     at = reader.place(b)
-    work_out(b.layers[at.layer], at.head)
-    maps, difference, why = compared.compared_maps(a, b, current.cell, at, inputs.now("colors"), inputs.now(FIT.key))
-    notes = (*wrong(str(inputs.now(SECOND.key))), *reader.notes, *(f"B: {note}" for note in b.notes))
-    return Both(a, b, source, current.cell, at, second.stand(reader), maps, difference, why, notes)
+    compute_head(b.layers[at.layer], at.head)
+    maps, difference, why = compared.compared_maps(
+        a, b, current.cell, at, inputs.current_value("colors"), inputs.current_value(AUTOSCALE.key)
+    )
+    notes = (*wrong(str(inputs.current_value(SECOND.key))), *reader.notes, *(f"B: {note}" for note in b.notes))
+    return Both(a, b, source, current.cell, at, second.control_state(reader), maps, difference, why, notes)
 
 
 def interventions_on_head(source: Source, cell: Cell) -> str:
@@ -110,20 +112,20 @@ def override_line(current: Page, two: Both | None) -> Own | None:
 
 def around(current: Page, two: Both | None) -> Around:
     """The parts around the maps, with the controls of the state that the knobs change."""
-    more = (TURN, FIT)
-    if two and second.is_turned():
-        layer = two.b.layers[two.at.layer]
-        cell = replace(current.cell, layer=two.at.layer, head=two.at.head)
-        row = controls.row(layer, two.b.layers, cell, more=more, of=two.stand)
+    more = (EDITING, AUTOSCALE)
+    if two and second.edits_second():
+        layer = two.b.layers[two.place_b.layer]
+        cell = replace(current.cell, layer=two.place_b.layer, head=two.place_b.head)
+        row = controls.control_row(layer, two.b.layers, cell, more=more, of=two.control_state)
     else:
-        row = controls.row(current.layer, current.trace.layers, current.cell, more=more)
-    line = cell_line(current.trace, current.cell, two.told() if two else None)
-    if two and two.told() is None:
+        row = controls.control_row(current.layer, current.trace.layers, current.cell, more=more)
+    line = cell_line(current.trace, current.cell, two.explanation() if two else None)
+    if two and two.explanation() is None:
         line |= {"step": f"{current.cell.step} in A"}
-    defaults = {key: text for key, text in controls.defaults(more).items() if key not in second.turned_alone()}
+    defaults = {key: text for key, text in controls.defaults(more).items() if key not in second.excluded_keys()}
     return replace(
         current.around(steps=True),
-        controls=controls.with_buttons(row, TURN.key),
+        controls=controls.with_buttons(row, EDITING.key),
         own=override_line(current, two),
         line=line,
         defaults=defaults,
@@ -131,36 +133,36 @@ def around(current: Page, two: Both | None) -> Around:
 
 
 def pick_cell(step: str, x: int, y: int) -> None:
-    current = inputs.cell_now(page.trace)
+    current = inputs.current_cell(page.trace)
     with suppress(AttentionError):
-        clicked = compared.clicked(both(page.now()).difference, current, step, y, x)
+        clicked = compared.clicked(both(page.with_pending_changes()).difference, current, step, y, x)
         if clicked is not None:
-            inputs.choose(clicked)
+            inputs.choose_cell(clicked)
 
 
 @st.fragment
 def maps() -> None:
     """Draws the maps. A changed control or a click redraws them before the rest of the page runs."""
-    current = page.painted()
+    current = page.for_fragment()
     try:
         two, problem = both(current), ""
     except AttentionError as error:
         two, problem = None, f"There is no B: {error}"
-    drawn = two.maps if two else compared.only_a(current.trace, current.cell, inputs.now("colors"))
-    show.figures(drawn, "compare_maps", pick_cell, around(current, two), second.turn, rest=True)
+    drawn = two.maps if two else compared.only_a(current.trace, current.cell, inputs.current_value("colors"))
+    show.figures(drawn, "compare_maps", pick_cell, around(current, two), second.apply_controls, rest=True)
     if two is None:
         show.problem(problem)
     else:
         summary(two)
-    for note in two.notes if two else wrong(str(inputs.now(SECOND.key))):
+    for note in two.notes if two else wrong(str(inputs.current_value(SECOND.key))):
         st.caption(plain(note))
 
 
 def summary(two: Both) -> None:
     """Draws the largest differences, the cells without a partner, or the reason why there is no difference."""
-    layers = two.a.layers[two.cell.layer], two.b.layers[two.at.layer]
+    layers = two.a.layers[two.cell.layer], two.b.layers[two.place_b.layer]
     if two.difference is None:
-        st.info(plain(two.why))
+        st.info(plain(two.reason))
     elif two.difference.said:
         st.markdown(f"B − A: **{two.difference.said}**.")
     else:
@@ -173,19 +175,25 @@ def summary(two: Both) -> None:
 def elsewhere(two: Both) -> None:
     """Draws a button that opens the head where the step differs most: a change in one head often shows in another."""
     place = Place(two.cell.layer, two.cell.head)
-    most = limit(two.a, two.b, two.cell.step, place, two.at) if two.difference else None
-    if two.difference and most and most.of_all and place == two.at != most.at and most.value > two.difference.rounding:
+    most = limit(two.a, two.b, two.cell.step, place, two.place_b) if two.difference else None
+    if (
+        two.difference
+        and most
+        and most.of_all
+        and place == two.place_b != most.at
+        and most.value > two.difference.rounding
+    ):
         layer, head = most.at
         where = f"L{layer} H{head}" if find_step(two.cell.step).per_head else f"L{layer}"
         st.button(
-            f"Largest in {where} ({shown(most.value)})", key="look_at_largest", type="tertiary", on_click=second.look_at,
-            args=(layer, head), disabled=locked(), help=f"Of all layers and heads, {two.cell.step} differs most in this one. Click to show it.",
+            f"Largest in {where} ({shown(most.value)})", key="look_at_largest", type="tertiary", on_click=second.show_head,
+            args=(layer, head), disabled=is_locked(), help=f"Of all layers and heads, {two.cell.step} differs most in this one. Click to show it.",
         )  # fmt: skip
 
 
 def arithmetic(two: Both) -> None:
     """Draws the arithmetic of the chosen cell in A and of the corresponding cell in B."""
-    explanation, cell_in_b = two.told(), two.there()
+    explanation, cell_in_b = two.explanation(), two.cell_in_b()
     if explanation:
         show.arithmetic(explanation)
     left, right = st.columns(2)
@@ -200,14 +208,14 @@ def arithmetic(two: Both) -> None:
             st.caption("No cell of B corresponds to this one.")
 
 
-def differing(source: Source, cell: Cell, at: Place) -> Callable[[], tuple[Difference, Layer, Layer]]:
+def difference_getter(source: Source, cell: Cell, at: Place) -> Callable[[], tuple[Difference, Layer, Layer]]:
     """A function that returns B − A and the two layers.
 
     Streamlit keeps callbacks as long as the session, so they must not reference a trace.
     """
 
     def look_up() -> tuple[Difference, Layer, Layer]:
-        a, b = both_of(page.source, source)
+        a, b = traces_of_both(page.source, source)
         return compare(a, b, cell.step, Place(cell.layer, cell.head), at), a.layers[cell.layer], b.layers[at.layer]
 
     return look_up
@@ -224,13 +232,13 @@ def below_maps() -> None:
         arithmetic(two)
     if two.difference is not None:
         st.markdown(f"## All numbers of `{two.cell.step}`, B − A")
-        look_up = differing(two.source, two.cell, two.at)
+        look_up = difference_getter(two.source, two.cell, two.place_b)
         show.table(
             lambda: tables.difference(*look_up()),
             two.difference.matrix.numel(),
             f"{two.cell.step}-B-minus-A.csv",
         )
-    if not locked():
+    if not is_locked():
         with st.expander("Both in plain torch", key="compare_python", on_change="rerun") as unfolded:
             if unfolded.open:
                 python(two)
@@ -243,18 +251,18 @@ def python(two: Both) -> None:
     ):
         with place:
             text = program.python(source, trace, cell)
-            small(f"{name} (.py)", text, f"attention_{name}.py", "text/x-python", f"compare_{name}")
+            small_download(f"{name} (.py)", text, f"attention_{name}.py", "text/x-python", f"compare_{name}")
             st.code(text, height=260)
 
 
-if second.is_turned():
+if second.edits_second():
     with suppress(AttentionError):
         two = both(page)
-        changed.bar(two.source, two.b, two.first_cell)
+        changed.intervention_bar(two.source, two.b, two.first_cell)
         del two  # callbacks keep the globals of the page as long as its tab is open
 maps()
 below_maps()
-if not locked() and second.is_turned():
+if not is_locked() and second.edits_second():
     with st.expander("Knobs of B") if st.context.is_embedded else st.sidebar:
         second.sidebar(show.problem)
 page.end()

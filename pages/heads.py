@@ -38,7 +38,7 @@ if has_layers:
 
 
 def mosaic(cells: int) -> Spec:
-    step, colors = page.cell.step, inputs.now("colors")
+    step, colors = page.cell.step, inputs.current_value("colors")
     if not all_layers:
         return heatmap.heads_json(page.trace, step, page.cell.layer, chosen=page.cell, cells=cells, colors=colors)
     order = table.sorted_by(by) if table and by != head_numbers.UNSORTED else ()
@@ -46,7 +46,7 @@ def mosaic(cells: int) -> Spec:
 
 
 def open_cell(cell: Cell) -> None:
-    inputs.choose(cell, page.trace.layers[cell.layer])
+    inputs.choose_cell(cell, page.trace.layers[cell.layer])
     session().head_opened = True
 
 
@@ -58,7 +58,7 @@ def open_on_map(step: str, x: int, y: int) -> None:
 
 def open_head(layer: int, head: int) -> None:
     name = "" if by == head_numbers.UNSORTED else by
-    session().head_place = frames.placed(table, layer, head, name) if table else ""
+    session().head_rank = frames.placed(table, layer, head, name) if table else ""
     open_cell(Cell(layer, WEIGHTS, head, page.cell.row, page.cell.column))
 
 
@@ -67,14 +67,19 @@ if all_layers and (needs := layers.seconds(page.trace, page.cell.step, SCREEN_CE
 # A sorted picture needs the metrics first; otherwise they are computed after the picture has been sent.
 table = head_numbers.table_of(page, "sorted") if by != head_numbers.UNSORTED else None
 try:
-    with turns.aside():
+    with turns.without_turn():
         figure = mosaic(SCREEN_CELLS)
 except AttentionError as error:
     show.problem(str(error))
     page.end()
     st.stop()
 show.figures(
-    [figure], "heads_map", open_on_map, page.around(steps=True), inputs.turn, files=lambda: [mosaic(MOSAIC_CELLS)]
+    [figure],
+    "heads_map",
+    open_on_map,
+    page.around(steps=True),
+    inputs.apply_controls,
+    files=lambda: [mosaic(MOSAIC_CELLS)],
 )
 if session().head_opened:
     session().head_opened = False

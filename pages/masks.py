@@ -13,13 +13,13 @@ from attention.pictures import heatmap
 from attention.pictures.layout import Spec
 from pages.ui import show
 from pages.ui.knobs import controls, inputs
-from pages.ui.knobs.widgets import locked
+from pages.ui.knobs.widgets import is_locked
 from pages.ui.start import start
 
 page = start("Masks", "A mask decides which keys each query may attend to.")
 around = page.around(line=True)
 # Clicks on the mask have no effect if the source has no mask knob, or the page is locked.
-clickable = not locked() and any(control["name"] == "mask" for control in around.controls)
+clickable = not is_locked() and any(control["name"] == "mask" for control in around.controls)
 if clickable:
     page.about.caption("Click a cell of the mask to allow or mask (hide) it.", width="content")
 
@@ -39,11 +39,11 @@ def visible() -> Any:
 def toggle(step: str, x: int, y: int) -> None:
     if step == "mask" and clickable:
         with suppress(AttentionError):
-            current = page.now()  # other cells may have been clicked since the page was drawn
+            current = page.with_pending_changes()  # other cells may have been clicked since the page was drawn
             mask = masks.visible_cells(current.trace, current.cell.layer, current.cell.head)
-            inputs.choose_mask(masks.toggled(mask, y, x))
+            inputs.set_custom_mask(masks.toggled(mask, y, x))
     elif step != "mask":
-        inputs.choose(Cell(cell.layer, step, cell.head, y, x))
+        inputs.choose_cell(Cell(cell.layer, step, cell.head, y, x))
 
 
 def maps() -> list[Spec]:
@@ -51,30 +51,32 @@ def maps() -> list[Spec]:
     return [
         heatmap.mask_map_json(page.trace, page.cell.layer, cell),
         *(
-            heatmap.heatmap_json(page.trace, step, page.cell.layer, cell.head, cell, inputs.now("colors"))
+            heatmap.heatmap_json(page.trace, step, page.cell.layer, cell.head, cell, inputs.current_value("colors"))
             for step in steps
         ),
     ]
 
 
 around = replace(around, controls=controls.with_mask_buttons(around.controls))
-show.figures(maps(), "masks_maps", toggle, around, inputs.turn)
+show.figures(maps(), "masks_maps", toggle, around, inputs.apply_controls)
 
 if clickable:
     with st.container(horizontal=True):
         cells = masks.hide_query(visible(), cell.row) if cell.row < len(page.layer.tokens) else ""
-        st.button(f"Mask all keys of query {cell.row}", on_click=inputs.choose_mask, args=(cells,), disabled=not cells)
-        st.button("Allow everything", on_click=inputs.choose_mask, args=("",))
+        st.button(
+            f"Mask all keys of query {cell.row}", on_click=inputs.set_custom_mask, args=(cells,), disabled=not cells
+        )
+        st.button("Allow everything", on_click=inputs.set_custom_mask, args=("",))
     with st.expander("The mask as a grid, for keyboard use"):
         if max(visible().shape) <= GRID_UP_TO:
             show.grid(
                 masks.grid(page.trace, page.cell.layer, page.cell.head),
                 "masks_grid",
-                lambda ticks: inputs.choose_mask(masks.cells_of(ticks)),
+                lambda ticks: inputs.set_custom_mask(masks.cells_of(ticks)),
             )
         else:
             st.caption(f"The grid has at most {GRID_UP_TO} tokens: shorten the text to use it.")
-elif not locked():
+elif not is_locked():
     st.info(
         "This source has no mask to edit. Choose typed text or your own matrices as the source to build a mask by clicking."
     )
@@ -92,7 +94,7 @@ if masks.has_scores(page.layer):
         "can sum to 1, so Attention Lab shows a row of zeros. Other code handles such a row in different ways. The table computes "
         f"them from the scores of query {min(cell.row, len(page.layer.tokens) - 1)}:"
     )
-    show.lines(masks.hidden_row_table(masks.scores_of(page.layer, cell)))
+    show.short_table(masks.hidden_row_table(masks.scores_of(page.layer, cell)))
 else:
     st.caption("This source has only recorded weights, so there are no scores to mask.")
 

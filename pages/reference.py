@@ -52,8 +52,8 @@ with st.container(key="reference_steps"):
                 st.caption("Not in this trace: the source does not have it, or a setting switches it off.")
 
 st.markdown("## Axes")
-show.lines(glossary.axes(page.layer))
+show.short_table(glossary.axes(page.layer))
 st.markdown("## Parameters")
-show.lines(glossary.parameters(page.layer))
-show.twin(glossary.frame(page.layer), "reference_steps_table", "All steps and parameters as a table")
+show.short_table(glossary.parameters(page.layer))
+show.chart_table(glossary.frame(page.layer), "reference_steps_table", "All steps and parameters as a table")
 page.end()

@@ -35,7 +35,7 @@ with picture:
 with words:
     st.latex(r"\text{softmax}(x)_i = \frac{e^{x_i}}{\sum_j e^{x_j}}")
     st.markdown(softmax.WHY_SOFTMAX)
-show.twin(curve.frame(), "softmax_curve")
+show.chart_table(curve.frame(), "softmax_curve")
 
 st.markdown("## Your numbers at low and high temperature")
 knobs = Knobs(page.notes)
@@ -46,14 +46,14 @@ try:
 except NumbersError as error:
     show.problem(str(error))
 if row:
-    show.shares(row, "softmax_live")
+    show.softmax_slider(row, "softmax_live")
     by_temperature = softmax.spread(row)
     show.figures([charts.shares_by_temperature(by_temperature)], "softmax_shares")
     show.figures(
         [charts.variance_by_temperature(by_temperature), charts.entropy_by_temperature(by_temperature)],
         "softmax_spread",
     )
-    show.twin(by_temperature.frame(), "softmax_temperatures")
+    show.chart_table(by_temperature.frame(), "softmax_temperatures")
 
 st.markdown("## Why we scale")
 text = page.source if isinstance(page.source, TypedText) else TypedText(str(TEXT.default))
@@ -72,7 +72,7 @@ else:
     with picture:
         show.figures([scaling_maps(scaled)], "softmax_scaling")
     words.caption(" ".join(scaled.notes))
-    show.twin(scaled.frame(), "softmax_scaling_table")
+    show.chart_table(scaled.frame(), "softmax_scaling_table")
 
 if row:
     st.markdown("## Why we subtract the maximum")

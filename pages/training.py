@@ -17,8 +17,8 @@ from attention.training.plan import SEEDS
 from attention.training.tasks import LONGEST_OWN
 from pages.ui import film, show
 from pages.ui.knobs import inputs
-from pages.ui.knobs.session import acted, session
-from pages.ui.knobs.widgets import Knobs, locked
+from pages.ui.knobs.session import count_action, session
+from pages.ui.knobs.widgets import Knobs, is_locked
 from pages.ui.start import start
 
 TASK = replace(declared.TASK, key="train_task", sources=())
@@ -47,7 +47,7 @@ def slider_values() -> dict[str, int]:
 
 
 def compare(name: str) -> None:
-    acted()
+    count_action()
     st.session_state[control_knob.key] = "" if control == name else name
 
 
@@ -57,7 +57,7 @@ def open_in_lab() -> None:
     at = None if player.watched.step == plan.steps else player.watched.step
     state: dict[str, Any] = {"source": "trained", "task": task.name, "seed": seed, "at": at, "own": typed}
     state |= {"control": "", "steps": None, "length": None, "back": None, "layer": len(plan.design.names) - 1}
-    inputs.ask({key: in_url(value) for key, value in (state | dict(plan.turned)).items()})
+    inputs.request_values({key: in_url(value) for key, value in (state | dict(plan.turned)).items()})
     ours.next_page = "Lab"
 
 
@@ -98,7 +98,7 @@ with st.container(horizontal=True, vertical_alignment="center", key="train_butto
 player.pictures()
 for note in example.notes:
     st.caption(note)
-if player.watched.step is not None and not (locked() or player.moved):
+if player.watched.step is not None and not (is_locked() or player.was_running):
     st.button(
         "Open this model in the Lab →",
         on_click=open_in_lab,
@@ -107,12 +107,12 @@ if player.watched.step is not None and not (locked() or player.moved):
 
 with st.expander(f"Does it always learn this? {MANY} seeds", key="train_seeds", on_change="rerun") as unfolded:
     if unfolded.open:
-        running = session().seeds_run == plan
-        if not running and session().seeds_shown != plan:
+        running = session().seeds_in_training == plan
+        if not running and session().seeds_trained != plan:
             if st.button(f"Train {MANY} seeds", key="train_many"):
-                session().seeds_run = plan
+                session().seeds_in_training = plan
                 st.rerun()
             st.caption("One after the other, a few seconds each. Closing this section stops the training.")
         else:
-            st.fragment(film.seeds, run_every=film.LOOK if running else None)(plan, example)
+            st.fragment(film.seeds, run_every=film.UPDATE_SECONDS if running else None)(plan, example)
 page.end()

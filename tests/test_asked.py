@@ -28,7 +28,7 @@ from attention.lessons.lesson import Lesson
 from attention.sources.link import source_of
 from benchmarks.hostile import MARKUP, ODD
 from pages.ui.knobs.table import LIMITS
-from pages.ui.server.traces import seen_of, trace_of
+from pages.ui.server.traces import context_of, trace_of
 
 PATH = files.path()
 OWL = {"text": "the owl asked the moon", "heads": "1"}
@@ -102,7 +102,7 @@ def test_every_offered_question_can_be_asked_and_keeps_its_answer(state: dict[st
         if not lesson.answer:
             lesson = decided(replace(lesson, options=("a", "b"), replies=(("b", "No."),)), {"choice": "a", "number": 2.5}[lesson.kind])  # fmt: skip
         found = through_a_link(lesson)
-        seen = seen_of(found)
+        seen = context_of(found)
         torch.testing.assert_close(seen.before.layer(cell.layer).matrix("weights", cell.head), shown.layer(cell.layer).matrix("weights", cell.head))  # fmt: skip
         message, truth = asking.told(found, seen, ()), worked_out(found.answer, seen)
         assert (message["truth"], message["said"], message["reply"], message["stage"]) == (None, "", "", "ask"), label
@@ -134,11 +134,11 @@ def test_what_is_computed_is_right() -> None:
     }
     for label, expected in right.items():
         lesson = replace(by_label[label], question="Which?")
-        assert worked_out(lesson.answer, seen_of(through_a_link(lesson))) == expected
+        assert worked_out(lesson.answer, context_of(through_a_link(lesson))) == expected
     silenced = next(one for label, one in drafts(trace(INDUCTION), Cell(1, "weights", 0, 7, 3), INDUCTION) if "silenced" in label)  # fmt: skip
-    assert worked_out(silenced.answer, seen_of(silenced)) == "less"
+    assert worked_out(silenced.answer, context_of(silenced)) == "less"
     early = next(one for label, one in drafts(trace(OWL), Cell(0, "scores", 0, 3, 1), OWL) if "temperature is 3" in label)  # fmt: skip
-    assert worked_out(early.answer, seen_of(early)) == "the same"
+    assert worked_out(early.answer, context_of(early)) == "the same"
     assert dict(early.replies)["right"] == "The scores come before that."
 
 
@@ -147,7 +147,7 @@ def test_answer_in_a_link_is_not_readable_at_a_glance() -> None:
     assert "moon" not in link
     assert re.fullmatch(r"[\w-]+", link)
     (found,) = asked.unpacked(link).values()
-    message = json.dumps(asking.told(found, seen_of(found), ["nobody"]))
+    message = json.dumps(asking.told(found, context_of(found), ["nobody"]))
     assert "Each row sums to 1." in message
     assert "It takes from itself" not in message
     assert "given" not in message
@@ -260,7 +260,7 @@ def test_any_words_in_a_lesson_give_a_question_or_sentence(piece: str) -> None:
 def asks_or_says(lesson: Lesson) -> bool:
     """Whether it can be asked, to its end; otherwise it says why."""
     try:
-        seen = seen_of(lesson)
+        seen = context_of(lesson)
         message = asking.told(lesson, seen, ())
         asking.told(lesson, seen, [worked_out(lesson.answer, seen)])
         asking.cell_of(lesson, seen)
@@ -277,7 +277,7 @@ def test_a_link_that_was_once_given_away_still_asks() -> None:
     )
     (lesson,) = asked.unpacked(link).values()
     assert lesson.options == ("the moon", "nobody")
-    assert asking.told(lesson, seen_of(lesson), ["the moon"])["reply"] == "It takes from itself."
+    assert asking.told(lesson, context_of(lesson), ["the moon"])["reply"] == "It takes from itself."
 
 
 # -- on pages -----------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ def test_a_film_moves_stops_is_scrubbed_and_handed_on(open_page: Open, server: s
     expect(page.get_by_role("button", name="Stop")).to_be_visible()
     expect(page.get_by_role("button", name="Play again")).to_be_visible()
     check(page, 21, 100)
-    expect(page.get_by_text("12 of 12 right")).to_be_visible()
+    expect(page.get_by_text("12 of 12 correct")).to_be_visible()
     assert query(page)["train_at"] == "100"
 
     # Nobody has trained this one: whoever opens the link does, up to a step between two pictures of the film.

@@ -132,7 +132,7 @@ def test_where_two_states_differ_most_is_one_click_away(model: Model) -> None:
     assert not app.exception
     found = compare(a, b, "weights", Place(layer, head))
     np.testing.assert_array_equal(np.asarray(drawn(app)[2]["data"][0]["z"]), found.matrix.numpy())
-    assert "layer" not in second(app.session_state["session"].turned, str(address(app)["b"]))
+    assert "layer" not in second(app.session_state["session"].pending_values, str(address(app)["b"]))
     assert "look_at_largest" not in {one.key for one in app.button}
 
 

@@ -39,8 +39,8 @@ from benchmarks.session import Session
 from benchmarks.wire import http
 from pages.ui.exports import catalog, lookup, production, route, sending, tokens
 from pages.ui.exports.catalog import EXPORTS
-from pages.ui.exports.fair_queue import FairQueue, LineFullError
-from pages.ui.exports.production import Made, Production
+from pages.ui.exports.fair_queue import FairQueue, QueueFullError
+from pages.ui.exports.production import ExportFile, Production
 from pages.ui.exports.tokens import Offer, Tab
 from pages.ui.lab_maps import lab_maps
 from pages.ui.server import process
@@ -384,7 +384,7 @@ def test_a_place_that_comes_as_somebody_goes_is_handed_on() -> None:
         await queue.acquire("a", 1)
         waiting = asyncio.ensure_future(queue.acquire("a", 1))
         await asyncio.sleep(0)
-        with pytest.raises(LineFullError):
+        with pytest.raises(QueueFullError):
             await queue.acquire("a", 1)
         queue.release()
         waiting.cancel()
@@ -402,7 +402,7 @@ def test_a_file_is_not_made_to_its_end_when_its_client_has_gone(
 ) -> None:
     pieces, may_go_on = [], threading.Event()
 
-    def endless(request: Any) -> Made:
+    def endless(request: Any) -> ExportFile:
         def rows() -> Iterator[str]:
             for i in range(10**9):
                 pieces.append(i)
@@ -411,7 +411,7 @@ def test_a_file_is_not_made_to_its_end_when_its_client_has_gone(
                     assert may_go_on.wait(60)
                 yield "1,2\n"
 
-        return Made("x.csv", rows())
+        return ExportFile("x.csv", rows())
 
     export, step = catalog.find("weights.csv")
     monkeypatch.setattr(catalog, "find", lambda _: (catalog.Export(export.name, "text/csv", "", endless), step))
@@ -461,7 +461,7 @@ def test_a_file_that_turns_out_too_large_is_not_ended_as_if_it_were_whole(
         assert has_begun.wait(60)
         yield from ["x" * 2**20] * 3
 
-    many = catalog.Export(export.name, "text/csv", "", lambda _: Made("x.csv", rows()))
+    many = catalog.Export(export.name, "text/csv", "", lambda _: ExportFile("x.csv", rows()))
     monkeypatch.setattr(catalog, "find", lambda _: (many, step))
 
     async def use() -> None:
@@ -480,8 +480,8 @@ def test_a_large_file_goes_in_pieces_and_only_the_wanted_part_is_kept() -> None:
         file = Production(start=2**20 + 3, stop=2**21)
         done = asyncio.Event()
         pieces = [bytes([i]) * 700_000 for i in range(4)]
-        file.begin(lambda: Made("x", pieces), route.Watcher(), done.set)
-        await file.finished()
+        file.begin(lambda: ExportFile("x", pieces), route.Watcher(), done.set)
+        await file.until_finished()
         whole = b"".join(pieces)
         assert (file.total, file.waiting, file.file_name) == (len(whole), 2**21 - 2**20 - 3, "x")
         found = []

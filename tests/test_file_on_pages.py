@@ -115,12 +115,12 @@ def test_the_link_button_says_that_the_file_is_not_in_the_link() -> None:
 
 def test_a_held_file_counts_as_an_upload_as_long_as_its_session_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploads, "get_script_run_ctx", lambda: type("Context", (), {"session_id": "a"}))
-    monkeypatch.setattr(uploads, "_held", WeakValueDictionary())
+    monkeypatch.setattr(uploads, "_session_files", WeakValueDictionary())
     kept = File.of("x.npz", b"12345")
-    uploads.hold(kept)
-    assert uploads.held() == {"a": 5}
+    uploads.count_file(kept)
+    assert uploads.session_file_sizes() == {"a": 5}
     kept = File.of("y.npz", b"123")
-    uploads.hold(kept)
-    assert uploads.held() == {"a": 3}
+    uploads.count_file(kept)
+    assert uploads.session_file_sizes() == {"a": 3}
     del kept
-    assert not uploads.held()
+    assert not uploads.session_file_sizes()

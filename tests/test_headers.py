@@ -18,7 +18,7 @@ from conftest import FRAMED_BY, HUB, PATIENCE, ROOT, script_address
 from playwright.sync_api import Page, expect
 
 from pages.ui.server.headers import HEADERS
-from pages.ui.server.served import LASTING
+from pages.ui.server.served import CACHE_FOREVER
 
 
 def headers(address: str, method: str = "GET") -> dict[str, str]:
@@ -62,7 +62,7 @@ def test_a_slash_too_many_leads_to_the_page_behind_any_prefix(server: str, path:
 def test_a_browser_keeps_what_is_called_after_its_content_and_asks_again_for_all_else(server: str) -> None:
     figure = script_address(server, "figure")
     for lasting in (figure, script_address(server, "plotly")):
-        assert headers(lasting)["cache-control"] == LASTING["Cache-Control"]
+        assert headers(lasting)["cache-control"] == CACHE_FOREVER["Cache-Control"]
     assert headers(f"{server}/").get("cache-control") == "no-cache"
     assert "cache-control" not in headers(figure.replace("figure.js", "none.js"))
 

@@ -19,7 +19,7 @@ from attention.sources.knobs import SOURCES
 from attention.sources.link import source_of
 from pages.ui.knobs import controls, inputs, sidebar
 from pages.ui.knobs.session import Session
-from pages.ui.knobs.table import KNOBS, LIMITS, OF_COMPARE
+from pages.ui.knobs.table import COMPARE_KEYS, KNOBS, LIMITS
 
 
 def shown(monkeypatch: pytest.MonkeyPatch) -> list[Source]:
@@ -65,11 +65,11 @@ def test_a_page_says_of_a_link_what_the_function_says(link: dict[str, str], monk
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_knob_of_a_source_says_what_it_cannot_be(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     weights = File.of("x.json", b'{"weights": [[1, 0], [0, 1]]}')
-    monkeypatch.setattr("pages.ui.knobs.files.file", lambda *_: weights)
+    monkeypatch.setattr("pages.ui.knobs.files.attention_file", lambda *_: weights)
     there = {
         key
         for key, one in KNOBS.items()
-        if source in (one.sources or SOURCES) and key not in OF_COMPARE and not isinstance(one.range, Text)
+        if source in (one.sources or SOURCES) and key not in COMPARE_KEYS and not isinstance(one.range, Text)
     }
     app = opened("app.py", **{**dict.fromkeys(there, "½"), "source": source})
     assert not app.exception
@@ -86,21 +86,21 @@ def test_documented_link_keys_are_those_of_the_table() -> None:
 
 
 def test_the_row_of_controls_has_its_order() -> None:
-    assert controls.NAMES == ("temperature", "mask", "scaled", "layer", "head", "d_model", "seed", "colors")
+    assert controls.CONTROL_NAMES == ("temperature", "mask", "scaled", "layer", "head", "d_model", "seed", "colors")
 
 
 def test_a_hand_sets_what_may_be_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     remembered = Session()
     monkeypatch.setattr(inputs.st, "session_state", {"session": remembered})
     good = {"temperature": 2, "mask": "causal", "scaled": False, "seed": 7, "head": 3, "step": "query", "colors": "log"}
-    inputs.turn(good)
-    assert remembered.turned == good
-    assert isinstance(remembered.turned["temperature"], float)
-    inputs.turn({
+    inputs.apply_controls(good)
+    assert remembered.pending_values == good
+    assert isinstance(remembered.pending_values["temperature"], float)
+    inputs.apply_controls({
         "temperature": "hot", "mask": "x", "scaled": 0, "seed": True, "head": -1, "step": "x", "q": 1.5, "k": None,
         "d_model": 10**9, "window": float("nan"), "text": "of the sidebar", "__class__": 1,
     })  # fmt: skip
-    assert remembered.turned == good
+    assert remembered.pending_values == good
 
 
 DECLARED = """
@@ -118,7 +118,7 @@ from attention import AttentionConfig, ConfigError
 from attention.formula.ranges import Text
 from attention.sources.knobs import SOURCES
 from attention.sources.link import source_of
-from pages.ui.knobs.table import KNOBS, OF_COMPARE, LIMITS
+from pages.ui.knobs.table import KNOBS, COMPARE_KEYS, LIMITS
 from pages.ui.share import state_file
 
 def opened(**link):
@@ -146,7 +146,7 @@ answers = {
     "the same notes": list(source_of({"ceiling": "1000", "edge": "hot", "relations": "0"}, LIMITS)[1]),
     "saved": saved == link,
 }
-app.session_state["session"].turned = {"edge": 2.0}
+app.session_state["session"].pending_values = {"edge": 2.0}
 app.run()
 (told,) = [json.loads(one.proto.json)["state"] for one in app.get("bidi_component") if one.proto.component_name == "attention_address"]
 answers["address"] = {key: told.get(key) for key in ("edge", "relations", "ceiling")}

@@ -558,11 +558,11 @@ def test_a_variant_says_what_it_changes_and_its_steps_are_there(
 def test_a_d_model_turned_above_the_maps_has_its_heads_before_the_sidebar_has_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    remembered = Session(turned={"d_model": 64}, wishes={"heads": (4, 1)})
+    remembered = Session(pending_values={"d_model": 64}, requested_heads={"heads": (4, 1)})
     monkeypatch.setattr(inputs.st, "session_state", {"session": remembered})
-    assert inputs.config_now(AttentionConfig(d_model=65, n_heads=1)) == AttentionConfig()
-    remembered.turned = {"d_model": 30}
-    assert inputs.config_now(AttentionConfig()) == AttentionConfig(d_model=30, n_heads=3)
+    assert inputs.current_config(AttentionConfig(d_model=65, n_heads=1)) == AttentionConfig()
+    remembered.pending_values = {"d_model": 30}
+    assert inputs.current_config(AttentionConfig()) == AttentionConfig(d_model=30, n_heads=3)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from attention.lessons import asking, files
 from attention.lessons.answers import FUNCTIONS, Seen, worked_out
 from attention.lessons.kinds import KINDS, reply_to
 from attention.lessons.lesson import MOST_WORDS, Lesson
-from pages.ui.server.traces import seen_of
+from pages.ui.server.traces import context_of
 
 PATH = files.path()
 WORDS = "an owl asked the moon"
@@ -34,7 +34,7 @@ def seen(name: str) -> Seen:
     for model in re.findall(r"&model=([\w.-]+)", found.state):
         if not (ROOT / "models" / model).is_dir():
             pytest.skip(f"models/{model} is not here: make models ALL=1")
-    return seen_of(found)
+    return context_of(found)
 
 
 def softmax(*scores: float) -> list[float]:

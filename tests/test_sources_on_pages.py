@@ -369,6 +369,6 @@ def test_allowing_everything_is_no_mask() -> None:
 def test_what_is_wrong_with_a_file_is_kept_without_the_file() -> None:
     app = opened("app.py", source="matrices")
     app.file_uploader(key="matrices_file_x").upload("x.csv", b"1,x\n", "text/csv").run()
-    problem = app.session_state["session"].problems["x"]
+    problem = app.session_state["session"].upload_problems["x"]
     assert "'x' in row 0, column 1" in str(problem)
     assert problem.__traceback__ is None  # it would hold the text, and all that was made of it

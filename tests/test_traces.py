@@ -119,10 +119,10 @@ def test_run_that_gives_a_large_trace_back_keeps_nobody_waiting() -> None:
     def long_work() -> None:
         with turns.turn():
             trace_of(Counted(large=True))
-            assert turns.mine()
-            turns.give_back()
-            assert not turns.mine()
-            with turns.aside():
+            assert turns.run_cache()
+            turns.release_exclusive()
+            assert not turns.run_cache()
+            with turns.without_turn():
                 waits.set()
                 assert done.wait(60)
             trace_of(Counted(large=True))  # it may have one again
@@ -134,7 +134,7 @@ def test_run_that_gives_a_large_trace_back_keeps_nobody_waiting() -> None:
         done.set()
 
     in_threads(long_work, another)
-    turns.give_back()  # outside of a run it is nothing
+    turns.release_exclusive()  # outside of a run it is nothing
 
 
 def test_large_traces_wait_for_each_other_small_ones_pass() -> None:
@@ -149,7 +149,7 @@ def test_large_traces_wait_for_each_other_small_ones_pass() -> None:
         with lock:
             large[0] += 1
             most[0] = max(most[0], large[0])
-        with turns.aside():
+        with turns.without_turn():
             threading.Event().wait(0.002)
         with lock:
             large[0] -= 1
@@ -161,7 +161,7 @@ def test_large_traces_wait_for_each_other_small_ones_pass() -> None:
 
 
 def test_trace_beyond_the_cache_is_made_once_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traces, "_found", lambda key, make, kind: make())
+    monkeypatch.setattr(traces, "_cached", lambda key, make, kind: make())
     at_once(lambda _: None)
     with turns.turn():
         one, other = (trace_of(Counted(large=True)) for _ in range(2))
@@ -184,7 +184,7 @@ def test_there_is_room_for_a_trace_before_it_is_made(monkeypatch: pytest.MonkeyP
     try:
         for seed in range(8):
             found = trace_of(TypedText("w " * 100, AttentionConfig(n_heads=1, seed=seed)))
-            traces.work_out(found.layers[0], 0)
+            traces.compute_head(found.layers[0], 0)
         assert len(before) == 8
         assert max(before) <= KEPT.cache.maxsize
         assert 0 < KEPT.cache.currsize <= KEPT.cache.maxsize

@@ -40,7 +40,7 @@ def test_it_is_trained_played_stopped_and_scrubbed():
     app = app.select_slider(key="train_scrub").set_value(100).run()
     assert steps(app) == {"step 100"}
     assert address(app)["train_at"] == "100"
-    assert any("13 of 13 right" in one.value for one in app.markdown)
+    assert any("13 of 13 correct" in one.value for one in app.markdown)
     shown = next(one for one in drawn(app) if one["layout"]["meta"]["step"] == "weights")
     assert shown["data"][0]["z"].shape == (16, 16)
     assert film[-1].score > 0.99

@@ -217,7 +217,7 @@ def test_where_all_places_are_taken_the_largest_group_gives_way(monkeypatch: pyt
     ],
 )
 def test_address_of_a_visitor_comes_from_the_last_proxy(peer: str, forwarded: str, address: str) -> None:
-    assert visitor.client(peer, forwarded) == address
+    assert visitor.client_address(peer, forwarded) == address
 
 
 def test_without_a_session_nobody_in_particular_looks() -> None:

@@ -56,7 +56,7 @@ def test_who_steps_aside_lets_another_have_the_turn_and_gets_it_back() -> None:
     def long_work() -> None:
         with turns.turn():
             said.append("begins")
-            with turns.aside():
+            with turns.without_turn():
                 stepped.set()
                 assert done.wait(60)
             said.append("goes on")
@@ -72,7 +72,7 @@ def test_who_steps_aside_lets_another_have_the_turn_and_gets_it_back() -> None:
 
 
 def test_a_turn_ends_with_its_error_also_one_from_aside() -> None:
-    with pytest.raises(KeyError, match="text2"), turns.turn(), turns.aside():
+    with pytest.raises(KeyError, match="text2"), turns.turn(), turns.without_turn():
         raise KeyError("text2")
     in_threads(pass_by)
 
@@ -85,7 +85,7 @@ def test_who_takes_too_long_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch
         with turns.turn():
             entered.set()
             assert done.wait(60)
-            with turns.aside():
+            with turns.without_turn():
                 said.append("its turn is another's, and stays so")
 
     def short_work() -> None:
@@ -102,14 +102,14 @@ def test_who_takes_too_long_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch
 
 
 def test_outside_of_any_turn_stepping_aside_is_nothing() -> None:
-    with turns.aside(), turns.turn():
+    with turns.without_turn(), turns.turn():
         pass
 
 
 def test_the_first_page_lets_the_collector_come_as_often_as_ever_again() -> None:
     usual = process._DEFAULT_THRESHOLD
     for address in ({}, {"mask": "window", "d_model": "7", "heads": "2"}, {"text": "?"}):
-        process.imported.cache_clear()
+        process.freeze_imports.cache_clear()
         gc.set_threshold(0)
         app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=60)
         app.query_params.update(address)

@@ -16,11 +16,11 @@ from attention.sources import Changeable, Patchable
 from pages.ui.headline import headline
 from pages.ui.knobs import second
 from pages.ui.knobs.session import session
-from pages.ui.knobs.widgets import locked
-from pages.ui.notes import plain, say_later
+from pages.ui.knobs.widgets import is_locked
+from pages.ui.notes import plain, show_later
 
 
-def bar(source: Source | None, trace: Trace | None, cell: Cell | None) -> None:
+def intervention_bar(source: Source | None, trace: Trace | None, cell: Cell | None) -> None:
     """Draws a switch for each intervention, the forms that add one, and the effect on the prediction.
 
     Draws nothing if the source is not a model.
@@ -28,19 +28,19 @@ def bar(source: Source | None, trace: Trace | None, cell: Cell | None) -> None:
     interventions = _interventions()
     codes = [change.short for change in interventions]
     listed = list(dict.fromkeys([*codes, *session().switched_off]))
-    if not isinstance(source, Changeable) or (locked() and not interventions):
+    if not isinstance(source, Changeable) or (is_locked() and not interventions):
         return
     line: dict[str, Any] = {"horizontal": True, "vertical_alignment": "center", "gap": "small"}
     with st.container(key="changed", **line):
         with st.container(key="changed_row", width="content", **line):
-            if cell is not None and trace is not None and not locked():
+            if cell is not None and trace is not None and not is_locked():
                 _forms(cell, trace, codes, source)
             for code in listed:
                 _switch(code, code in codes)
-            if listed and not locked():
+            if listed and not is_locked():
                 if isinstance(source, Patchable):
                     _frozen()
-                st.button("Reset", key="changed_reset", type="tertiary", on_click=_set, args=([],), help="Removes all interventions: the model as published.")  # fmt: skip
+                st.button("Reset", key="changed_reset", type="tertiary", on_click=_set_interventions, args=([],), help="Removes all interventions: the model as published.")  # fmt: skip
         if trace is not None and interventions and (effect := headline(source, trace)):
             st.markdown(f"**{plain(effect)}**", width="content")
 
@@ -52,7 +52,7 @@ def mark(cell: Cell) -> str:
 
 def _interventions() -> tuple[Intervention, ...]:
     try:
-        return intervention.read(second.now("do") or "")
+        return intervention.read(second.current_value("do") or "")
     except AttentionError:  # the knob itself reports the error
         return ()
 
@@ -62,7 +62,7 @@ def _switch(code: str, on: bool) -> None:
     (change,) = intervention.read(code)
     key = f"do_{code}"
     st.session_state[key] = on
-    st.checkbox(plain(change.named), key=key, on_change=_toggle, args=(code,), help=plain(change.words), disabled=locked(), width="content")  # fmt: skip
+    st.checkbox(plain(change.named), key=key, on_change=_toggle, args=(code,), help=plain(change.words), disabled=is_locked(), width="content")  # fmt: skip
 
 
 def _forms(cell: Cell, trace: Trace, codes: list[str], source: Source) -> None:
@@ -153,16 +153,16 @@ _FORMS: dict[str, Callable[[Cell], dict[str, Any]]] = {
 
 def _other_text(source: Patchable) -> str:
     return st.text_area(
-        "From the same model run on this text", str(second.now("other") or source.reads), key="changing_other",
+        "From the same model run on this text", str(second.current_value("other") or source.reads), key="changing_other",
         help="Another text with the same number of tokens. If it is empty on the Compare page, the patch comes from the first state.",
     )  # fmt: skip
 
 
 def _frozen() -> None:
-    st.session_state["frozen_switch"] = bool(second.now("frozen"))
+    st.session_state["frozen_switch"] = bool(second.current_value("frozen"))
     st.checkbox(
         "Freeze the attention of later layers", key="frozen_switch", width="content",
-        on_change=lambda: second.turn({"frozen": bool(st.session_state["frozen_switch"])}),
+        on_change=lambda: second.apply_controls({"frozen": bool(st.session_state["frozen_switch"])}),
         help="Off: later layers compute new attention weights. On: they keep the weights of the unchanged model, and only the values change.",
     )  # fmt: skip
 
@@ -170,16 +170,16 @@ def _frozen() -> None:
 def _add(new: Intervention, other: str = "") -> None:
     """Adds an intervention; it replaces one of the same kind at the same place. `other` is the text to patch from."""
     if other:
-        second.turn({"other": other})
+        second.apply_controls({"other": other})
 
     def target(change: Intervention) -> tuple[object, ...]:
         return change.layer, change.head, change.kinds, [cell[:3] for cell in change.cells]
 
     remaining = [old for old in _interventions() if target(old) != target(new)]
     if len(remaining) >= MOST:
-        say_later(f"At most {MOST} interventions can act at once: remove some first.")
+        show_later(f"At most {MOST} interventions can act at once: remove some first.")
         return
-    _set([*remaining, new])
+    _set_interventions([*remaining, new])
 
 
 def _toggle(code: str) -> None:
@@ -190,9 +190,9 @@ def _toggle(code: str) -> None:
         codes.remove(code)
     else:
         codes.append(code)
-    second.turn({"do": ";".join(codes)})
+    second.apply_controls({"do": ";".join(codes)})
 
 
-def _set(interventions: list[Intervention]) -> None:
+def _set_interventions(interventions: list[Intervention]) -> None:
     session().switched_off = [] if not interventions else session().switched_off
-    second.turn({"do": intervention.write(tuple(interventions))})
+    second.apply_controls({"do": intervention.write(tuple(interventions))})

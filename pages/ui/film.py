@@ -19,8 +19,8 @@ from attention.training.films import film_of, untrained
 from attention.training.plan import MOST_STEPS
 from attention.training.watching import watching
 from pages.ui import address, show
-from pages.ui.knobs.session import Watched, acted, session
-from pages.ui.knobs.widgets import Knobs, locked
+from pages.ui.knobs.session import FilmState, count_action, session
+from pages.ui.knobs.widgets import Knobs, is_locked
 from pages.ui.notes import plain
 from pages.ui.server import turns
 from pages.ui.server.visitor import watcher
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 TICK = 0.08  # seconds; the minimum time of a picture
 TITLE = "Training"
-LOOK = 0.5  # seconds between two updates while many seeds are trained
+UPDATE_SECONDS = 0.5  # seconds between two updates while many seeds are trained
 AT = Knob("train_at", None, Whole(0, MOST_STEPS, optional=True), held=True)
 _FILM = "training_film"
 _SCRUB = "train_scrub"
@@ -49,15 +49,15 @@ def link(state: Mapping[str, str]) -> str:
     return f"./training?{urlencode({'train_task': task, 'train_seed': state.get('seed', '0')} | task_values)}"
 
 
-def watched(plan: Plan, knobs: Knobs) -> Watched:
+def watched(plan: Plan, knobs: Knobs) -> FilmState:
     """The film of this tab: the previous one, the one that the link requests, or an untrained model."""
-    film = session().watched
+    film = session().film
     if film is not None and film.plan != plan:  # the earlier film belongs to another model
         st.session_state[AT.key] = None
-    by_address = AT.key in session().asked_for
+    by_address = AT.key in session().requested
     step = knobs.value(AT, Whole(0, plan.steps, optional=True))
     if film is None or film.plan != plan:
-        film = session().watched = Watched(plan, step, opening=step is not None)
+        film = session().film = FilmState(plan, step, opening=step is not None)
     elif by_address and step != film.step:  # for example by Back
         film.step, film.playing, film.opening = step, False, step is not None
     return film
@@ -74,24 +74,24 @@ class Player:
         example: the input of the models.
     """
 
-    watched: Watched
+    watched: FilmState
     name: str
     plans: Mapping[str, Plan]
     example: Example
 
     @property
-    def moves(self) -> bool:
+    def is_running(self) -> bool:
         """Whether the film advances on its own now."""
         return self.watched.playing or self.watched.opening
 
     @cached_property
-    def moved(self) -> bool:
+    def was_running(self) -> bool:
         """Whether the film advanced on its own when the page around it was drawn."""
-        return self.moves
+        return self.is_running
 
     def button(self) -> None:
         """Draws the button that starts or stops the film."""
-        if self.moved:
+        if self.was_running:
             st.button("Stop", on_click=self._stop, type="primary", key="train_stop")
         else:
             label = "Train" if self.watched.step is None else "Play again"
@@ -99,26 +99,26 @@ class Player:
 
     def pictures(self) -> None:
         """Draws the current picture, and the following ones while the film plays."""
-        st.fragment(self._picture, run_every=TICK if self.moved else None)()
+        st.fragment(self._picture, run_every=TICK if self.was_running else None)()
 
     def _play(self) -> None:
-        acted()
+        count_action()
         self.watched.step, self.watched.playing, self.watched.opening = 0, True, False
 
     def _stop(self) -> None:
-        acted()
+        count_action()
         self.watched.playing = self.watched.opening = False
 
     def _scrub(self) -> None:
-        acted()
+        count_action()
         self.watched.step = st.session_state[_SCRUB]
 
     def _picture(self) -> None:
         # An earlier run may have ended the film and been stopped before it could redraw the page.
-        if self.moved != self.moves:
+        if self.was_running != self.is_running:
             st.rerun()
         try:
-            with turns.aside(), watching(watcher()):
+            with turns.without_turn(), watching(watcher()):
                 films = self._films()
         except AttentionError as error:
             self._stop()
@@ -133,16 +133,16 @@ class Player:
         if arrived and (watched.opening or (watched.playing and at == watched.plan.steps)):
             self._stop()
             st.rerun()
-        if watched.step is not None and not arrived and not self.moves:  # no longer cached, or a new control
+        if watched.step is not None and not arrived and not self.is_running:  # no longer cached, or a new control
             watched.opening = True
             st.rerun()
         self._scrubber(at, steps)
         played = {name: [snapshot for snapshot in film if snapshot.step <= at] for name, film in films.items()}
-        with turns.aside():
+        with turns.without_turn():
             specs = []
             for name, film in played.items():
                 specs += training.maps(
-                    self.plans[name], film[-1], self.example, name if len(played) > 1 else "", self.moves
+                    self.plans[name], film[-1], self.example, name if len(played) > 1 else "", self.is_running
                 )
             specs.append(training.curves(played, watched.plan.steps, at))
         for name, film in played.items():
@@ -166,18 +166,18 @@ class Player:
         if self.watched.opening:
             st.progress(steps[-1] / self.watched.plan.steps, f"Training again up to step {at}: now at {steps[-1]} …")
             return
-        if locked():
+        if is_locked():
             st.caption(f"Step {at} of {self.watched.plan.steps}")
             return
         # The browser may send an outdated value of a slider that moves on its own, so that slider has no callback.
-        disabled = self.moves or self.watched.step is None
+        disabled = self.is_running or self.watched.step is None
         key = _MOVES if disabled else _SCRUB
         st.session_state[key] = at
         scrub = None if disabled else self._scrub
         st.select_slider("Step", options, key=key, on_change=scrub, disabled=disabled, label_visibility="collapsed")
         if not disabled:
             st.session_state[AT.key] = at
-            address.answer(TITLE, _FILM)
+            address.send_state(TITLE, _FILM)
 
     def _answers(self, name: str, plan: Plan, snapshot: Snapshot) -> None:
         """Draws the answers of a model; wrong ones are marked."""
@@ -194,7 +194,7 @@ def seeds(plan: Plan, example: Example) -> None:
     plans = [replace(plan, seed=seed) for seed in range(training.SEEDS)]
     done: list[Snapshot] = []
     try:
-        with turns.aside(), watching(watcher()):
+        with turns.without_turn(), watching(watcher()):
             for seed_plan in plans:
                 training_run = film_of(seed_plan, film=False)
                 last = training_run.look()[-1]
@@ -206,10 +206,10 @@ def seeds(plan: Plan, example: Example) -> None:
         return
     if len(done) < len(plans):
         st.progress(len(done) / len(plans), f"{len(done)} of {len(plans)} seeds")
-    elif session().seeds_run == plan:
-        session().seeds_run, session().seeds_shown = None, plan
+    elif session().seeds_in_training == plan:
+        session().seeds_in_training, session().seeds_trained = None, plan
         st.rerun()
     if done:
-        with turns.aside():
+        with turns.without_turn():
             spec = training.seeds(plans[: len(done)], done, example)
         show.figures([spec], "training_seeds")

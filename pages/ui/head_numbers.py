@@ -36,7 +36,7 @@ def table_of(page: Page, key: str) -> metrics.Table | None:
         if not st.button(f"Compute the metrics of {n_heads} heads (about {seconds:.0f} s)", key=f"heads_ask_{key}"):
             return None
     spinner = st.spinner("Computing the metrics of all heads …") if seconds > METRIC_SECONDS / 4 else st.empty()
-    with spinner, turns.aside():
+    with spinner, turns.without_turn():
         return metrics.of(page.trace)
 
 
@@ -57,7 +57,7 @@ def numbers(
         rows = rows.join(matters.frame(order)[list(matters.columns)])
     helps = {frames.heading(metric): frames.about(metric, table) for metric in metrics.METRICS}
     st.caption("Click a row to open its head in the Lab. None means that the metric is not defined on this text.")
-    show.pick(rows, "heads_table", helps, lambda row: open_head(*order[row]))
+    show.clickable_table(rows, "heads_table", helps, lambda row: open_head(*order[row]))
     st.caption(frames.said(table, layer, head, by))
     show.csv("heads-metrics.csv", "heads_csv")
     points, others = st.columns([3, 2])
@@ -76,9 +76,11 @@ def _similar_heads(page: Page, open_head: Callable[[int, int], None]) -> None:
     seconds = alike.seconds(page.trace, layer, head)
     if seconds > METRIC_SECONDS and not st.button(f"Compare all heads (about {seconds:.0f} s)", key="heads_compare"):
         return
-    with turns.aside():
+    with turns.without_turn():
         nearest = metrics.differences(page.trace, layer, head)[:MOST_SIMILAR]
     if not nearest:
         st.caption("No other head has the same queries and keys.")
         return
-    show.pick(frames.alike(nearest), "heads_alike", {}, lambda row: open_head(nearest[row][0], nearest[row][1]))
+    show.clickable_table(
+        frames.alike(nearest), "heads_alike", {}, lambda row: open_head(nearest[row][0], nearest[row][1])
+    )

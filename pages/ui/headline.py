@@ -7,34 +7,34 @@ from attention.numbers import predictions
 from attention.sources.knobs import SAID
 from pages.ui.knobs import inputs, second
 from pages.ui.knobs.table import QUERY
-from pages.ui.server.traces import said_unchanged
+from pages.ui.server.traces import unchanged_predictions
 
 
 def headline(source: Source, trace: Trace) -> str:
     """The effect of the interventions in one line; empty if there are none, or the model predicts nothing."""
-    before = said_unchanged(source)
+    before = unchanged_predictions(source)
     if before is None:
         return ""
     if not trace.predictions:
         moved = predictions.moved(before, trace)
         return predictions.moved_briefly(moved) if moved else ""
-    prediction = looked_at(trace)
+    prediction = shown_prediction(trace)
     return next(iter(predictions.summed_up(prediction, predictions.before_of(prediction, trace, before))), "")
 
 
-def looked_at(trace: Trace) -> Prediction:
+def shown_prediction(trace: Trace) -> Prediction:
     """The prediction to show: the last one if the model continues the text, otherwise the one that the user chose.
 
     Without a choice it is the prediction at the chosen query, or the first.
     """
-    predicted, chosen, row = trace.predictions, second.now(SAID.key), inputs.now(QUERY.key)
-    if writes_on(trace):
+    predicted, chosen, row = trace.predictions, second.current_value(SAID.key), inputs.current_value(QUERY.key)
+    if continues_text(trace):
         return predicted[-1]
     if chosen is None:
         return next((prediction for prediction in predicted if prediction.position == row), predicted[0])
     return predicted[min(int(chosen), len(predicted) - 1)]
 
 
-def writes_on(trace: Trace) -> bool:
+def continues_text(trace: Trace) -> bool:
     """Whether the model continues the text."""
     return bool(trace.generated or trace.later)

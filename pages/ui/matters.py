@@ -16,7 +16,7 @@ from attention.pictures import mattering as pictures
 from attention.printed import shown
 from attention.sources import mattering
 from pages.ui import show
-from pages.ui.headline import looked_at
+from pages.ui.headline import shown_prediction
 from pages.ui.knobs.session import session
 from pages.ui.knobs.widgets import Knobs
 from pages.ui.notes import plain
@@ -28,7 +28,7 @@ HOW = Knob("matters_silence", "zero", Choice(("zero", "mean"), ("0 (zero ablatio
 
 
 @dataclass(frozen=True)
-class Asked:
+class SweepRequest:
     """The request for an ablation sweep.
 
     Attributes:
@@ -49,7 +49,7 @@ class Asked:
         """Ablates each head in turn, in the model with its interventions, or `unchanged`."""
         return mattering.which(self.model, self.position, self.target, self.distractor, self.silence, unchanged)
 
-    def together(self, heads: tuple[tuple[int, int], ...]) -> Together:
+    def run_together(self, heads: tuple[tuple[int, int], ...]) -> Together:
         """Ablates several heads at the same time."""
         return mattering.together(self.model, heads, self.position, self.target, self.distractor, self.silence)
 
@@ -70,7 +70,7 @@ def matters(page: Page, knobs: Knobs, open_head: Callable[[int, int], None]) -> 
         if interventions:
             seconds += mattering.seconds(request.model.unchanged)
         place = st.empty()
-        if session().matters != request:
+        if session().sweep_request != request:
             n_heads = sum(layer.n_heads for layer in page.trace.layers)
             place.button(f"Ablate each of {n_heads} heads in turn (about {seconds:.0f} s)", key="matters_ask", on_click=_start, args=(request,))  # fmt: skip
             return None
@@ -87,16 +87,16 @@ def matters(page: Page, knobs: Knobs, open_head: Callable[[int, int], None]) -> 
     return sweep
 
 
-def _request(page: Page, knobs: Knobs, silence: str) -> Asked:
+def _request(page: Page, knobs: Knobs, silence: str) -> SweepRequest:
     """The sweep for the prediction that the Lab shows. Draws the fields for its target and distractor."""
     source = page.source
     assert isinstance(source, Model)
-    prediction = looked_at(page.trace) if page.trace.predictions else None
+    prediction = shown_prediction(page.trace) if page.trace.predictions else None
     target, distractor = (
         None if prediction is None else token_field(source, prediction, knobs, knob) for knob in (TARGET, DISTRACTOR)
     )
     model = replace(source, config=type(source.config)(), words=False, special="show")
-    return Asked(
+    return SweepRequest(
         model,
         None if prediction is None else prediction.position,
         target and target[0],
@@ -105,26 +105,26 @@ def _request(page: Page, knobs: Knobs, silence: str) -> Asked:
     )
 
 
-def _start(request: Asked) -> None:
-    session().matters = request
+def _start(request: SweepRequest) -> None:
+    session().sweep_request = request
 
 
 def _stop() -> None:
-    session().matters = None
+    session().sweep_request = None
 
 
 def _finish(place: DeltaGenerator, steps: Iterator[Progress], label: str) -> Matters | None:
     """Runs the sweep to its end with a progress bar and a stop button; other scripts have their turns meanwhile."""
     bar = None
     while True:
-        with turns.aside():
+        with turns.without_turn():
             progress = next(steps, None)
         if progress is None or progress.found is not None:
             place.empty()
             return None if progress is None else progress.found
         text = f"{label}: {progress.done} of {progress.total} heads, about {progress.seconds:.0f} s left."
         if bar is None:
-            turns.give_back()  # the sweep does not need the trace
+            turns.release_exclusive()  # the sweep does not need the trace
             with place.container():
                 bar = st.progress(0.0, text)
                 st.button("Stop", key=f"matters_stop_{label}", on_click=_stop)
@@ -132,7 +132,7 @@ def _finish(place: DeltaGenerator, steps: Iterator[Progress], label: str) -> Mat
 
 
 def _draw(
-    page: Page, request: Asked, sweep: Matters, unchanged: Matters | None, open_head: Callable[[int, int], None]
+    page: Page, request: SweepRequest, sweep: Matters, unchanged: Matters | None, open_head: Callable[[int, int], None]
 ) -> None:
     chosen = (page.cell.layer, page.cell.head)
 
@@ -152,9 +152,9 @@ def _draw(
         st.caption(f"Direct effects are not available: {sweep.unknown}")
     ablated = tuple(dict.fromkeys(change.silences for change in request.model.interventions if change.silences))
     if ablated:
-        with turns.aside():
-            joint = request.together(ablated)
+        with turns.without_turn():
+            joint = request.run_together(ablated)
         st.markdown(f"**Ablated at the same time.** {plain(joint.said)}")
     if unchanged is not None:
         show.figures([pictures.scatter_json(unchanged, sweep, chosen)], "heads_step_in")
-    show.twin(sweep.frame(), "heads-that-matter")
+    show.chart_table(sweep.frame(), "heads-that-matter")

@@ -23,7 +23,7 @@ class Notes:
         self._dismiss = self._place.empty()
         self._draw()
 
-    def keep(self, text: str) -> None:
+    def warn(self, text: str) -> None:
         """Shows a message about a bad link until it is dismissed."""
         messages = session().notes
         if text not in messages:
@@ -31,17 +31,17 @@ class Notes:
             messages.append(text)
             self._draw(button=is_first)
 
-    def say(self, texts: tuple[str, ...]) -> None:
+    def show(self, texts: tuple[str, ...]) -> None:
         """Shows notes about the current numbers."""
         if texts:
             # Several notes would push the maps off a laptop's screen.
             place = self._place.expander(f"{len(texts)} notes on these numbers") if len(texts) > 1 else self._place
             place.info("  \n".join(plain(text) for text in texts))
 
-    def refused(self, error: AttentionError) -> None:
+    def show_refusal(self, error: AttentionError) -> None:
         """Shows why there is no picture: as a note if a file is still awaited, otherwise as an error."""
         if isinstance(error, AwaitedError):
-            self.say((str(error),))
+            self.show((str(error),))
         else:
             self.error(str(error))
 
@@ -57,7 +57,7 @@ class Notes:
             self._dismiss.button("Dismiss", key="link_notes_seen", type="tertiary", on_click=messages.clear)
 
 
-def say_later(text: str) -> None:
+def show_later(text: str) -> None:
     """Shows a message from the next run on, until it is dismissed. For callbacks."""
     session().notes.append(text)
 

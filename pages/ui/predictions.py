@@ -18,11 +18,11 @@ from attention.sources import Changeable
 from attention.sources.knobs import SAID
 from attention.tokens import label
 from pages.ui import show
-from pages.ui.headline import looked_at, writes_on
+from pages.ui.headline import continues_text, shown_prediction
 from pages.ui.knobs import inputs
-from pages.ui.knobs.widgets import Knobs, locked
+from pages.ui.knobs.widgets import Knobs, is_locked
 from pages.ui.notes import plain
-from pages.ui.server.traces import said_unchanged
+from pages.ui.server.traces import unchanged_predictions
 
 if TYPE_CHECKING:
     from pages.ui.start import Page
@@ -39,7 +39,7 @@ def panel(page: Page) -> None:
     trace = page.trace
     if not (trace.predictions or trace.unpredicted):
         return
-    before = said_unchanged(page.source)
+    before = unchanged_predictions(page.source)
     knobs = Knobs(page.notes)
     with st.container(border=True, key="says"):
         if not trace.predictions:
@@ -48,7 +48,7 @@ def panel(page: Page) -> None:
             _vectors(predictions.moved(before, trace) if before else ())
             return
         _scrubber(page)
-        prediction = looked_at(trace)
+        prediction = shown_prediction(trace)
         unchanged = predictions.before_of(prediction, trace, before) if before else None
         fields, result = st.columns([1, 3], gap="medium")
         with fields:
@@ -65,7 +65,7 @@ def panel(page: Page) -> None:
                     "The unchanged model wrote a different text up to this token, so there is nothing to compare."
                 )
             st.html(_table(rows, {token for token, _ in watched}))
-        show.twin(predictions.frame(rows), "predictions", "As a table: log-probability, logit, rank")
+        show.chart_table(predictions.frame(rows), "predictions", "As a table: log-probability, logit, rank")
 
 
 def _where(prediction: Prediction) -> str:
@@ -76,37 +76,37 @@ def _where(prediction: Prediction) -> str:
 def _scrubber(page: Page) -> None:
     """Draws a slider over the generated tokens, which also changes text and maps, or over several predictions of one text."""
     trace, predicted = page.trace, page.trace.predictions
-    generates = writes_on(trace)
+    generates = continues_text(trace)
     last = trace.generated + len(trace.later) if generates else len(predicted) - 1
-    if last and not locked():
-        st.session_state["said_step"] = trace.generated if generates else predicted.index(looked_at(trace))
+    if last and not is_locked():
+        st.session_state["said_step"] = trace.generated if generates else predicted.index(shown_prediction(trace))
         st.select_slider(
             "Generated tokens" if generates else "Prediction", tuple(range(last + 1)), key="said_step", on_change=_step, args=(page, last),
             help="Shows the text, its maps and the next prediction after this number of generated tokens." if generates else None,
         )  # fmt: skip
     if generates:
-        st.html(_written(trace, looked_at(trace)))
+        st.html(_written(trace, shown_prediction(trace)))
 
 
 def _step(page: Page, last: int) -> None:
     """Selects the text after some generated tokens, or another prediction, and chooses the row of its position."""
     at, trace = int(st.session_state["said_step"]), page.trace
-    if writes_on(trace):
+    if continues_text(trace):
         inputs.hold({SAID.key: None if at == last else at, "predict": ""})
         row = len(trace.read) - trace.generated + at - 1
     else:
         inputs.hold({SAID.key: at})
         row = trace.predictions[at].position
     if len(trace.read) == len(page.layer.tokens):
-        inputs.choose(replace(page.cell, row=row))
+        inputs.choose_cell(replace(page.cell, row=row))
 
 
 def _position_button(page: Page) -> None:
     """Draws a button that predicts after the chosen query, or one that returns to the default position."""
-    if not isinstance(page.source, Model) or locked():
+    if not isinstance(page.source, Model) or is_locked():
         return
     row, rows_are_tokens = page.cell.row, len(page.trace.read) == len(page.layer.tokens)
-    if inputs.now("predict"):
+    if inputs.current_value("predict"):
         st.button("Back to the default position", key="predict_back", on_click=inputs.hold, args=({"predict": ""},))
     elif rows_are_tokens and row not in {prediction.position for prediction in page.trace.predictions}:
         help_ = "Shows the prediction after the chosen query, which is the outlined row of the maps."
@@ -189,4 +189,4 @@ def _vectors(moved: Sequence[Moved]) -> None:
     )
     head = "<th>position<th>token<th>moved<th class='n'>cosine"
     st.html(f"<table class='said'><thead><tr>{head}</thead><tbody>{rows}</tbody></table>")
-    show.twin(predictions.moved_frame(moved), "vectors", "The cosine of every token")
+    show.chart_table(predictions.moved_frame(moved), "vectors", "The cosine of every token")

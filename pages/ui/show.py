@@ -19,15 +19,15 @@ from attention.pictures.layout import Spec
 from attention.pictures.message import Around, pack
 from attention.printed import DIGITS
 from pages.ui import figure
-from pages.ui.exports.links import Link, links, small
+from pages.ui.exports.links import Link, download_links, small_download
 from pages.ui.figure import shares as shares_figure
 from pages.ui.knobs import inputs
 from pages.ui.knobs.session import session
-from pages.ui.knobs.widgets import locked
+from pages.ui.knobs.widgets import is_locked
 from pages.ui.notes import plain
 from pages.ui.server.first_paint import NO_SIDEBAR, STYLES
 from pages.ui.server.limits import MOST_CELLS
-from pages.ui.share.takeaway import takeaway
+from pages.ui.share.takeaway import save_menu
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,7 +75,7 @@ def figures(
 
     number = None
     if on_click or on_turn:
-        ours.handlers[key], number = (on_click, on_turn), ours.number
+        ours.handlers[key], number = (on_click, on_turn), ours.last_action
     revisions = (str(spec["layout"]["uirevision"]) for spec in drawn)
     windows = {name: ours.windows.get(key, {}).get(name) for name in revisions}
     message = pack(drawn, around, windows, rest, ours.pictures[key], ours.name, key, number)
@@ -86,8 +86,8 @@ def figures(
         on_cut_change=zoomed,
         height=_reserved_height(drawn, around),
     )
-    if drawn and not (locked() or st.context.is_embedded):
-        takeaway(files or (lambda: drawn), key, export)
+    if drawn and not (is_locked() or st.context.is_embedded):
+        save_menu(files or (lambda: drawn), key, export)
 
 
 def _reserved_height(drawn: Sequence[Spec], around: Around | None) -> int | Literal["content"]:
@@ -102,7 +102,7 @@ def _reserved_height(drawn: Sequence[Spec], around: Around | None) -> int | Lite
 def controls(around: Around) -> None:
     """Draws the row of controls without a map, if there are any controls."""
     if around.controls:
-        figures([], "controls_alone", around=around, on_turn=inputs.turn)
+        figures([], "controls_alone", around=around, on_turn=inputs.apply_controls)
 
 
 def arithmetic(explanation: Explanation) -> None:
@@ -158,19 +158,19 @@ def card(entry: Step | Parameter, shape: str) -> None:
     st.html(f"<div class='axes'>{html.escape(shape)}</div>{kind}<dl class='elsewhere'>{other_names}</dl>")
 
 
-def lines(rows: pd.DataFrame) -> None:
+def short_table(rows: pd.DataFrame) -> None:
     """Draws a short table without scrolling."""
     st.dataframe(rows, hide_index=True, height="content")
 
 
-def twin(rows: pd.DataFrame, name: str, label: str = "The same as a table") -> None:
+def chart_table(rows: pd.DataFrame, name: str, label: str = "The same as a table") -> None:
     """Draws the numbers of a chart as a table in an expander, with a CSV file that has every digit."""
     with st.expander(label):
         st.dataframe(rows, hide_index=True, column_config=_digits(rows))
-        small("Download CSV", rows.to_csv(index=False), f"{name}.csv", "text/csv", f"{name}_csv")
+        small_download("Download CSV", rows.to_csv(index=False), f"{name}.csv", "text/csv", f"{name}_csv")
 
 
-def pick(rows: pd.DataFrame, key: str, helps: Mapping[str, str], on_pick: Callable[[int], None]) -> None:
+def clickable_table(rows: pd.DataFrame, key: str, helps: Mapping[str, str], on_pick: Callable[[int], None]) -> None:
     """Draws a sortable table. A click on a cell calls `on_pick` with its row index in `rows`, before the page runs again."""
 
     def picked() -> None:
@@ -186,10 +186,10 @@ def pick(rows: pd.DataFrame, key: str, helps: Mapping[str, str], on_pick: Callab
 
 def csv(name: str, key: str) -> None:
     """Draws a link to a CSV file, by its name in `pages.ui.exports.catalog`."""
-    links(key, Link("Download CSV", name))
+    download_links(key, Link("Download CSV", name))
 
 
-def shares(row: tuple[float, ...], key: str) -> None:
+def softmax_slider(row: tuple[float, ...], key: str) -> None:
     """Draws a row of numbers and its softmax, with a temperature slider that works in the browser."""
     from attention.lessons.softmax import COLDEST, HOTTEST  # imports pandas, which is slow and needed only here
 

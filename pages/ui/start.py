@@ -24,12 +24,12 @@ from attention.sources import Turnable
 from pages.ui import address, changed, figure, show
 from pages.ui.knobs import acts, controls, inputs, sidebar
 from pages.ui.knobs.session import session
-from pages.ui.knobs.table import TURN
-from pages.ui.knobs.widgets import locked, presented, standing
+from pages.ui.knobs.table import EDITING
+from pages.ui.knobs.widgets import is_locked, is_presented, standing
 from pages.ui.menu import MENU
 from pages.ui.notes import Notes, plain
 from pages.ui.server import paused, process
-from pages.ui.server.traces import trace_of, work_out
+from pages.ui.server.traces import compute_head, trace_of
 from pages.ui.share import bar, link, state_file
 
 
@@ -41,7 +41,7 @@ class Page:
         source: the source of the numbers.
         cell: the chosen cell.
         notes: the place for messages at the top.
-        seen: returns the trace, or None if it has not been computed or is no longer cached.
+        cached_trace: returns the trace, or None if it has not been computed or is no longer cached.
         about: the container under the title that describes the trace.
         title: the title of the page.
     """
@@ -49,19 +49,19 @@ class Page:
     source: Source
     cell: Cell
     notes: Notes
-    seen: Callable[[], Trace | None]
+    cached_trace: Callable[[], Trace | None]
     about: DeltaGenerator
     title: str
 
     def end(self) -> None:
         """Sends the page its state. Every page calls this at its end, when all knobs have been read."""
         with self.about:
-            address.answer(self.title)
+            address.send_state(self.title)
 
     @property
     def trace(self) -> Trace:
         """The trace of the source, computed if necessary. Do not store it: only `traces` caches it."""
-        return self.seen() or trace_of(self.source)
+        return self.cached_trace() or trace_of(self.source)
 
     def around(
         self,
@@ -85,15 +85,15 @@ class Page:
         scope = "this head only" if line and find_step(cell.step).per_head else "each head by itself"
         return Around(
             live=live(layer, cell.head) if follow else None,
-            controls=controls.row(layer, self.trace.layers, cell, only),
-            own=controls.own(layer, scope if len(self.trace.layers) > 1 else "", changed.mark(cell)),
-            strip=step_strip(layer, cell.step, inputs.now("view"), overview) if steps else None,
+            controls=controls.control_row(layer, self.trace.layers, cell, only),
+            own=controls.override_line(layer, scope if len(self.trace.layers) > 1 else "", changed.mark(cell)),
+            strip=step_strip(layer, cell.step, inputs.current_value("view"), overview) if steps else None,
             line=cell_line(self.trace, cell) if line else None,
             defaults=controls.defaults(),
-            large=presented(),
+            large=is_presented(),
         )
 
-    def now(self) -> Page:
+    def with_pending_changes(self) -> Page:
         """The page with all pending changes of the figure's controls, before the sidebar runs again.
 
         Raises:
@@ -101,18 +101,18 @@ class Page:
         """
         source = self.source
         if isinstance(source, Turnable):
-            source = replace(source, config=inputs.config_now(source.config))  # type: ignore[type-var]  # it is a dataclass
+            source = replace(source, config=inputs.current_config(source.config))  # type: ignore[type-var]  # it is a dataclass
         trace = trace_of(source)
-        cell = inputs.cell_now(trace)
-        work_out(trace.layers[cell.layer], cell.head)
-        return replace(self, source=source, cell=cell, seen=ref(trace))
+        cell = inputs.current_cell(trace)
+        compute_head(trace.layers[cell.layer], cell.head)
+        return replace(self, source=source, cell=cell, cached_trace=ref(trace))
 
-    def painted(self) -> Page:
+    def for_fragment(self) -> Page:
         """The same for a fragment of maps; it reruns the whole page if the changes need a full run."""
-        if acts.take():
+        if acts.apply_actions():
             st.rerun(scope="app")
         try:
-            return self.now()
+            return self.with_pending_changes()
         except AttentionError:  # a d_model that the heads do not divide
             st.rerun(scope="app")
 
@@ -136,8 +136,8 @@ def start(title: str, intro: str, maps: bool = True, own: bool = False, more: Se
     """
     st.set_page_config(page_title=f"{title} · Attention Lab", page_icon="🔬", layout="wide")
     embedded = bool(st.context.is_embedded)
-    show.styles(sidebar=not (embedded or locked()))
-    acts.take()
+    show.styles(sidebar=not (embedded or is_locked()))
+    acts.apply_actions()
     paused.ask_first(title)
     _open_page(title)
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="page_head"):
@@ -151,36 +151,36 @@ def start(title: str, intro: str, maps: bool = True, own: bool = False, more: Se
     inputs.carry_over(title)
     notes = Notes()
     wide = st.container()
-    with st.expander("Knobs") if embedded and not locked() else st.sidebar:
+    with st.expander("Knobs") if embedded and not is_locked() else st.sidebar:
         source = None
         try:
-            with nullcontext() if embedded or locked() else _fold(maps, more):
+            with nullcontext() if embedded or is_locked() else _fold(maps, more):
                 source = sidebar.source(notes, wide)
         except AttentionError as error:
-            notes.refused(error)
-        if not (embedded or locked()):
-            state_file.opener()
+            notes.show_refusal(error)
+        if not (embedded or is_locked()):
+            state_file.upload_field()
     trace = None if own else _computed(source, notes, about)
     if source is None or (trace is None and not own):
-        changed.bar(source, None, None)
-        show.controls(Around(controls=controls.row(None), defaults=controls.defaults()))
+        changed.intervention_bar(source, None, None)
+        show.controls(Around(controls=controls.control_row(None), defaults=controls.defaults()))
         _draw_menu(menu, embedded)
         with tools:
-            link.watch(title)
+            link.mount_without_buttons(title)
         with about:
-            address.answer(title, failed=True)
+            address.send_state(title, failed=True)
         st.stop()
-    cell = inputs.asked_cell(notes) if trace is None else _cell_of(trace, title, notes, about)
+    cell = inputs.requested_cell(notes) if trace is None else _cell_of(trace, title, notes, about)
     inputs.read_view(notes, more)
-    inputs.keep(title)
-    if trace is not None and not _second(more):
-        changed.bar(source, trace, cell)
+    inputs.remember(title)
+    if trace is not None and not _edits_second(more):
+        changed.intervention_bar(source, trace, cell)
     _draw_menu(menu, embedded)
     with tools:
-        if embedded or locked():
-            link.buttons("open", key="copy_link", page=title)
+        if embedded or is_locked():
+            link.copy_buttons("open", key="copy_link", page=title)
         else:
-            bar.bar(title, source, None if own else cell, asks=maps and not _second(more))
+            bar.share_bar(title, source, None if own else cell, asks=maps and not _edits_second(more))
     return Page(source, cell, notes, _no_trace if trace is None else ref(trace), about, title)
 
 
@@ -190,27 +190,27 @@ def _no_trace() -> None:
 
 def _fold(maps: bool, more: Sequence[Knob]) -> AbstractContextManager[object]:
     """The expander around the knobs of the source, if the page has one."""
-    if _second(more):
+    if _edits_second(more):
         return st.expander("A, the first state")
     return nullcontext() if maps else st.expander("The source and its knobs")
 
 
 def _cell_of(trace: Trace, title: str, notes: Notes, about: DeltaGenerator) -> Cell:
     """The chosen cell of a trace. Shows the notes and the description of the trace."""
-    notes.say(trace.notes)
+    notes.show(trace.notes)
     _about(trace, about)
     cell = inputs.chosen_cell(notes, trace)
     if title == "Lab":
         _show_rank(cell)
-    work_out(trace.layers[cell.layer], cell.head)
+    compute_head(trace.layers[cell.layer], cell.head)
     return cell
 
 
 def _show_rank(cell: Cell) -> None:
     """Shows the rank among all heads of a head that the user clicked on Heads."""
-    if session().head_place:
-        st.toast(f"L{cell.layer} H{cell.head} is {session().head_place}.", duration="long")
-        session().head_place = ""
+    if session().head_rank:
+        st.toast(f"L{cell.layer} H{cell.head} is {session().head_rank}.", duration="long")
+        session().head_rank = ""
 
 
 def _about(trace: Trace, place: DeltaGenerator) -> None:
@@ -221,21 +221,21 @@ def _about(trace: Trace, place: DeltaGenerator) -> None:
         place.caption(plain(trace.about), width="content")
 
 
-def _second(more: Sequence[Knob]) -> bool:
+def _edits_second(more: Sequence[Knob]) -> bool:
     """Whether the knobs change the second of two states, whose sidebar the page then draws."""
-    return TURN in more and (standing(TURN.key) or TURN.default) == "B"
+    return EDITING in more and (standing(EDITING.key) or EDITING.default) == "B"
 
 
 def first_lesson() -> None:
     """Draws the link to the first lesson for new users."""
-    if not (st.context.is_embedded or locked()):
+    if not (st.context.is_embedded or is_locked()):
         with st.container(key="first_lesson", width="content"), suppress(StreamlitPageNotFoundError):
             st.page_link("pages/lessons.py", label="New here? Start with lesson 1", width="content")
 
 
 def _draw_menu(place: DeltaGenerator, embedded: bool) -> None:
     """Draws the links to all pages. menu.js adds the state to a link when it is about to be used."""
-    if embedded or locked():
+    if embedded or is_locked():
         return
     # A page that runs alone, as in AppTest, has no other pages to link to.
     with place, suppress(StreamlitPageNotFoundError):
@@ -246,7 +246,7 @@ def _draw_menu(place: DeltaGenerator, embedded: bool) -> None:
 def _computed(source: Source | None, notes: Notes, place: DeltaGenerator) -> Trace | None:
     """The trace of a source; None if the source has none, and the notes then show the error."""
     # A spinner only the first time: later the last picture stays until the next one.
-    spinner = nullcontext() if session().waited else st.spinner("Computing every step …")
+    spinner = nullcontext() if session().has_waited else st.spinner("Computing every step …")
     bars: list[DeltaGenerator] = []
 
     def on_progress(text: str, fraction: float) -> None:
@@ -261,8 +261,8 @@ def _computed(source: Source | None, notes: Notes, place: DeltaGenerator) -> Tra
     finally:
         for bar in bars:
             bar.empty()
-        session().waited = True
-        process.imported()
+        session().has_waited = True
+        process.freeze_imports()
 
 
 def _open_page(title: str) -> None:

@@ -49,7 +49,7 @@ def derived_map(page: Page, derived: Reading, key: str) -> None:
         AttentionError: the layer does not have the steps that the map needs.
     """
     layer, cell = page.cell.layer, page.cell
-    with turns.aside():  # computes and caches the matrix
+    with turns.without_turn():  # computes and caches the matrix
         derived.matrix(page.trace, layer, cell.head)
     weights = page.layer.shape(WEIGHTS)
     cell = Cell(layer, WEIGHTS, cell.head, min(cell.row, weights[1] - 1), min(cell.column, weights[2] - 1))
@@ -58,14 +58,14 @@ def derived_map(page: Page, derived: Reading, key: str) -> None:
         st.warning(plain(warning))
 
     def choose(_: str, x: int, y: int) -> None:
-        inputs.choose(replace(cell, row=y, column=x))
+        inputs.choose_cell(replace(cell, row=y, column=x))
 
     explanation = derived.explain(page.trace, cell)
     around = Around(line=cell_line(page.trace, cell, explanation))
-    figure = reading_json(page.trace, derived, cell, inputs.now("colors"))
+    figure = reading_json(page.trace, derived, cell, inputs.current_value("colors"))
     picture, words = st.columns([3, 2], vertical_alignment="center")
     with picture:
-        show.figures([figure], key, choose, around, inputs.turn)
+        show.figures([figure], key, choose, around, inputs.apply_controls)
     with words:
         show.arithmetic(explanation)
     show.table(

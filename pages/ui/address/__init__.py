@@ -17,7 +17,7 @@ def _component() -> Any:
     return served.component("address", "attention_address", "<i hidden></i>", "")
 
 
-def answer(title: str, fragment: str = "", failed: bool = False, unread: bool = False) -> None:
+def send_state(title: str, fragment: str = "", failed: bool = False, unread: bool = False) -> None:
     """Sends the page its whole state and the number of its last applied action. Call it when all knobs have been read.
 
     Args:
@@ -29,20 +29,20 @@ def answer(title: str, fragment: str = "", failed: bool = False, unread: bool = 
     ours = session()
     state = ours.address if unread else inputs.address() if fragment else inputs.finish(failed)
     ours.address = state
-    ours.answers += 1
+    ours.answers_sent += 1
     data = {
         "session": ours.name,
-        "serial": ours.answers,
-        "number": ours.number,
-        "serverActs": ours.server_acts,
+        "serial": ours.answers_sent,
+        "number": ours.last_action,
+        "serverActs": ours.server_actions,
         "page": NAMES[title],
         "pages": tuple(filter(None, NAMES.values())),
         "state": state,
-        "restored": bool(ours.replaced) and not fragment,
+        "restored": bool(ours.replaced_widgets) and not fragment,
         "fragment": bool(fragment),
     }
-    if ours.replaced and not fragment:
-        ours.replaced_in = ours.answers
+    if ours.replaced_widgets and not fragment:
+        ours.replaced_in = ours.answers_sent
     _component()(
         key=f"{ADDRESS}_{fragment}" if fragment else ADDRESS,
         data=data,

@@ -23,12 +23,12 @@ from attention.pictures.view import HEAD, LAYER
 from attention.sources import Patchable, second
 from pages.ui import head_numbers
 from pages.ui.exports import pictures
-from pages.ui.exports.production import Made
+from pages.ui.exports.production import ExportFile
 from pages.ui.exports.request import Request
 from pages.ui.knobs.table import COLORS, VIEW
 from pages.ui.lab_maps import lab_maps
 from pages.ui.server.limits import EXPORT_MB, METRIC_SECONDS_OF_FILE
-from pages.ui.server.traces import both_of
+from pages.ui.server.traces import traces_of_both
 
 CSV = "text/csv; charset=utf-8"
 BINARY = "application/octet-stream"
@@ -55,7 +55,7 @@ class Export:
     name: str
     media_type: str
     about: str
-    make: Callable[[Request], Made]
+    make: Callable[[Request], ExportFile]
 
     def step(self, name: str) -> str | None:
         """The step in a file name of this kind, empty if the kind has no step; None if the name is of another kind."""
@@ -71,15 +71,15 @@ class Export:
         return self.name.rpartition(".")[2]
 
 
-def _table(request: Request) -> Made:
+def _table(request: Request) -> ExportFile:
     trace = request.trace
     cell = request.cell(trace)
     rows, columns = trace.layers[cell.layer].shape(cell.step)[-2:]
     pieces = tables.csv(trace, cell.step, cell.layer, cell.head)
-    return Made(f"{cell.step}-L{cell.layer}-H{cell.head}.csv", pieces, _csv_bytes(rows * columns))
+    return ExportFile(f"{cell.step}-L{cell.layer}-H{cell.head}.csv", pieces, _csv_bytes(rows * columns))
 
 
-def _table_of_heads(request: Request) -> Made:
+def _table_of_heads(request: Request) -> ExportFile:
     trace = request.trace
     cell = request.cell(trace)
     layer = trace.layers[cell.layer]
@@ -88,24 +88,24 @@ def _table_of_heads(request: Request) -> Made:
     pieces = tables.long_csv(
         lambda start, stop: tables.long(trace, [cell.step], cell.layer, heads, start, stop), len(heads) * rows * columns
     )
-    return Made(f"{cell.step}-L{cell.layer}-heads.csv", pieces, _csv_bytes(2**17))
+    return ExportFile(f"{cell.step}-L{cell.layer}-heads.csv", pieces, _csv_bytes(2**17))
 
 
-def _difference(request: Request) -> Made:
+def _difference(request: Request) -> ExportFile:
     first = request.source
     texts = second.second(second.compared(request.texts), request.texts.get(second.KEY, ""))
     other = Request(texts, request.tab)
     source = other.source.beside(first) if isinstance(other.source, Patchable) else other.source
-    a, b = both_of(first, source)
+    a, b = traces_of_both(first, source)
     cell = request.cell(a)
     layer = other.value(LAYER, Whole(0, len(b.layers) - 1))
     at = Place(layer, other.value(HEAD, Whole(0, b.layers[layer].n_heads - 1)))
     difference = compare(a, b, cell.step, Place(cell.layer, cell.head), at)
     pieces = tables.difference_csv(difference, a.layers[cell.layer], b.layers[layer])
-    return Made(f"{cell.step}-B-minus-A.csv", pieces, _csv_bytes(difference.matrix.numel()))
+    return ExportFile(f"{cell.step}-B-minus-A.csv", pieces, _csv_bytes(difference.matrix.numel()))
 
 
-def _mask_cells(request: Request) -> Made:
+def _mask_cells(request: Request) -> ExportFile:
     from attention.lessons import masks  # with torch
 
     trace = request.trace
@@ -114,10 +114,10 @@ def _mask_cells(request: Request) -> Made:
         lambda start, stop: masks.table(trace, cell.layer, cell.head, start, stop),
         masks.visible_cells(trace, cell.layer, cell.head).numel(),
     )
-    return Made(f"mask-L{cell.layer}-H{cell.head}.csv", pieces, _csv_bytes(2**17))
+    return ExportFile(f"mask-L{cell.layer}-H{cell.head}.csv", pieces, _csv_bytes(2**17))
 
 
-def _metrics(request: Request) -> Made:
+def _metrics(request: Request) -> ExportFile:
     trace = request.trace
     if (seconds := metrics.seconds(trace)) > METRIC_SECONDS_OF_FILE:
         raise SizeError(
@@ -128,49 +128,49 @@ def _metrics(request: Request) -> Made:
     is_sorted = by != head_numbers.UNSORTED
     order = table.sorted_by(by) if is_sorted else table.heads
     rows = frames.frame(trace, table, order, by if is_sorted else "", counts=True)
-    return Made("heads-metrics.csv", [rows.to_csv(index=False)])
+    return ExportFile("heads-metrics.csv", [rows.to_csv(index=False)])
 
 
-def _derived_map(derived: Reading, request: Request) -> Made:
+def _derived_map(derived: Reading, request: Request) -> ExportFile:
     trace = request.trace
     cell = request.cell(trace)
     name = f"{derived.name}-L{cell.layer}" + f"-H{cell.head}" * derived.per_head
     cells = derived.matrix(trace, cell.layer, cell.head).numel()
-    return Made(f"{name}.csv", tables.read_off_csv(trace, derived, cell.layer, cell.head), _csv_bytes(cells))
+    return ExportFile(f"{name}.csv", tables.read_off_csv(trace, derived, cell.layer, cell.head), _csv_bytes(cells))
 
 
-def _arrays(write: Callable[..., bytes], request: Request) -> Made:
+def _arrays(write: Callable[..., bytes], request: Request) -> ExportFile:
     trace = request.trace
     cell = request.cell(trace)
     only_layer = request.value(PART) == "layer"
     head, layers = arrays.part_within(trace, cell.layer, cell.head, EXPORT_MB * 2**20, only_layer)
     name = f"attention.{request.kind}"
-    return Made(name, _once(partial(write, trace, head, layers)), 3 * arrays.size(trace, head, layers))
+    return ExportFile(name, _once(partial(write, trace, head, layers)), 3 * arrays.size(trace, head, layers))
 
 
-def _program(write: Callable[..., str], request: Request) -> Made:
+def _program(write: Callable[..., str], request: Request) -> ExportFile:
     trace = request.trace
     text = write(request.source, trace, request.cell(trace))
-    return Made(f"attention_steps.{request.kind}", [text])
+    return ExportFile(f"attention_steps.{request.kind}", [text])
 
 
-def _picture_of_step(request: Request) -> Made:
+def _picture_of_step(request: Request) -> ExportFile:
     trace = request.trace
     cell = request.cell(trace)
     colors = request.value(COLORS)
     return _picture(request, [heatmap.heatmap_json(trace, cell.step, cell.layer, cell.head, cell, colors)])
 
 
-def _picture_of_lab(request: Request) -> Made:
+def _picture_of_lab(request: Request) -> ExportFile:
     trace = request.trace
     maps = lab_maps(trace, request.cell(trace), request.value(VIEW), request.value(COLORS))
     return _picture(request, maps, request.value(pictures.FIGURE))
 
 
-def _picture(request: Request, specs: list[Spec], figure: str = "") -> Made:
+def _picture(request: Request, specs: list[Spec], figure: str = "") -> ExportFile:
     width, titles, cross = map(request.value, (pictures.WIDTH, pictures.TITLES, pictures.CROSS))
     picture = pictures.Picture.of(specs, width, titles, cross, figure)
-    return Made(f"{picture.file_name}.{request.kind}", [picture.made(request.kind)])
+    return ExportFile(f"{picture.file_name}.{request.kind}", [picture.content(request.kind)])
 
 
 def _once(make: Callable[[], bytes]) -> Iterable[bytes]:

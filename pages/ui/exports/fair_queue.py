@@ -8,10 +8,10 @@ from collections.abc import Hashable
 
 from attention.errors import BusyError
 
-ENDING = "This server is shutting down, and another one replaces it: try again in a moment."
+SHUTTING_DOWN = "This server is shutting down, and another one replaces it: try again in a moment."
 
 
-class LineFullError(BusyError):
+class QueueFullError(BusyError):
     """A visitor has too many waiting requests."""
 
 
@@ -31,16 +31,16 @@ class FairQueue:
         """Waits for a slot. Call `release` afterwards, in the thread of the event loop.
 
         Raises:
-            LineFullError: `most` requests of this visitor are already waiting.
+            QueueFullError: `most` requests of this visitor are already waiting.
             BusyError: the queue is closed.
         """
         if self._closed:
-            raise BusyError(ENDING)
+            raise BusyError(SHUTTING_DOWN)
         if self._free:
             self._free -= 1
             return
         if self.waiting(visitor) >= most:
-            raise LineFullError(
+            raise QueueFullError(
                 f"At most {most} of your files may wait, since files are made one after the other; got one more: try again in a moment."
             )
         slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -61,7 +61,7 @@ class FairQueue:
         """Refuses all waiting and future requests."""
         self._closed = True
         for slot in [slot for line in self._lines.values() for slot in line if not slot.done()]:
-            slot.set_exception(BusyError(ENDING))
+            slot.set_exception(BusyError(SHUTTING_DOWN))
         self._lines.clear()
 
     def release(self) -> None:

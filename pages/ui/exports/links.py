@@ -49,7 +49,7 @@ def _component() -> Any:
     return served.component("exports", "attention_exports", _HTML, _STYLE)
 
 
-def links(key: str, *files: Link) -> None:
+def download_links(key: str, *files: Link) -> None:
     """Draws links side by side.
 
     Args:
@@ -57,7 +57,7 @@ def links(key: str, *files: Link) -> None:
         files: the links.
     """
     drawn = tuple((link.label, link.name, dict(link.more), link.offered) for link in files)
-    _component()(key=key, data={"links": drawn, "token": tokens.tab().token}, height="content")
+    _component()(key=key, data={"links": drawn, "token": tokens.current_tab().token}, height="content")
 
 
 def offer_link(label: str, name: str, offer: Offer) -> Link:
@@ -72,7 +72,7 @@ def offer_link(label: str, name: str, offer: Offer) -> Link:
     return Link(label, name, offered=True)
 
 
-def small(label: str, content: str, name: str, media_type: str, key: str) -> None:
+def small_download(label: str, content: str, name: str, media_type: str, key: str) -> None:
     """Draws a download button for a small file, which is sent together with the page."""
     if len(content.encode(errors="replace")) <= MOST_BYTES:
         st.download_button(label, content, name, media_type, key=key, on_click="ignore")

@@ -15,13 +15,13 @@ import attention
 from attention.sources.knobs import UPLOADED
 from attention.sources.link import sizes
 from pages.ui.exports import catalog, tokens
-from pages.ui.exports.production import Made
+from pages.ui.exports.production import ExportFile
 from pages.ui.exports.request import Request
 from pages.ui.knobs.table import LIMITS
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RequestedFile:
     """A requested file.
 
     Attributes:
@@ -35,13 +35,13 @@ class Wanted:
 
     name: str
     media_type: str
-    make: Callable[[], Made]
+    make: Callable[[], ExportFile]
     request: Request | None = None
     tab: tokens.Tab | None = None
     tag: str = ""
 
 
-def find(name: str, query: bytes) -> Wanted:
+def find(name: str, query: bytes) -> RequestedFile:
     """The requested file. Errors are raised here, before the request waits in a queue.
 
     Raises:
@@ -56,7 +56,7 @@ def find(name: str, query: bytes) -> Wanted:
                 "The page no longer offers this file: open the page again and download the file there."
             )
         offer = tab.offers[name]
-        return Wanted(name, offer.media_type, lambda: Made(offer.file_name, [offer.make()]), tab=tab)
+        return RequestedFile(name, offer.media_type, lambda: ExportFile(offer.file_name, [offer.make()]), tab=tab)
     export, step = catalog.find(name)
     missing = [matrix for matrix in sizes(texts.get(UPLOADED, "")) if matrix not in texts]
     requester = None
@@ -69,7 +69,7 @@ def find(name: str, query: bytes) -> Wanted:
         texts |= {matrix: requester.matrices[matrix] for matrix in missing if matrix in requester.matrices}
     request = Request(texts, requester, step, export.ending)
     _ = request.source
-    return Wanted(name, export.media_type, lambda: export.make(request), request, requester, _tag(name, texts))
+    return RequestedFile(name, export.media_type, lambda: export.make(request), request, requester, _tag(name, texts))
 
 
 @cache

@@ -52,7 +52,7 @@ class Picture:
         figures = [as_plotly(spec) for spec, name in zip(specs, names, strict=True) if figure in ("", name)]
         return cls(figures if cross else list(map(unmarked, figures)), width, titles)
 
-    def made(self, kind: str) -> bytes:
+    def content(self, kind: str) -> bytes:
         """The content of the file of a kind: png, svg, pdf or html.
 
         Raises:

@@ -25,7 +25,7 @@ FIRST = 2**20  # bytes to produce before the answer begins; the headers of a sma
 _LARGE = 16 * 2**20  # bytes of memory above which `make_room` is called
 
 
-class Made(NamedTuple):
+class ExportFile(NamedTuple):
     """A file: its name in the browser, its content in pieces, and the estimated memory in bytes to make it."""
 
     file_name: str
@@ -33,7 +33,7 @@ class Made(NamedTuple):
     nbytes: int = 0
 
 
-class StoppedError(Exception):
+class ClientLeftError(Exception):
     """The client no longer waits for the file."""
 
 
@@ -45,12 +45,12 @@ class Production:
         total: the number of bytes made so far; the size of the file once it has `ended`.
         waiting: the number of bytes made but not yet taken.
         ended: whether the production has ended.
-        gone: set when no client waits for the file.
+        cancelled: set when no client waits for the file.
     """
 
     def __init__(self, start: int = 0, stop: int | None = None) -> None:
         self.file_name, self.total, self.waiting, self.ended = "", 0, 0, False
-        self.gone = threading.Event()
+        self.cancelled = threading.Event()
         self._start, self._stop = start, stop
         self._error: Exception | None = None
         self._made = 0
@@ -58,7 +58,7 @@ class Production:
         self._changed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
-    def begin(self, work: Callable[[], Made | None], visitor: Watcher, after: Callable[[], None]) -> None:
+    def begin(self, work: Callable[[], ExportFile | None], visitor: Watcher, after: Callable[[], None]) -> None:
         """Starts a thread that runs `work` for a visitor and makes the returned file. The event loop then calls `after`."""
 
         def run() -> None:
@@ -76,19 +76,19 @@ class Production:
 
         threading.Thread(target=run, name="export", daemon=True).start()
 
-    async def begun(self) -> None:
+    async def until_ready(self) -> None:
         """Waits until enough bytes are made for the headers of the answer.
 
         Raises:
-            Exception: the exception of the work, or `StoppedError`.
+            Exception: the exception of the work, or `ClientLeftError`.
         """
         await self._until(lambda: self.total >= FIRST and self._made > 1)
 
-    async def finished(self) -> None:
+    async def until_finished(self) -> None:
         """Waits until the whole file is made.
 
         Raises:
-            Exception: as for `begun`.
+            Exception: as for `until_ready`.
         """
         await self._until(lambda: False)
 
@@ -96,7 +96,7 @@ class Production:
         """The next bytes to send; empty at the end.
 
         Raises:
-            Exception: as for `begun`.
+            Exception: as for `until_ready`.
         """
         await self._until(lambda: bool(self._pieces))
         if not self._pieces:
@@ -108,12 +108,12 @@ class Production:
         self.waiting -= len(piece)
         return piece
 
-    def leave(self, error: Exception | None = None) -> None:
-        """Cancels the production. Waiting callers get `error`, by default a `StoppedError`."""
-        self.gone.set()
+    def cancel(self, error: Exception | None = None) -> None:
+        """Cancels the production. Waiting callers get `error`, by default a `ClientLeftError`."""
+        self.cancelled.set()
         self._pieces.clear()
         self.waiting = 0
-        self._end(error or StoppedError())
+        self._end(error or ClientLeftError())
 
     async def _until(self, done: Callable[[], bool]) -> None:
         while not (self.ended or done()):
@@ -122,7 +122,7 @@ class Production:
         if self._error is not None:
             raise self._error
 
-    def _make(self, made: Made) -> None:
+    def _make(self, made: ExportFile) -> None:
         """Makes the file, in the thread."""
         if made.nbytes > _LARGE and make_room(made.nbytes):
             raise BusyError(
@@ -140,12 +140,12 @@ class Production:
                     f"A file may have at most {LARGEST_FILE_MB} MB; this one has more: choose a shorter text, or only one layer."
                 )
             self._loop.call_soon_threadsafe(self._put, content)
-            with turns.aside():
+            with turns.without_turn():
                 del piece, content
 
     def _check(self) -> None:
-        if self.gone.is_set():
-            raise StoppedError
+        if self.cancelled.is_set():
+            raise ClientLeftError
 
     def _put(self, content: bytes) -> None:
         """Buffers the requested part of the next bytes."""
@@ -153,7 +153,7 @@ class Production:
         wanted = memoryview(content)[max(0, self._start - before) :]
         if self._stop is not None:
             wanted = wanted[: max(0, self._stop - max(before, self._start))]
-        if wanted and not self.gone.is_set():
+        if wanted and not self.cancelled.is_set():
             self._pieces.append(wanted)
             self.waiting += len(wanted)
         self._changed.set()

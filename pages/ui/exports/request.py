@@ -17,11 +17,11 @@ from attention.formula.ranges import Coded, Named, Range, Text
 from attention.pictures import view
 from attention.sources import link
 from pages.ui.exports.tokens import Tab
-from pages.ui.knobs.table import LIMITS, of
-from pages.ui.server.traces import trace_of, work_out
+from pages.ui.knobs.table import LIMITS, knobs_of
+from pages.ui.server.traces import compute_head, trace_of
 
 
-class Strict(link.Link):
+class StrictReader(link.Link):
     """A knob reader that raises an error for bad values of a query. The uploaded file is that of the requesting tab."""
 
     def __init__(self, texts: Mapping[str, str], tab: Tab | None = None) -> None:
@@ -90,9 +90,9 @@ class Request:
     kind: str = ""
 
     @cached_property
-    def knobs(self) -> Strict:
+    def knobs(self) -> StrictReader:
         """The reader of the state's knobs."""
-        return Strict(self.texts, self.tab)
+        return StrictReader(self.texts, self.tab)
 
     @cached_property
     def source(self) -> Source:
@@ -114,7 +114,7 @@ class Request:
 
     def value(self, knob: Knob, within: Range | None = None) -> Any:
         """The value of a knob in the query, with the range and default of the state's source."""
-        knobs = of(self.texts.get("source", ""))
+        knobs = knobs_of(self.texts.get("source", ""))
         return self.knobs.knob(knobs.get(knob.key, knob), within)
 
     def cell(self, trace: Trace) -> Cell:
@@ -127,5 +127,5 @@ class Request:
         layer = trace.layers[cell.layer]
         if self.step:
             cell = view.clamped(replace(cell, step=self.step), layer)
-        work_out(layer, cell.head)
+        compute_head(layer, cell.head)
         return cell

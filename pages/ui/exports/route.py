@@ -26,9 +26,9 @@ from attention.errors import AwaitedError, BusyError, SizeError
 from attention.sources import Preparable
 from attention.training.watching import Watcher
 from pages.ui.exports import lookup, sending, tokens
-from pages.ui.exports.fair_queue import FairQueue, LineFullError
-from pages.ui.exports.lookup import Wanted
-from pages.ui.exports.production import Production, StoppedError
+from pages.ui.exports.fair_queue import FairQueue, QueueFullError
+from pages.ui.exports.lookup import RequestedFile
+from pages.ui.exports.production import ClientLeftError, Production
 from pages.ui.server import process, visitor
 from pages.ui.server.limits import EXPORTS_OF_ADDRESS, EXPORTS_PREPARED, EXPORTS_WAITING
 from pages.ui.server.traces import is_cached
@@ -36,7 +36,7 @@ from pages.ui.server.traces import is_cached
 LONGEST_QUERY = 2**20  # bytes of a state in the body of a POST request, for states too long for a URL
 _STATUS: tuple[tuple[type[AttentionError], int], ...] = (
     (tokens.GoneError, 410),
-    (LineFullError, 429),
+    (QueueFullError, 429),
     (BusyError, 503),
     (SizeError, 413),
     (MissingError, 404),
@@ -56,7 +56,7 @@ _making, _preparing = FairQueue(1), FairQueue(EXPORTS_PREPARED)
 
 def routes() -> list[Route]:
     """The route, for `st.App`. Call it when Streamlit's options have been read."""
-    process.AT_END.append(_end)
+    process.SHUTDOWN_CALLBACKS.append(_end)
     base = str(st.get_option("server.baseUrlPath") or "").strip("/")
     return [Route(f"{'/' + base if base else ''}/export/{{name}}", _Exports(), methods=["GET", "HEAD", "POST"])]
 
@@ -64,7 +64,7 @@ def routes() -> list[Route]:
 def _end() -> None:
     for queue in (_making, _preparing):
         queue.close()
-    sending.end()
+    sending.cancel_unfinished()
 
 
 class _Exports:
@@ -80,7 +80,7 @@ class _Exports:
 
         try:
             await _answer(scope, receive, send_on)
-        except StoppedError:
+        except ClientLeftError:
             return
         except Exception as error:  # the client gets a message, the log the traceback
             if isinstance(error, AttentionError):
@@ -110,13 +110,13 @@ async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
     await _unless_left(receive, _deliver(scope, headers, send, wanted, known))
 
 
-async def _deliver(scope: Scope, headers: Headers, send: Send, wanted: Wanted, known: dict[str, str]) -> None:
+async def _deliver(scope: Scope, headers: Headers, send: Send, wanted: RequestedFile, known: dict[str, str]) -> None:
     """Waits for the file and sends it, or only the requested range."""
     start, stop = _range(headers, wanted.tag)
     file = Production(start or 0, stop)
     async with sending.download(file) as download:
         await _make(wanted, file, scope, headers)
-        await (file.begun() if start is None else file.finished())
+        await (file.until_ready() if start is None else file.until_finished())
         known |= _content_disposition(file.file_name)
         if start is None:
             known |= {"Content-Length": str(file.total)} if file.ended else {}
@@ -130,23 +130,23 @@ async def _deliver(scope: Scope, headers: Headers, send: Send, wanted: Wanted, k
             await sending.send_file(send, download, 206, known)
 
 
-async def _make(wanted: Wanted, file: Production, scope: Scope, headers: Headers) -> None:
+async def _make(wanted: RequestedFile, file: Production, scope: Scope, headers: Headers) -> None:
     """Starts the production of the file when it is the visitor's turn, after its model has run or trained."""
     peer = scope["client"][0] if scope.get("client") else ""
-    address = visitor.of_request(peer, ",".join(headers.getlist("X-Forwarded-For")))
+    address = visitor.request_address(peer, ",".join(headers.getlist("X-Forwarded-For")))
     key, most = (wanted.tab.session, EXPORTS_WAITING) if wanted.tab else (f"address {address}", EXPORTS_OF_ADDRESS)
-    watcher = Watcher(("export", key), address, lambda: not file.gone.is_set())
+    watcher = Watcher(("export", key), address, lambda: not file.cancelled.is_set())
     request = wanted.request
     if request and isinstance(request.source, Preparable) and not is_cached(request.source):
         preparation = Production()
         await _preparing.acquire(key, most)
         try:
             with _released_on_error(_preparing):
-                preparation_watcher = replace(watcher, present=lambda: not preparation.gone.is_set())
+                preparation_watcher = replace(watcher, present=lambda: not preparation.cancelled.is_set())
                 preparation.begin(request.prepare, preparation_watcher, _preparing.release)
-            await preparation.finished()
+            await preparation.until_finished()
         finally:
-            preparation.leave()
+            preparation.cancel()
     await _making.acquire(key, most)
     with _released_on_error(_making):
         sending.make_room()
@@ -183,13 +183,13 @@ async def _body(receive: Receive) -> bytes:
 
     Raises:
         SizeError: the body is longer than `LONGEST_QUERY`.
-        StoppedError: the client has left.
+        ClientLeftError: the client has left.
     """
     body, more = bytearray(), True
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise StoppedError
+            raise ClientLeftError
         body += message.get("body", b"")
         more = message.get("more_body", False)
         if len(body) > LONGEST_QUERY:
@@ -201,7 +201,7 @@ async def _unless_left(receive: Receive, work: Coroutine[Any, Any, None]) -> Non
     """Runs the coroutine, and cancels it if the client leaves.
 
     Raises:
-        StoppedError: the client has left.
+        ClientLeftError: the client has left.
     """
 
     async def left() -> None:
@@ -212,7 +212,7 @@ async def _unless_left(receive: Receive, work: Coroutine[Any, Any, None]) -> Non
     try:
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
-            raise StoppedError
+            raise ClientLeftError
         working.result()
     finally:
         working.cancel()

@@ -11,8 +11,8 @@ from typing import Any
 from starlette.types import Send
 
 from attention.errors import BusyError
-from pages.ui.exports.fair_queue import ENDING
-from pages.ui.exports.production import Production, StoppedError
+from pages.ui.exports.fair_queue import SHUTTING_DOWN
+from pages.ui.exports.production import ClientLeftError, Production
 from pages.ui.server.limits import DOWNLOADS_MB
 
 PATIENCE = 60.0  # seconds that a browser may be slower than `PACE`
@@ -47,7 +47,7 @@ async def download(file: Production) -> AsyncIterator[_Download]:
         yield registered
     finally:
         _downloads.remove(registered)
-        file.leave()
+        file.cancel()
 
 
 def make_room() -> None:
@@ -64,25 +64,25 @@ def make_room() -> None:
             continue
         if now - active.since < GRACE:
             break
-        active.file.leave()
+        active.file.cancel()
         if active.limit is not None:
             active.limit.reschedule(now)
     if sum(active.file.waiting for active in _downloads) > DOWNLOADS_MB * 2**20:
         raise BusyError("This server is still sending other files: try again in a moment.")
 
 
-def end() -> None:
+def cancel_unfinished() -> None:
     """Cancels unfinished files at shutdown; finished ones are still sent."""
     for active in [*_downloads]:
         if not active.file.ended:
-            active.file.leave(BusyError(ENDING))
+            active.file.cancel(BusyError(SHUTTING_DOWN))
 
 
 async def send_file(send: Send, download: _Download, status: int, headers: Mapping[str, str]) -> None:
     """Sends the headers and then the file piece by piece.
 
     Raises:
-        StoppedError: the client reads too slowly.
+        ClientLeftError: the client reads too slowly.
         Exception: the exception of the file's production.
     """
     clock, allowed = asyncio.get_running_loop().time, PATIENCE
@@ -94,7 +94,7 @@ async def send_file(send: Send, download: _Download, status: int, headers: Mappi
             async with asyncio.timeout(allowed) as download.limit:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
         except TimeoutError:
-            raise StoppedError from None
+            raise ClientLeftError from None
         download.limit = None
         allowed += len(piece) / PACE - (clock() - began)
     await send({"type": "http.response.body", "body": b""})

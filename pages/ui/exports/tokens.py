@@ -17,7 +17,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from attention import File, FileError
 from pages.ui.knobs.session import session
-from pages.ui.knobs.texts import sizes_in_link, whole_text
+from pages.ui.knobs.texts import full_text, sizes_in_link
 
 MOST_OFFERS = 32  # of one tab; the oldest is dropped
 
@@ -57,14 +57,14 @@ class Tab:
 _TABS: WeakValueDictionary[str, Tab] = WeakValueDictionary()  # by token
 
 
-def tab() -> Tab:
+def current_tab() -> Tab:
     """The tab of the running script, with a token for its current state."""
     ours = session()
     if ours.exports is None:
         context = get_script_run_ctx()
         ours.exports = Tab(context.session_id if context else "")
     current: Tab = ours.exports
-    matrices = {name: text for name in sizes_in_link() if (text := whole_text(name)) is not None}
+    matrices = {name: text for name in sizes_in_link() if (text := full_text(name)) is not None}
     if not current.token or current.file is not ours.file or current.matrices != matrices:
         _TABS.pop(current.token, None)
         current.token, current.file, current.matrices = secrets.token_urlsafe(16), ours.file, matrices
@@ -74,7 +74,7 @@ def tab() -> Tab:
 
 def offer(name: str, offered: Offer) -> None:
     """Registers a file for the links of this tab, until another one has the same name or the tab closes."""
-    offers = tab().offers
+    offers = current_tab().offers
     offers.pop(name, None)
     offers[name] = offered
     while len(offers) > MOST_OFFERS:

@@ -15,22 +15,22 @@ ADDRESS = "address"
 _MOST = 1000  # actions in a message, and keys of a state
 
 
-def take() -> bool:
+def apply_actions() -> bool:
     """Applies the pending actions of the page. Returns whether one of them, by Back or Forward, replaced the whole state.
 
     Not for callbacks, whose actions are lost when Streamlit stops the run. `Session.number` is that of the last applied action.
     """
     ours, state_replaced = session(), False
     for action in _pending(ours):
-        ours.taking = True
+        ours.applying_action = True
         try:
             state_replaced |= _apply(ours, action)
         except Exception:
-            ours.number = action["number"]  # otherwise it would raise again in every run
+            ours.last_action = action["number"]  # otherwise it would raise again in every run
             raise
         finally:
-            ours.taking = False
-        ours.number = action["number"]
+            ours.applying_action = False
+        ours.last_action = action["number"]
     return state_replaced
 
 
@@ -51,10 +51,10 @@ def _sent(ours: Session, key: str) -> Iterator[dict[str, Any]]:
         return
     last_answer, actions = message.get("seen"), message.get("acts")
     if isinstance(last_answer, int) and last_answer >= ours.replaced_in and ours.replaced_in:
-        ours.replaced, ours.replaced_in = {}, 0
+        ours.replaced_widgets, ours.replaced_in = {}, 0
     for action in actions[:_MOST] if isinstance(actions, list) else ():
         number = action.get("number") if isinstance(action, dict) else None
-        if isinstance(number, int) and ours.number < number < 2**53:
+        if isinstance(number, int) and ours.last_action < number < 2**53:
             yield action
 
 
@@ -63,7 +63,7 @@ def _apply(ours: Session, action: dict[str, Any]) -> bool:
     state, key = action.get("state"), action.get("key")
     if isinstance(state, dict):
         texts = {name: text for name, text in list(state.items())[:_MOST] if isinstance(text, str)}
-        inputs.restore(texts)
+        inputs.restore_state(texts)
         return True
     on_click, on_turn = ours.handlers.get(str(key), (None, None))
     cell, knob = action.get("cell"), action.get("knob")

@@ -15,32 +15,32 @@ from attention.pictures.contract import Control, Own
 from attention.pictures.controls import control
 from attention.pictures.view import HEAD, LAYER
 from attention.sources.knobs import CALLED
-from pages.ui.knobs.inputs import held_of_source, its_own, now
-from pages.ui.knobs.table import COLORS, HELD, KNOBS, OF_COMPARE, above, offered
-from pages.ui.knobs.widgets import here, left_open, standing
+from pages.ui.knobs.inputs import brings_own_formula, current_value, inline_knobs_of_source
+from pages.ui.knobs.table import COLORS, COMPARE_KEYS, HELD, KNOBS, allowed_range, knobs_above_maps
+from pages.ui.knobs.widgets import current_knobs, open_knobs, standing
 
-NAMES = tuple(
+CONTROL_NAMES = tuple(
     knob.key
     for knob in sorted(KNOBS.values(), key=lambda knob: knob.place)
-    if knob.held and knob.label and not knob.when[0] and knob.key not in OF_COMPARE
+    if knob.held and knob.label and not knob.when[0] and knob.key not in COMPARE_KEYS
 )
 """The names of the controls. A control that depends on another one, such as the size of a mask, belongs to that name. Pages may add more."""
 
 
-class Stand(NamedTuple):
+class ControlState(NamedTuple):
     """The state shown by the controls: the name of its source, and a function from a knob's key to its value."""
 
     source: str
     value: Callable[[str], Any]
 
 
-def row(
+def control_row(
     layer: Layer | None,
     layers: Sequence[Layer] = (),
     cell: Cell | None = None,
     only: Sequence[str] | None = None,
     more: Sequence[Knob] = (),
-    of: Stand | None = None,
+    of: ControlState | None = None,
 ) -> list[Control]:
     """The controls of a page, in order.
 
@@ -48,12 +48,12 @@ def row(
         layer: the shown layer; None if the knobs describe no trace and the user must change them.
         layers: all layers of the trace.
         cell: the chosen cell.
-        only: the `NAMES` of the controls that the page uses; None for all.
+        only: the `CONTROL_NAMES` of the controls that the page uses; None for all.
         more: knobs that only this page has.
         of: the state to show, if it is not that of the address.
     """
-    of = of or Stand(standing("source"), now)
-    drawn = [(knob, offered(knob), of.value(knob.key)) for knob in above(of.source)]
+    of = of or ControlState(standing("source"), current_value)
+    drawn = [(knob, allowed_range(knob), of.value(knob.key)) for knob in knobs_above_maps(of.source)]
     if layer is not None and of.source in BRING_THEIR_OWN:
         fixed = {knob.key for knob in what_if.KNOBS if knob.name not in layer.turnable}
         drawn = [entry for entry in drawn if entry[0].key not in fixed]
@@ -63,9 +63,9 @@ def row(
     if layer is not None and cell is not None and layer.n_heads > 1:
         drawn.append((HEAD, Choice(tuple(range(layer.n_heads))), cell.head))
     if layer is not None and layer.has(WEIGHTS):
-        drawn.append((COLORS, offered(COLORS), now(COLORS.key)))
-    drawn += [(knob, offered(knob), now(knob.key)) for knob in more]
-    allowed = [names for names in (left_open(), only) if names is not None]
+        drawn.append((COLORS, allowed_range(COLORS), current_value(COLORS.key)))
+    drawn += [(knob, allowed_range(knob), current_value(knob.key)) for knob in more]
+    allowed = [names for names in (open_knobs(), only) if names is not None]
     return [
         control(knob, within, value, layer)
         for knob, within, value in sorted(drawn, key=lambda entry: entry[0].place)
@@ -73,7 +73,7 @@ def row(
     ]
 
 
-def own(layer: Layer, where: str = "", changed: str = "") -> Own | None:
+def override_line(layer: Layer, where: str = "", changed: str = "") -> Own | None:
     """The line beside the maps about overridden knobs and interventions, with the knob values that undo the overrides.
 
     Args:
@@ -84,19 +84,19 @@ def own(layer: Layer, where: str = "", changed: str = "") -> Own | None:
     is_overridden = bool(turned_knobs.changed(layer))
     sentence = (
         turned_knobs.said(layer, f"the {CALLED.get(standing('source'), standing('source'))}'s", where)
-        if its_own() and (is_overridden or not changed)
+        if brings_own_formula() and (is_overridden or not changed)
         else ""
     )
     if not (sentence or changed):
         return None
-    defaults = {knob.key: knob.default for knob in held_of_source() if is_overridden}
+    defaults = {knob.key: knob.default for knob in inline_knobs_of_source() if is_overridden}
     return {"said": f"{changed} {sentence}".strip(), "back": defaults, "changed": bool(changed)}
 
 
 def defaults(more: Sequence[Knob] = ()) -> dict[str, str]:
     """The URL defaults of the inline knobs and of `more`; the page itself writes their changes into the address."""
-    known, chosen = here(), standing("source")
-    keys = [key for key in HELD if key not in OF_COMPARE and chosen in (known[key].sources or (chosen,))]
+    known, chosen = current_knobs(), standing("source")
+    keys = [key for key in HELD if key not in COMPARE_KEYS and chosen in (known[key].sources or (chosen,))]
     return {key: in_url(known[key].default) for key in (*keys, *(knob.key for knob in more))}
 
 
@@ -110,5 +110,12 @@ def with_buttons(controls: Sequence[Control], name: str, buttons: list[str] | No
 
 def with_mask_buttons(controls: Sequence[Control]) -> list[Control]:
     """The controls with the usual masks as buttons; custom only if cells were clicked, and always the current mask."""
-    usual = [*[what_if.OWN] * its_own(), "none", "causal", "window", "prefix", *["custom"] * bool(now("cells"))]
-    return with_buttons(controls, "mask", usual if now("mask") in usual else [*usual, now("mask")])
+    usual = [
+        *[what_if.OWN] * brings_own_formula(),
+        "none",
+        "causal",
+        "window",
+        "prefix",
+        *["custom"] * bool(current_value("cells")),
+    ]
+    return with_buttons(controls, "mask", usual if current_value("mask") in usual else [*usual, current_value("mask")])

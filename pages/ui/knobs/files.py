@@ -15,14 +15,14 @@ from pages.ui.knobs import inputs
 from pages.ui.knobs.session import session
 from pages.ui.knobs.table import LIMITS
 from pages.ui.knobs.widgets import Knobs
-from pages.ui.notes import plain, say_later
+from pages.ui.notes import plain, show_later
 from pages.ui.server import turns, uploads
 
 _KEY = "file_upload"
 _LONGEST_NAME = 200  # characters in the address
 
 
-def file(knobs: Knobs, asked: str, wide: DeltaGenerator) -> File:
+def attention_file(knobs: Knobs, asked: str, wide: DeltaGenerator) -> File:
     """The uploaded file that the address requests. Draws the upload field: in `wide`, above the maps, while the file is missing.
 
     Args:
@@ -34,7 +34,7 @@ def file(knobs: Knobs, asked: str, wide: DeltaGenerator) -> File:
         AwaitedError: the requested file has not been uploaded.
     """
     uploaded = session().file
-    is_present = uploaded is not None and asked == _named(uploaded)
+    is_present = uploaded is not None and asked == _name_and_digest(uploaded)
     if not (is_present and knobs.locked):
         with nullcontext() if is_present else wide:
             st.file_uploader(
@@ -56,10 +56,10 @@ def file(knobs: Knobs, asked: str, wide: DeltaGenerator) -> File:
     return uploaded
 
 
-def here(asked: str) -> File | None:
+def find_uploaded(asked: str) -> File | None:
     """The uploaded file if it is the requested one (name:digest), otherwise None."""
     uploaded = session().file
-    return uploaded if uploaded is not None and asked == _named(uploaded) else None
+    return uploaded if uploaded is not None and asked == _name_and_digest(uploaded) else None
 
 
 def _uploaded() -> None:
@@ -70,18 +70,18 @@ def _uploaded() -> None:
         return
     try:
         content = uploads.content(chosen)
-        with turns.aside():  # any large file takes a moment to read
+        with turns.without_turn():  # any large file takes a moment to read
             uploaded = File.of(_short(chosen.name), content, LIMITS.trace_mb * 2**20, LIMITS.tokens)
             _ = uploaded.needs
     except AttentionError as error:
         ours.file_problem = str(error)
         return
-    name, _, digest = str(inputs.now(FILE.key)).rpartition(":")
+    name, _, digest = str(inputs.current_value(FILE.key)).rpartition(":")
     if ours.file is None and name == uploaded.name and digest != uploaded.digest:
-        say_later(f"The uploaded {quoted(name)} is not the same file as in the link. The page shows the uploaded one.")
+        show_later(f"The uploaded {quoted(name)} is not the same file as in the link. The page shows the uploaded one.")
     ours.file = uploaded
-    uploads.hold(uploaded)
-    inputs.hold({FILE.key: _named(uploaded)})
+    uploads.count_file(uploaded)
+    inputs.hold({FILE.key: _name_and_digest(uploaded)})
 
 
 def _short(name: str) -> str:
@@ -89,6 +89,6 @@ def _short(name: str) -> str:
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME // 2]}…{name[-_LONGEST_NAME // 2 :]}"
 
 
-def _named(file: File) -> str:
+def _name_and_digest(file: File) -> str:
     """The file's name and digest, as in the address."""
     return f"{file.name}:{file.digest}"

@@ -20,25 +20,25 @@ from attention.pictures import view
 from attention.sources import second
 from attention.sources.cutting import SYMBOLS
 from attention.sources.divisors import Divisors
-from pages.ui.knobs.session import Replaced, Session, acted, session
+from pages.ui.knobs.session import ReplacedWidget, Session, count_action, session
 from pages.ui.knobs.table import (
     COLORS,
+    COMPARE_KEYS,
     HEAD,
     HELD,
     KEY,
     KNOBS,
     LAYER,
     LIMITS,
-    OF_COMPARE,
     QUERY,
     STEP,
     VIEW,
-    layer_of,
-    of,
-    offered,
+    allowed_range,
+    knobs_of,
+    layer_knobs,
 )
 from pages.ui.knobs.texts import LONGEST_IN_LINK, sizes_in_link, too_long
-from pages.ui.knobs.widgets import Knobs, here, locked, standing
+from pages.ui.knobs.widgets import Knobs, current_knobs, is_locked, standing
 from pages.ui.notes import Notes
 
 
@@ -49,22 +49,22 @@ def state(whole: bool = False) -> dict[str, str]:
     """
     # One copy: each access to the session state costs as much as drawing a line of text.
     ours, widget_values = session(), st.session_state.to_dict()
-    read = (key for key in KNOBS if key not in HELD or key in ours.read)
-    values = {key: ours.asked_for[key] if key in ours.asked_for else in_url(widget_values.get(key)) for key in read}
-    values |= {name: text for name, text in ours.large.items() if text}
+    read = (key for key in KNOBS if key not in HELD or key in ours.knobs_read)
+    values = {key: ours.requested[key] if key in ours.requested else in_url(widget_values.get(key)) for key in read}
+    values |= {name: text for name, text in ours.long_matrices.items() if text}
     if not whole:
         values |= {name: "" for name in SYMBOLS if len(values[name]) > LONGEST_IN_LINK}
-    known = here()
+    known = current_knobs()
     return {key: value for key, value in values.items() if value and value != in_url(known[key].default)}
 
 
-def modes() -> dict[str, str]:
+def display_parameters() -> dict[str, str]:
     """The address parameters that select how the state is displayed: ``lock`` and ``present``."""
     address = session().address
     return {key: address[key] for key in ("lock", "present") if key in address}
 
 
-def of_pages() -> dict[str, str]:
+def page_knobs() -> dict[str, str]:
     """The knobs of single pages that differ from their defaults, with their URL values."""
     defaults = session().defaults
     texts = {key: in_url(st.session_state[key]) for key in defaults if key not in KNOBS and key in st.session_state}
@@ -75,14 +75,14 @@ def address() -> dict[str, str]:
     """The query parameters of the current page: the state, the page's own knobs, and unknown parameters of the old address."""
     ours = session()
     widget_values = st.session_state.to_dict()
-    current = {key: in_url(widget_values[key]) for key in ours.read if key in widget_values}
+    current = {key: in_url(widget_values[key]) for key in ours.knobs_read if key in widget_values}
     current = {
         key: text
         for key, text in current.items()
         if text != ours.defaults[key] and not (key in SYMBOLS and too_long(key))
     }
     # Requested but not read yet, for example by another source.
-    waiting = {key: text for key, text in state().items() if key not in current and key in ours.asked_for}
+    waiting = {key: text for key, text in state().items() if key not in current and key in ours.requested}
     unknown = {key: text for key, text in ours.address.items() if key not in KNOBS and key not in ours.defaults}
     parameters = {**unknown, **waiting, **current}
     in_old_order = {key: parameters[key] for key in ours.address if key in parameters}
@@ -94,13 +94,15 @@ def finish(failed: bool) -> dict[str, str]:
     ours = session()
     if failed:
         unread = {
-            key: text for key, text in ours.address.items() if key not in ours.read and key not in st.session_state
+            key: text
+            for key, text in ours.address.items()
+            if key not in ours.knobs_read and key not in st.session_state
         }
-        ours.asked_for = {**unread, **ours.asked_for}
-    ours.taken, ours.restoring = {}, False
+        ours.requested = {**unread, **ours.requested}
+    ours.consumed, ours.restoring = {}, False
     parameters = address()
     if failed:
-        parameters = {**{key: text for key, text in ours.address.items() if key not in ours.read}, **parameters}
+        parameters = {**{key: text for key, text in ours.address.items() if key not in ours.knobs_read}, **parameters}
     return parameters
 
 
@@ -109,39 +111,41 @@ def carry_over(title: str) -> None:
     ours = session()
     page_changed = ours.page not in ("", title)
     # A run that was stopped has consumed these without effect.
-    ours.asked_for, ours.taken = {**ours.taken, **ours.asked_for}, {}
+    ours.requested, ours.consumed = {**ours.consumed, **ours.requested}, {}
     _undo_late_values(ours)
     if page_changed:
-        ours.first = None
-        st.session_state.update(ours.kept)
-        ours.address = modes()
+        ours.first_state = None
+        st.session_state.update(ours.carried_knobs)
+        ours.address = display_parameters()
         _follow_link(title)
-    st.session_state.update(ours.turned)
-    ours.turned = {}
+    st.session_state.update(ours.pending_values)
+    ours.pending_values = {}
     _carry_to_source(first=not ours.page)
     # The Masks page opens with a mask, unless a link or a state file says otherwise.
-    mask_requested = ours.restoring or "mask" in ours.asked_for or locked()
-    if page_changed and title == "Masks" and not mask_requested and standing("mask") in ("", "none") and first_mask():
-        st.session_state["mask"] = first_mask()
-    ours.read.clear()
+    mask_requested = ours.restoring or "mask" in ours.requested or is_locked()
+    if page_changed and title == "Masks" and not mask_requested and standing("mask") in ("", "none") and default_mask():
+        st.session_state["mask"] = default_mask()
+    ours.knobs_read.clear()
 
 
 def _undo_late_values(ours: Session) -> None:
     """Restores widgets that Back replaced and that a late message of the page set to their earlier values."""
-    for key, widget in [*ours.replaced.items()]:
-        if not widget.set or key in ours.asked_for or key not in st.session_state:
+    for key, widget in [*ours.replaced_widgets.items()]:
+        if not widget.is_applied or key in ours.requested or key not in st.session_state:
             continue
         current = st.session_state[key]
-        if current != widget.value and current in widget.before:
+        if current != widget.value and current in widget.earlier_values:
             st.session_state[key] = widget.value
         elif current != widget.value:
-            del ours.replaced[key]  # the user has changed it since
+            del ours.replaced_widgets[key]  # the user has changed it since
 
 
 def _follow_link(title: str) -> None:
     """Applies the parameters of the link that led from another page to this one; all other knobs keep their values."""
-    link = {key: text for key, text in st.query_params.to_dict().items() if title == "Compare" or key not in OF_COMPARE}
-    ask(link)
+    link = {
+        key: text for key, text in st.query_params.to_dict().items() if title == "Compare" or key not in COMPARE_KEYS
+    }
+    request_values(link)
     session().address |= {key: text for key, text in link.items() if key not in KNOBS}
 
 
@@ -159,19 +163,19 @@ def _carry_to_source(first: bool) -> None:
     keys = [knob.key for knob in what_if.KNOBS]
     ours.laid_by[before in BRING_THEIR_OWN] = {key: st.session_state[key] for key in keys if key in st.session_state}
     stashed = ours.laid_by.get(chosen in BRING_THEIR_OWN, {})
-    st.session_state.update({key: stashed.get(key, of(chosen)[key].default) for key in keys})
+    st.session_state.update({key: stashed.get(key, knobs_of(chosen)[key].default) for key in keys})
 
 
-def first_mask() -> str:
+def default_mask() -> str:
     """The mask with which the Masks page opens if none is chosen; empty if the source has its own."""
-    return "causal" if of(standing("source"))["mask"].default == "none" else ""
+    return "causal" if knobs_of(standing("source"))["mask"].default == "none" else ""
 
 
-def keep(title: str) -> None:
+def remember(title: str) -> None:
     """Stores the knobs for `carry_over`. Call it when all shared knobs have been read."""
     ours = session()
     values = st.session_state.to_dict()
-    ours.kept |= {key: values[key] for key in KNOBS if key in values and key not in HELD}
+    ours.carried_knobs |= {key: values[key] for key in KNOBS if key in values and key not in HELD}
     if ours.page != title:
         ours.handlers = {}
         if ours.exports is not None:
@@ -179,8 +183,8 @@ def keep(title: str) -> None:
     ours.page = title
     # The state before the last change, for the button that compares both.
     current = second.compared(state(whole=True))
-    if not ours.states or current != ours.states[-1]:
-        ours.states = [*ours.states[-1:], current]
+    if not ours.recent_states or current != ours.recent_states[-1]:
+        ours.recent_states = [*ours.recent_states[-1:], current]
 
 
 def read_view(notes: Notes, more: Sequence[Knob] = ()) -> None:
@@ -188,8 +192,8 @@ def read_view(notes: Notes, more: Sequence[Knob] = ()) -> None:
     # Old links and state files have a switch that is now one of the `colors`.
     ours = session()
     ours.address.pop("lab_stretch", None)
-    if ours.asked_for.pop("lab_stretch", None) == "true" and not standing(COLORS.key):
-        ours.asked_for[COLORS.key] = "stretched"
+    if ours.requested.pop("lab_stretch", None) == "true" and not standing(COLORS.key):
+        ours.requested[COLORS.key] = "stretched"
     for knob in (VIEW, COLORS, *more):
         Knobs(notes).value(knob)
 
@@ -199,14 +203,14 @@ def chosen_cell(notes: Notes, trace: Trace) -> Cell:
     return view.read_cell(Knobs(notes).value, trace)
 
 
-def asked_cell(notes: Notes) -> Cell:
+def requested_cell(notes: Notes) -> Cell:
     """The requested cell, without a check that the trace has it."""
     knobs = Knobs(notes)
     layer, step, head, row, column = (knobs.value(knob) for knob in (LAYER, STEP, HEAD, QUERY, KEY))
     return Cell(layer, step, head, row, column)
 
 
-def choose(cell: Cell, layer: Layer | None = None) -> None:
+def choose_cell(cell: Cell, layer: Layer | None = None) -> None:
     """Chooses a cell. Only in a callback, before its widgets are drawn again.
 
     With a `layer`, rows and columns beyond the step's matrix become the last ones.
@@ -215,10 +219,10 @@ def choose(cell: Cell, layer: Layer | None = None) -> None:
     hold({"layer": cell.layer, "step": cell.step, "head": cell.head, "q": cell.row, "k": cell.column})
 
 
-def turn(values: dict[str, Any]) -> None:
+def apply_controls(values: dict[str, Any]) -> None:
     """Sets inline knobs from the figure's controls; values out of range are ignored. Only in a callback."""
-    knobs = here()
-    ranges = {key: offered(knobs[key]) for key in values if key in HELD}
+    knobs = current_knobs()
+    ranges = {key: allowed_range(knobs[key]) for key in values if key in HELD}
     hold({
         key: float(values[key]) if isinstance(allowed, Real) else values[key]
         for key, allowed in ranges.items() if allowed.takes(values[key])
@@ -227,101 +231,102 @@ def turn(values: dict[str, Any]) -> None:
 
 def hold(values: dict[str, Any]) -> None:
     """Sets inline knobs, in a callback or for an action of the page. The next full run reads them."""
-    acted()
+    count_action()
     ours = session()
-    ours.turned.update(values)
+    ours.pending_values.update(values)
     for key in values:
-        ours.asked_for.pop(key, None)
-        ours.taken.pop(key, None)
+        ours.requested.pop(key, None)
+        ours.consumed.pop(key, None)
 
 
-def now(key: str) -> Any:
+def current_value(key: str) -> Any:
     """The current value of an inline knob, pending changes included."""
-    ours, known = session(), here()
-    if key in ours.turned:
-        return ours.turned[key]
-    if key in ours.asked_for:
-        return known[key].read(ours.asked_for[key], offered(known[key]), known[key].default)[0]
+    ours, known = session(), current_knobs()
+    if key in ours.pending_values:
+        return ours.pending_values[key]
+    if key in ours.requested:
+        return known[key].read(ours.requested[key], allowed_range(known[key]), known[key].default)[0]
     return st.session_state[key] if key in st.session_state else known[key].default
 
 
-def its_own() -> bool:
+def brings_own_formula() -> bool:
     """Whether the chosen source brings its own formula."""
     return standing("source") in BRING_THEIR_OWN
 
 
-def held_of_source() -> list[Knob]:
+def inline_knobs_of_source() -> list[Knob]:
     """The inline knobs of the chosen source's layer."""
-    return [knob for knob in layer_of(standing("source")) if knob.held]
+    return [knob for knob in layer_knobs(standing("source")) if knob.held]
 
 
 Config = TypeVar("Config", AttentionConfig, WhatIf)
 
 
-def config_now(before: Config) -> Config:
+def current_config(before: Config) -> Config:
     """The configuration with all pending changes of inline knobs.
 
     A new d_model gets the numbers of heads that the sidebar will choose for it.
     """
-    values = {knob.name: now(knob.key) for knob in held_of_source()}
+    values = {knob.name: current_value(knob.key) for knob in inline_knobs_of_source()}
     if isinstance(before, AttentionConfig) and "d_model" in values:
-        wishes = session().wishes
+        wishes = session().requested_heads
         heads, kv_heads = wishes.get("heads", (before.n_heads,))[0], wishes.get("kv_heads", (before.n_kv_heads,))[0]
         values["n_heads"] = Divisors.heads(values["d_model"], LIMITS.heads).nearest(heads)
         values["n_kv_heads"] = Divisors.shared(values["n_heads"]).nearest(kv_heads)
     return replace(before, **values)
 
 
-def cell_now(trace: Trace) -> Cell:
+def current_cell(trace: Trace) -> Cell:
     """The cell that was clicked last, limited to the sizes of the trace."""
-    index = min(now("layer"), len(trace.layers) - 1)
+    index = min(current_value("layer"), len(trace.layers) - 1)
     layer = trace.layers[index]
     names = [step.name for step in layer.steps]
-    step = now("step") if now("step") in names else names[-1]
+    step = current_value("step") if current_value("step") in names else names[-1]
     rows, columns = layer.shape(step)[-2:]
     head, row, column = (
-        max(0, min(now(key), size - 1)) for key, size in (("head", layer.n_heads), ("q", rows), ("k", columns))
+        max(0, min(current_value(key), size - 1))
+        for key, size in (("head", layer.n_heads), ("q", rows), ("k", columns))
     )
     return Cell(index, step, head, row, column)
 
 
-def ask(texts: dict[str, str]) -> None:
+def request_values(texts: dict[str, str]) -> None:
     """Requests these URL values; the next run that reads the knobs applies them."""
     ours = session()
     for key in texts:
-        ours.turned.pop(key, None)
-    ours.asked_for.update(texts)
+        ours.pending_values.pop(key, None)
+    ours.requested.update(texts)
 
 
-def ask_for(texts: dict[str, str], page: str) -> None:
+def open_page(texts: dict[str, str], page: str) -> None:
     """Opens a page with these URL values; every other knob gets its default. Only in a callback."""
     ours = session()
-    defaults = {key: in_url(knob.default) for key, knob in of(texts.get("source", "")).items()}
-    ask({**ours.defaults, **defaults, **texts})
-    ours.turned, ours.address, ours.restoring = {}, modes(), True
-    ours.next_page, ours.first = page, None
-    acted()
+    defaults = {key: in_url(knob.default) for key, knob in knobs_of(texts.get("source", "")).items()}
+    request_values({**ours.defaults, **defaults, **texts})
+    ours.pending_values, ours.address, ours.restoring = {}, display_parameters(), True
+    ours.next_page, ours.first_state = page, None
+    count_action()
 
 
-def restore(texts: dict[str, str]) -> None:
+def restore_state(texts: dict[str, str]) -> None:
     """Restores the state of an address. Values that no address holds, such as an uploaded matrix, stay."""
     ours = session()
-    known = of(texts.get("source", ""))
+    known = knobs_of(texts.get("source", ""))
     defaults = {**ours.defaults, **{key: in_url(knob.default) for key, knob in known.items()}}
-    current = {**ours.address, **state(), **of_pages(), **ours.turned}
+    current = {**ours.address, **state(), **page_knobs(), **ours.pending_values}
     requested = {key: defaults[key] for key in current if key in defaults and key not in texts} | texts
     for key, text in requested.items():
-        if key in ours.ranges and key in st.session_state and in_url(before := st.session_state[key]) != text:
-            ours.replaced.setdefault(key, Replaced()).before.append(before)
-    ask(requested)
-    ours.turned, ours.address, ours.restoring = {}, texts, True
-    ours.first = None
+        if key in ours.widget_arguments and key in st.session_state and in_url(before := st.session_state[key]) != text:
+            ours.replaced_widgets.setdefault(key, ReplacedWidget()).earlier_values.append(before)
+    request_values(requested)
+    ours.pending_values, ours.address, ours.restoring = {}, texts, True
+    ours.first_state = None
     for name in sizes_in_link():
         if not too_long(name):  # the matrix was on another server, and this one began with the default
-            for values in (ours.asked_for, ours.kept, st.session_state):
+            for values in (ours.requested, ours.carried_knobs, st.session_state):
                 values.pop(name, None)
 
 
-def choose_mask(cells: str) -> None:
+def set_custom_mask(cells: str) -> None:
     """Selects the custom mask described by `cells`, or no mask if `cells` is empty. Only in a callback."""
     hold({"mask": "custom" if cells else "none", "cells": cells})

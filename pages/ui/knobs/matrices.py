@@ -18,7 +18,7 @@ from attention.sources.reading.matrix import Matrix, Stack, of_heads
 from attention.sources.reading.reading import rounding
 from attention.sources.reading.text import look, write
 from pages.ui.knobs import texts
-from pages.ui.knobs.session import acted, session
+from pages.ui.knobs.session import count_action, session
 from pages.ui.knobs.table import KNOBS
 from pages.ui.knobs.widgets import Knobs
 
@@ -40,19 +40,19 @@ def matrices(knobs: Knobs, fields: Sequence[str]) -> dict[str, Matrix | Stack]:
     problems: dict[str, AttentionError] = {}
     for name in fields:
         try:
-            parsed[name] = texts.read(name, optional=not KNOBS[name].default)
+            parsed[name] = texts.read_matrix(name, optional=not KNOBS[name].default)
         except AttentionError as error:
             problems[name] = error
     if not knobs.locked:
         # Errors of uploads; a matrix that was there before remains in use.
-        upload_problems = {name: problem for name, problem in knobs.session.problems.items() if name in fields}
+        upload_problems = {name: problem for name, problem in knobs.session.upload_problems.items() if name in fields}
         resized = parsed if problems else fitted(parsed)
         with _editor(said(parsed), has_problem=bool(problems or upload_problems) or resized != parsed):
             if resized != parsed:
                 st.button(
                     f"Resize the others to fit {SYMBOLS[fields[0]]}",
                     key="matrices_fit",
-                    on_click=texts.fit,
+                    on_click=texts.store_resized,
                     args=(resized,),
                     help="Changes the sizes of the other matrices. Numbers keep their places; new cells are 0.",
                 )
@@ -64,7 +64,7 @@ def matrices(knobs: Knobs, fields: Sequence[str]) -> dict[str, Matrix | Stack]:
             _tabs(knobs, optional, parsed, {**problems, **upload_problems})
         problems = {name: error for name, error in {**problems, **upload_problems}.items() if not parsed.get(name)}
     sizes = {name: str(Shape.of(matrix)).replace(" × ", "x") for name, matrix in parsed.items() if texts.too_long(name)}
-    texts.say_sizes({**{name: size for name, size in texts.sizes_in_link().items() if name not in parsed}, **sizes})
+    texts.write_sizes({**{name: size for name, size in texts.sizes_in_link().items() if name not in parsed}, **sizes})
     for name in fields:
         if name in problems:
             raise problems[name]
@@ -86,9 +86,9 @@ def _editor(sizes: str, has_problem: bool) -> DeltaGenerator:
     """
     is_open = bool(st.session_state.get(EDITOR, session().page))
     if has_problem and not is_open:
-        session().unfolded_by_us = is_open = True
-    elif not has_problem and session().unfolded_by_us:
-        session().unfolded_by_us = is_open = False
+        session().opened_for_problem = is_open = True
+    elif not has_problem and session().opened_for_problem:
+        session().opened_for_problem = is_open = False
     st.session_state[EDITOR] = is_open
     return st.expander(f"Your matrices: {sizes}" if sizes else "Your matrices", key=EDITOR, on_change="rerun")
 
@@ -109,7 +109,7 @@ def _matrix_tab(knobs: Knobs, name: str, matrix: Matrix | Stack, problem: Attent
         elif matrix:
             st.info(f"{symbol} is {Shape.of(matrix)}: too large for the grid. The calculation uses all of it.")
     with field:
-        if session().large.get(name):
+        if session().long_matrices.get(name):
             st.caption(f"{symbol} was uploaded. It is too large for the link, so it stays in this browser tab.")
             st.button("Remove", key=f"matrices_remove_{name}", on_click=texts.remove, args=(name,))
         else:
@@ -139,13 +139,13 @@ def _grid(name: str, value: Matrix | Stack) -> None:
         new = tuple(map(tuple, edited.fillna(0.0).to_numpy().tolist()))
         changed = write((*of_heads(value)[:head], new, *of_heads(value)[head + 1 :]) if n_heads else new)
     if changed != text:
-        acted()
-        texts.keep(name, changed)
+        count_action()
+        texts.store(name, changed)
         st.rerun()
 
 
 def _field(knobs: Knobs, name: str) -> None:
-    knob, text = KNOBS[name], texts.whole_text(name)
+    knob, text = KNOBS[name], texts.full_text(name)
     callback: dict[str, Any] = {"on_change": texts.paste, "args": (name,)}
     arguments = {"label": knob.label, "help": knob.help, "height": 120, "max_chars": LONGEST_MATRIX, **callback}
     if text is None and name in texts.sizes_in_link():
@@ -163,7 +163,7 @@ def _field(knobs: Knobs, name: str) -> None:
 def _ask(name: str) -> bool:
     """Draws a question if the text of this matrix is ambiguous. Returns whether it is."""
     with suppress(AttentionError):
-        reading = look(texts.whole_text(name) or "", SYMBOLS[name])
+        reading = look(texts.full_text(name) or "", SYMBOLS[name])
         if reading.question:
             st.selectbox(
                 reading.question,
@@ -172,7 +172,7 @@ def _ask(name: str) -> bool:
                 key=f"matrices_choice_{name}",
                 placeholder="Choose one",
                 format_func=lambda choice: _described(choice, reading.choices[choice]),
-                on_change=texts.answer,
+                on_change=texts.answer_question,
                 args=(name,),
             )
             return True

@@ -17,17 +17,17 @@ from attention.sources import link, second
 from attention.sources.knobs import SEQUENCE
 from attention.sources.reading.matrix import Matrix, Stack
 from pages.ui.knobs import files, inputs
-from pages.ui.knobs.controls import Stand
+from pages.ui.knobs.controls import ControlState
 from pages.ui.knobs.session import session
-from pages.ui.knobs.table import HEAD, KNOBS, LAYER, LIMITS, TURN, of, offered
-from pages.ui.knobs.widgets import here, locked, widget
+from pages.ui.knobs.table import EDITING, HEAD, KNOBS, LAYER, LIMITS, allowed_range, knobs_of
+from pages.ui.knobs.widgets import current_knobs, is_locked, widget
 
 
-class Second(link.Link):
+class SecondState(link.Link):
     """The reader of the second state's knobs, pending changes included."""
 
     def __init__(self) -> None:
-        super().__init__(texts(), LIMITS)
+        super().__init__(second_state(), LIMITS)
 
     def file(self, knob: Knob) -> File:
         """The uploaded file.
@@ -36,7 +36,7 @@ class Second(link.Link):
             AwaitedError: the requested file has not been uploaded.
         """
         requested = self.knob(knob)
-        if uploaded := files.here(requested):
+        if uploaded := files.find_uploaded(requested):
             return uploaded
         raise link.not_here(requested)
 
@@ -46,7 +46,7 @@ class Second(link.Link):
         return Place(layer, self.knob(HEAD, Whole(0, trace.layers[layer].n_heads - 1)))
 
 
-class _Drawn(Second):
+class _SidebarReader(SecondState):
     """The same reader, which also draws a sidebar widget for each knob. Changes of widgets go into the address."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class _Drawn(Second):
 
     def knob(self, knob: Knob, within: Range | None = None, fixed: str = "") -> Any:
         """The knob's value in the address. Draws its widget with that value."""
-        within = within or offered(knob)
+        within = within or allowed_range(knob)
         value = super().knob(knob, within, fixed)
         if knob.held:
             return value
@@ -63,7 +63,7 @@ class _Drawn(Second):
         st.session_state[key] = value
 
         def on_widget_change() -> None:
-            turn_second({knob.key: st.session_state[key]})
+            apply_to_second({knob.key: st.session_state[key]})
 
         # Streamlit ignores the default of a widget with a value, but the default must be valid.
         if knob.fold and knob.fold not in self._folds:
@@ -92,112 +92,114 @@ class _Drawn(Second):
         return super().matrices(names)
 
 
-def first() -> dict[str, str]:
+def first_state() -> dict[str, str]:
     """The first state as URL values, pending changes included."""
-    knobs = here()
-    pending = {key: in_url(value) for key, value in session().turned.items()}
+    knobs = current_knobs()
+    pending = {key: in_url(value) for key, value in session().pending_values.items()}
     state = {**inputs.state(whole=True), **pending}
     return second.compared({key: text for key, text in state.items() if text != in_url(knobs[key].default)})
 
 
-def texts() -> dict[str, str]:
+def second_state() -> dict[str, str]:
     """The second state as URL values."""
-    return second.second(first(), str(inputs.now(second.KEY)))
+    return second.second(first_state(), str(inputs.current_value(second.KEY)))
 
 
-def stand(reader: Second) -> Stand:
+def control_state(reader: SecondState) -> ControlState:
     """The second state, for the row of controls."""
-    knobs = of(reader.standing(KNOBS["source"]))
-    return Stand(
+    knobs = knobs_of(reader.standing(KNOBS["source"]))
+    return ControlState(
         reader.standing(KNOBS["source"]) or KNOBS["source"].default,
-        lambda key: reader.knob(knobs[key], offered(knobs[key])),
+        lambda key: reader.knob(knobs[key], allowed_range(knobs[key])),
     )
 
 
-def is_turned() -> bool:
+def edits_second() -> bool:
     """Whether knobs change only the second state: on Compare, while its switch is at B."""
-    return session().page == "Compare" and inputs.now(TURN.key) == "B"
+    return session().page == "Compare" and inputs.current_value(EDITING.key) == "B"
 
 
-def turned_alone() -> tuple[str, ...]:
+def excluded_keys() -> tuple[str, ...]:
     """The keys that the page must not write into the address, because the knobs change only the second state."""
-    return tuple(second.compared(dict.fromkeys(KNOBS, "x"))) if is_turned() else ()
+    return tuple(second.compared(dict.fromkeys(KNOBS, "x"))) if edits_second() else ()
 
 
-def now(key: str) -> Any:
+def current_value(key: str) -> Any:
     """The value of an inline knob in the state that the knobs change."""
-    return stand(Second()).value(key) if is_turned() else inputs.now(key)
+    return control_state(SecondState()).value(key) if edits_second() else inputs.current_value(key)
 
 
-def turn(values: dict[str, Any]) -> None:
+def apply_controls(values: dict[str, Any]) -> None:
     """Applies changed knobs to the first state, the second, or both. Only in a callback."""
     if session().page != "Compare":
-        inputs.turn(values)
+        inputs.apply_controls(values)
         return
     in_state = second.compared(dict.fromkeys(values, "x"))
     state_values = {key: value for key, value in values.items() if key in in_state}
-    if is_turned():
-        turn_second(state_values)
-        inputs.turn({key: value for key, value in values.items() if key not in state_values})
+    if edits_second():
+        apply_to_second(state_values)
+        inputs.apply_controls({key: value for key, value in values.items() if key not in state_values})
         return
-    before = first()
-    inputs.turn(values)
-    inputs.hold({second.KEY: _followed(before, first())})
+    before = first_state()
+    inputs.apply_controls(values)
+    inputs.hold({second.KEY: _differences_after(before, first_state())})
 
 
-def turn_second(values: dict[str, Any]) -> None:
+def apply_to_second(values: dict[str, Any]) -> None:
     """Changes knobs of the second state; values out of range are ignored. Only in a callback."""
-    state_a, state_b = first(), texts()
-    knobs = of({**state_b, **{key: in_url(value) for key, value in values.items()}}.get("source", ""))
+    state_a, state_b = first_state(), second_state()
+    knobs = knobs_of({**state_b, **{key: in_url(value) for key, value in values.items()}}.get("source", ""))
     for key, value in values.items():
-        if not offered(knobs[key]).takes(value):
+        if not allowed_range(knobs[key]).takes(value):
             continue
         text = in_url(float(value) if isinstance(knobs[key].range, Real) and value is not None else value)
         state_b[key] = "" if text == in_url(knobs[key].default) else text
     inputs.hold({second.KEY: second.differing(state_a, state_b)})
 
 
-def look_at(layer: int, head: int) -> None:
+def show_head(layer: int, head: int) -> None:
     """Shows another layer and head of both states. Only in a callback."""
-    before = first()
-    inputs.turn({"layer": layer, "head": head})
-    inputs.hold({second.KEY: second.turned(before, first(), str(inputs.now(second.KEY)), both=True)})
-    session().first = first()  # both states have changed already, so `follow` has nothing to do
+    before = first_state()
+    inputs.apply_controls({"layer": layer, "head": head})
+    inputs.hold({second.KEY: second.turned(before, first_state(), str(inputs.current_value(second.KEY)), both=True)})
+    session().first_state = first_state()  # both states have changed already, so `follow_first` has nothing to do
 
 
-def follow() -> None:
+def follow_first() -> None:
     """Updates the second state's differences after the sidebar has changed the first state."""
-    ours, current = session(), first()
-    if ours.first is not None and ours.first != current:
-        st.session_state[second.KEY] = _followed(ours.first, current)
-    ours.first = current
+    ours, current = session(), first_state()
+    if ours.first_state is not None and ours.first_state != current:
+        st.session_state[second.KEY] = _differences_after(ours.first_state, current)
+    ours.first_state = current
 
 
-def _followed(before: dict[str, str], after: dict[str, str]) -> str:
+def _differences_after(before: dict[str, str], after: dict[str, str]) -> str:
     """The differences of the second state when the first one changes from `before` to `after`."""
-    return second.turned(before, after, str(inputs.now(second.KEY)), inputs.now(TURN.key) == "both")
+    return second.turned(
+        before, after, str(inputs.current_value(second.KEY)), inputs.current_value(EDITING.key) == "both"
+    )
 
 
 def sidebar(notes: Callable[[str], None]) -> None:
     """Draws the widgets of the second state; `notes` receives the error if they describe no source."""
     st.markdown("**B**, the second state")
     try:
-        link.source(_Drawn())
+        link.source(_SidebarReader())
     except AttentionError as error:
         notes(str(error))
 
 
-def last_turn() -> None:
+def last_change_button() -> None:
     """Draws a button that opens Compare with the state before the last change as A and the current one as B."""
-    if locked() or st.context.is_embedded:
+    if is_locked() or st.context.is_embedded:
         return
-    states = session().states
+    states = session().recent_states
 
     def open_both() -> None:
         before, after = states
         current = inputs.state(whole=True)
         display = {key: text for key, text in current.items() if key not in second.compared(current)}
-        inputs.ask_for({**display, **before, second.KEY: second.differing(before, after)}, "Compare")
+        inputs.open_page({**display, **before, second.KEY: second.differing(before, after)}, "Compare")
 
     st.button(
         "What did my last change do?",

@@ -23,7 +23,7 @@ Handlers = tuple[Callable[[str, int, int], None] | None, Callable[[dict[str, Any
 
 
 @dataclass
-class Watched:
+class FilmState:
     """The playback state of a training film in one tab.
 
     Attributes:
@@ -40,18 +40,18 @@ class Watched:
 
 
 @dataclass
-class Replaced:
+class ReplacedWidget:
     """A widget whose value Back or Forward replaced.
 
     Attributes:
-        before: the earlier values, which late messages of the page may still contain.
+        earlier_values: the earlier values, which late messages of the page may still contain.
         value: the new value.
-        set: whether the new value has been applied.
+        is_applied: whether the new value has been applied.
     """
 
-    before: list[Any] = field(default_factory=list)
+    earlier_values: list[Any] = field(default_factory=list)
     value: Any = None
-    set: bool = False
+    is_applied: bool = False
 
 
 @dataclass
@@ -63,47 +63,47 @@ class Session:
         source: the name of the source shown last.
         laid_by: stashed values of the knobs after the scores: under True for sources that bring their own formula,
             under False for the others.
-        kept: the sidebar's knobs at their last drawing, restored on the next page.
-        turned: values of inline knobs that changed since the last full run of the page.
+        carried_knobs: the sidebar's knobs at their last drawing, restored on the next page.
+        pending_values: values of inline knobs that changed since the last full run of the page.
         address: the query parameters: first those of the link that began the session, then those of the last answer.
-        asked_for: URL values that a link, Back or an opened state file requests, by key; each knob removes its own entry.
-        taken: entries removed from `asked_for` by the current run; a stopped run leaves them to the next run.
-        restoring: whether `asked_for` describes a complete state.
-        number: the number of the last applied action of the page, see `pages.ui.knobs.acts`.
-        server_acts: the number of user actions that reached the server through widgets, which have no such number.
-        taking: whether a numbered action is being applied.
-        answers: the number of answers sent to the page.
+        requested: URL values that a link, Back or an opened state file requests, by key; each knob removes its own entry.
+        consumed: entries removed from `requested` by the current run; a stopped run leaves them to the next run.
+        restoring: whether `requested` describes a complete state.
+        last_action: the number of the last applied action of the page, see `pages.ui.knobs.acts`.
+        server_actions: the number of user actions that reached the server through widgets, which have no such number.
+        applying_action: whether a numbered action is being applied.
+        answers_sent: the number of answers sent to the page.
         handlers: the callbacks of each figure component, by its key.
-        replaced: widgets whose values Back replaced. The page may send the earlier values until it has
+        replaced_widgets: widgets whose values Back replaced. The page may send the earlier values until it has
             seen answer number `replaced_in`.
         defaults: the default of every knob drawn so far, as in the URL.
-        read: the keys of the knobs read by this run; they depend on the source.
-        ranges: range, default and fixed text of each drawn widget, by key; Streamlit creates a new widget when they change.
-        wishes: the requested number of heads and the number in use, by key.
-        waited: whether the user has waited for a trace; from then on the last picture stays until the next.
+        knobs_read: the keys of the knobs read by this run; they depend on the source.
+        widget_arguments: range, default and fixed text of each drawn widget, by key; Streamlit creates a new widget when they change.
+        requested_heads: the requested number of heads and the number in use, by key.
+        has_waited: whether the user has waited for a trace; from then on the last picture stays until the next.
         notes: messages about bad links, shown until they are dismissed.
         next_page: the title of the page to open next; empty for none.
         state_files: the number of opened state files.
         state_file_problem: the error of the last state file.
         switched_off: codes of the interventions that were switched off and can be switched on again.
-        matters: the ablation sweep that the user requested, see `pages.ui.matters`; None for none.
+        sweep_request: the ablation sweep that the user requested, see `pages.ui.matters`; None for none.
         head_opened: whether a head was clicked that the Lab must now open.
-        head_place: the rank of that head among all heads, shown in the Lab.
-        large: texts of the matrices that are too long for a field, by name.
-        problems: the error of the last upload of each matrix, by name.
-        readings: the text of each pasted or uploaded matrix and the notes about how it was parsed, by name.
+        head_rank: the rank of that head among all heads, shown in the Lab.
+        long_matrices: texts of the matrices that are too long for a field, by name.
+        upload_problems: the error of the last upload of each matrix, by name.
+        matrix_notes: the text of each pasted or uploaded matrix and the notes about how it was parsed, by name.
         file: the uploaded attention file.
         file_problem: the error of the last uploaded file.
-        unfolded_by_us: whether the matrix editor was unfolded to show an error.
-        first: the first of the two compared states at the last run of Compare; None before.
-        states: the comparable state before the last change and the one now.
+        opened_for_problem: whether the matrix editor was unfolded to show an error.
+        first_state: the first of the two compared states at the last run of Compare; None before.
+        recent_states: the comparable state before the last change and the one now.
         name: the random id of this session.
         pictures: the number of pictures shown by each film, by component key.
         windows: the zoom window of each map, [top, bottom, left, right), by component and ``layout.uirevision``.
         grids: the initial table of each editable grid and the number of grids before it, by key.
-        watched: the film watched last.
-        seeds_run: the plan whose seeds are being trained.
-        seeds_shown: the plan whose seeds were trained.
+        film: the film watched last.
+        seeds_in_training: the plan whose seeds are being trained.
+        seeds_trained: the plan whose seeds were trained.
         guesses: the answers given, by lesson name.
         exports: the tab's export token and offers, see `pages.ui.exports.tokens`.
         lessons: the lessons of the opened file, by name.
@@ -113,47 +113,47 @@ class Session:
     page: str = ""
     source: str = ""
     laid_by: dict[bool, dict[str, Any]] = field(default_factory=dict)
-    kept: dict[str, Any] = field(default_factory=dict)
-    turned: dict[str, Any] = field(default_factory=dict)
+    carried_knobs: dict[str, Any] = field(default_factory=dict)
+    pending_values: dict[str, Any] = field(default_factory=dict)
     address: dict[str, str] = field(default_factory=dict)
-    asked_for: dict[str, str] = field(default_factory=dict)
-    taken: dict[str, str] = field(default_factory=dict)
+    requested: dict[str, str] = field(default_factory=dict)
+    consumed: dict[str, str] = field(default_factory=dict)
     restoring: bool = False
-    number: int = 0
-    server_acts: int = 0
-    taking: bool = False
-    answers: int = 0
+    last_action: int = 0
+    server_actions: int = 0
+    applying_action: bool = False
+    answers_sent: int = 0
     handlers: dict[str, Handlers] = field(default_factory=dict)
-    replaced: dict[str, Replaced] = field(default_factory=dict)
+    replaced_widgets: dict[str, ReplacedWidget] = field(default_factory=dict)
     replaced_in: int = 0
     defaults: dict[str, str] = field(default_factory=dict)
-    read: set[str] = field(default_factory=set)
-    ranges: dict[str, object] = field(default_factory=dict)
-    wishes: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
-    waited: bool = False
+    knobs_read: set[str] = field(default_factory=set)
+    widget_arguments: dict[str, object] = field(default_factory=dict)
+    requested_heads: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
+    has_waited: bool = False
     notes: list[str] = field(default_factory=list)
     next_page: str = ""
     state_files: int = 0
     state_file_problem: str = ""
     switched_off: list[str] = field(default_factory=list)
-    matters: Any = None
+    sweep_request: Any = None
     head_opened: bool = False
-    head_place: str = ""
-    large: dict[str, str] = field(default_factory=dict)
-    problems: dict[str, AttentionError] = field(default_factory=dict)
-    readings: dict[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
+    head_rank: str = ""
+    long_matrices: dict[str, str] = field(default_factory=dict)
+    upload_problems: dict[str, AttentionError] = field(default_factory=dict)
+    matrix_notes: dict[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
     file: File | None = None
     file_problem: str = ""
-    unfolded_by_us: bool = False
-    first: dict[str, str] | None = None
-    states: list[dict[str, str]] = field(default_factory=list)
+    opened_for_problem: bool = False
+    first_state: dict[str, str] | None = None
+    recent_states: list[dict[str, str]] = field(default_factory=list)
     name: str = field(default_factory=lambda: secrets.token_hex(4))
     pictures: Counter[str] = field(default_factory=Counter)
     windows: dict[str, dict[str, list[int] | None]] = field(default_factory=dict)
     grids: dict[str, tuple[pd.DataFrame, int]] = field(default_factory=dict)
-    watched: Watched | None = None
-    seeds_run: Plan | None = None
-    seeds_shown: Plan | None = None
+    film: FilmState | None = None
+    seeds_in_training: Plan | None = None
+    seeds_trained: Plan | None = None
     guesses: dict[str, list[Any]] = field(default_factory=dict)
     exports: Any = None
     lessons: dict[str, Lesson] = field(default_factory=dict)
@@ -166,23 +166,27 @@ def session() -> Session:
         state: Session = st.session_state[_KEY]
     except KeyError:
         link = st.query_params.to_dict()
-        state = st.session_state[_KEY] = Session(address=link, asked_for=dict(link))
+        state = st.session_state[_KEY] = Session(address=link, requested=dict(link))
     return state
 
 
-def begin_anew(address: dict[str, str]) -> None:
+def reset_session(address: dict[str, str]) -> None:
     """Resets the session to a page at this `address`; ids and counters stay."""
     before = session()
     st.session_state.clear()
     st.session_state[_KEY] = Session(
-        address=address, name=before.name, number=before.number, server_acts=before.server_acts, answers=before.answers
+        address=address,
+        name=before.name,
+        last_action=before.last_action,
+        server_actions=before.server_actions,
+        answers_sent=before.answers_sent,
     )
 
 
-def acted() -> None:
+def count_action() -> None:
     """Counts an action that the page does not number, such as a click on a button. For callbacks.
 
     Does nothing else: Streamlit may stop a run, and its callbacks, at any access to the session state.
     """
     state = session()
-    state.server_acts += not state.taking
+    state.server_actions += not state.applying_action

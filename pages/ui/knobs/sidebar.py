@@ -55,21 +55,21 @@ class Sidebar:
     def divisor(self, knob: Knob, within: Divisors, fixed: str) -> int | None:
         """A number of heads: the requested one, or the next smaller divisor, which a message then announces."""
         key, ours = knob.key, self.knobs.session
-        has_widget, is_requested = key in st.session_state, key in ours.asked_for
+        has_widget, is_requested = key in st.session_state, key in ours.requested
         current = st.session_state.get(key)
         wish = current if has_widget and not is_requested else knob.default
-        if has_widget and not is_requested and ours.wishes.get(key, (None, wish))[1] == current:
-            wish = ours.wishes.get(key, (wish, current))[0]
+        if has_widget and not is_requested and ours.requested_heads.get(key, (None, wish))[1] == current:
+            wish = ours.requested_heads.get(key, (wish, current))[0]
         nearest = within.nearest(wish)
         message = within.settled(wish) if wish is not None and wish != nearest else ""
         if message and not has_widget and not standing(key) and not fixed:
-            self.knobs.notes.keep(message)
+            self.knobs.notes.warn(message)
         elif has_widget and current != nearest and not is_requested:
             st.session_state[key] = nearest
             if message:
                 st.toast(message, duration="long")
         value: int | None = self.knob(knob, within, fixed)
-        ours.wishes[key] = (wish if value == nearest else value, value)
+        ours.requested_heads[key] = (wish if value == nearest else value, value)
         return value
 
     def sequence(self, names: Sequence[str]) -> int:
@@ -77,10 +77,10 @@ class Sidebar:
         if len(names) > 1:
             labels = tuple(f"{i}: {name}" if name else str(i) for i, name in enumerate(names))
             return int(self.knob(SEQUENCE, Choice(tuple(range(len(names))), labels)))
-        requested = self.knobs.session.asked_for.pop(SEQUENCE.key, None)
+        requested = self.knobs.session.requested.pop(SEQUENCE.key, None)
         if SEQUENCE.key not in st.session_state:
             for note in link.only_one(requested):
-                self.knobs.notes.keep(note)
+                self.knobs.notes.warn(note)
         st.session_state.pop(SEQUENCE.key, None)
         return 0
 
@@ -91,7 +91,7 @@ class Sidebar:
 
     def file(self, knob: Knob) -> File:
         """The uploaded file, if it is the one that the address names. Draws its upload field."""
-        return files.file(self.knobs, self.knobs.value(knob), self._wide)
+        return files.attention_file(self.knobs, self.knobs.value(knob), self._wide)
 
 
 def _folds(chosen: str) -> dict[str, DeltaGenerator]:
@@ -114,5 +114,5 @@ def source(notes: Notes, wide: DeltaGenerator) -> Source:
     sidebar = Sidebar(notes, wide)
     chosen = link.source(sidebar)
     if isinstance(chosen, Notebook) and not sidebar.knobs.locked:
-        continued.offer(chosen)
+        continued.copy_button(chosen)
     return chosen

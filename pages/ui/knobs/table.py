@@ -20,53 +20,55 @@ LIMITS = Limits(MAX_TOKENS, MAX_CHARACTERS, MAX_D_MODEL, MAX_HEADS, MAX_TRACE_MB
 LAYER, HEAD, STEP, QUERY, KEY, VIEW = view.LAYER, view.HEAD, view.STEP, view.QUERY, view.KEY, view.VIEW
 COLORS = Knob(
     "colors", "fixed", Choice(scales.COLORS), "Colours",
-    "Fixed: from 0 to 1. Stretched: up to the largest value. Log: shows differences between small values.",
+    "Fixed: 0 to 1. Stretched: to the maximum. Log: separates small values.",
     held=True, place=80,
 )  # fmt: skip
-TURN = Knob(
+EDITING = Knob(
     "turn", "B", Choice(("A", "B", "both")), "turn", "Which of the two states the knobs change.", held=True, place=-10
 )  # fmt: skip
-FIT = Knob(
+AUTOSCALE = Knob(
     "fit", False, Switch(), "Fit", "The colours of B − A reach up to the largest difference in this map. Off: one colour scale for all layers and heads.",
     held=True, place=90,
 )  # fmt: skip
-OF_COMPARE = (SECOND.key, TURN.key, FIT.key)
+COMPARE_KEYS = (SECOND.key, EDITING.key, AUTOSCALE.key)
 """Keys of the knobs that only the Compare page has."""
 
-KNOBS = {knob.key: knob for knob in (*knobs.KNOBS, LAYER, HEAD, STEP, QUERY, KEY, VIEW, COLORS, SECOND, TURN, FIT)}
+KNOBS = {
+    knob.key: knob for knob in (*knobs.KNOBS, LAYER, HEAD, STEP, QUERY, KEY, VIEW, COLORS, SECOND, EDITING, AUTOSCALE)
+}
 """All knobs by key."""
 
 DEFAULTS = {key: knob.default for key, knob in KNOBS.items()}
-"""Defaults by key; those of the layer's knobs depend on the source, see `of`."""
+"""Defaults by key; those of the layer's knobs depend on the source, see `knobs_of`."""
 
 HELD = tuple(key for key, knob in KNOBS.items() if knob.held)
 """Keys of inline knobs, which have no Streamlit widget: the figure's controls, step strip and cells set them."""
 
 
-def of(source: str) -> dict[str, Knob]:
+def knobs_of(source: str) -> dict[str, Knob]:
     """Every knob by key, with the ranges and defaults of a source; an unknown name means the default source."""
-    return _of(_known(source))
+    return _knobs_of_known(_known_source(source))
 
 
-def layer_of(source: str) -> tuple[Knob, ...]:
+def layer_knobs(source: str) -> tuple[Knob, ...]:
     """The knobs of the source's layer."""
-    return knobs.layer_of(_known(source))
+    return knobs.layer_of(_known_source(source))
 
 
-def above(source: str) -> tuple[Knob, ...]:
+def knobs_above_maps(source: str) -> tuple[Knob, ...]:
     """The knobs of the source that are drawn above the maps."""
-    return knobs.above(_known(source))
+    return knobs.above(_known_source(source))
 
 
-def _known(source: str) -> str:
+def _known_source(source: str) -> str:
     return source if source in knobs.SOURCES else str(DEFAULTS["source"])
 
 
 @cache
-def _of(source: str) -> dict[str, Knob]:
+def _knobs_of_known(source: str) -> dict[str, Knob]:
     return KNOBS | {knob.key: knob for knob in knobs.layer_of(source)}
 
 
-def offered(knob: Knob) -> Range:
+def allowed_range(knob: Knob) -> Range:
     """The allowed values of a knob on this server, within the operator's limits."""
     return on_pages(knob, LIMITS)

@@ -16,29 +16,29 @@ from attention.sources.reading.matrix import Matrix, Stack
 from attention.sources.reading.named import field_of, filled, given_by, named
 from attention.sources.reading.reading import Reading
 from attention.sources.reading.text import look, parse, write
-from pages.ui.knobs.session import acted, session
+from pages.ui.knobs.session import count_action, session
 from pages.ui.knobs.table import KNOBS
 from pages.ui.server import turns, uploads
 
 LONGEST_IN_LINK = 500  # characters of one matrix; five such matrices already make a long link
 
 
-def whole_text(name: str) -> str | None:
+def full_text(name: str) -> str | None:
     """The full text of a matrix of any length; None if this session has never drawn it."""
     ours = session()
-    text = ours.asked_for.get(name, ours.large.get(name) or st.session_state.get(name))
+    text = ours.requested.get(name, ours.long_matrices.get(name) or st.session_state.get(name))
     return None if text is None else str(text)
 
 
 def too_long(name: str) -> bool:
     """Whether the matrix is too long for the link, which then has only its size."""
-    text = whole_text(name)
+    text = full_text(name)
     return text is not None and len(text) > LONGEST_IN_LINK
 
 
 def forget_uploads() -> None:
     """Removes the sizes of long matrices from the address. Call it for all other sources."""
-    say_sizes({})
+    write_sizes({})
 
 
 def sizes_in_link() -> dict[str, str]:
@@ -46,7 +46,7 @@ def sizes_in_link() -> dict[str, str]:
     return link.sizes(session().address.get(UPLOADED, ""))
 
 
-def say_sizes(sizes: dict[str, str]) -> None:
+def write_sizes(sizes: dict[str, str]) -> None:
     """Writes the sizes of long matrices into the address."""
     address = session().address
     address.pop(UPLOADED, None)
@@ -54,21 +54,21 @@ def say_sizes(sizes: dict[str, str]) -> None:
         address[UPLOADED] = ",".join(f"{name}:{size}" for name, size in sizes.items())
 
 
-def read(name: str, optional: bool) -> Matrix | Stack:
+def read_matrix(name: str, optional: bool) -> Matrix | Stack:
     """The parsed matrix. Draws nothing.
 
     Raises:
         MatrixError: it cannot be parsed, or the link has only its size.
     """
     ours = session()
-    ours.read.add(name)
+    ours.knobs_read.add(name)
     ours.defaults[name] = str(KNOBS[name].default)
-    if name in ours.asked_for:
-        ours.taken[name] = ours.asked_for[name]
-        keep(name, ours.taken[name])
-        if replaced := ours.replaced.get(name):
-            replaced.value, replaced.set = ours.taken[name], True
-    text = whole_text(name)
+    if name in ours.requested:
+        ours.consumed[name] = ours.requested[name]
+        store(name, ours.consumed[name])
+        if replaced := ours.replaced_widgets.get(name):
+            replaced.value, replaced.is_applied = ours.consumed[name], True
+    text = full_text(name)
     if text is None and name in sizes_in_link():
         raise link.too_long(name, sizes_in_link()[name])
     text = KNOBS[name].default if text is None else text
@@ -77,39 +77,41 @@ def read(name: str, optional: bool) -> Matrix | Stack:
 
 def paste_again(name: str) -> None:
     """Stores the text pasted for a matrix of which the link had only the size."""
-    acted()
-    keep(name, str(st.session_state[f"matrices_again_{name}"]))
+    count_action()
+    store(name, str(st.session_state[f"matrices_again_{name}"]))
 
 
 def paste(name: str) -> None:
     """Stores pasted text in the short notation if it can be parsed; otherwise unchanged, and its tab shows the error."""
-    acted()
-    session().problems.pop(name, None)
+    count_action()
+    session().upload_problems.pop(name, None)
     text = str(st.session_state[name])
     try:
-        _take(name, text, look(text, SYMBOLS[name]))
+        _store_parsed(name, text, look(text, SYMBOLS[name]))
     except AttentionError:
-        keep(name, text if text.strip() else "")
+        store(name, text if text.strip() else "")
 
 
 def upload(name: str) -> None:
     """Reads the uploaded file of a matrix. An error is stored for its tab."""
-    acted()
+    count_action()
     file = st.session_state[f"matrices_file_{name}"]
-    session().problems.pop(name, None)
+    session().upload_problems.pop(name, None)
     if file is None:
         return
     try:
         content = uploads.content(file)
-        with turns.aside():  # any large file takes half a second to read
+        with turns.without_turn():  # any large file takes half a second to read
             text = file_text(content, file.name, SYMBOLS[name])
             reading = look(text, SYMBOLS[name])
-        _take(name, text, reading)
+        _store_parsed(name, text, reading)
     except AttentionError as error:
-        session().problems[name] = type(error)(str(error))  # a copy, since the traceback references the whole text
+        session().upload_problems[name] = type(error)(
+            str(error)
+        )  # a copy, since the traceback references the whole text
 
 
-def _take(name: str, text: str, reading: Reading, pick: str | None = None) -> None:
+def _store_parsed(name: str, text: str, reading: Reading, pick: str | None = None) -> None:
     """Stores the parsed matrix. An ambiguous text is stored unchanged until the user picks an answer.
 
     If the text has several matrices named after fields, each goes into its own field.
@@ -119,9 +121,9 @@ def _take(name: str, text: str, reading: Reading, pick: str | None = None) -> No
     notes = reading.notes
     if not reading.question or pick is not None:
         chosen = reading.chosen(pick, SYMBOLS[name])
-        text, notes = write(chosen), (*notes, *_labelled(name, chosen, reading))
-    keep(name, text)
-    session().readings[name] = text, notes
+        text, notes = write(chosen), (*notes, *_name_tokens(name, chosen, reading))
+    store(name, text)
+    session().matrix_notes[name] = text, notes
 
 
 def _fill(name: str, reading: Reading) -> bool:
@@ -132,18 +134,18 @@ def _fill(name: str, reading: Reading) -> bool:
         return False
     matrices, parts = filled(matrices, kind), {field_of(part.label): part for part in reading.parts}
     if name not in matrices:  # the field that received the paste gets its earlier text back
-        keep(name, str(session().kept.get(name, KNOBS[name].default)))
+        store(name, str(session().carried_knobs.get(name, KNOBS[name].default)))
     symbols = [SYMBOLS[field] for field in matrices]
     for field, matrix in matrices.items():
         note = f"{', '.join(symbols[:-1])} and {symbols[-1]} come from one pasted text."
-        notes = (note, *parts[field].notes, *_labelled(field, matrix, parts[field]))
-        keep(field, write(matrix))
-        session().readings[field] = write(matrix), notes
+        notes = (note, *parts[field].notes, *_name_tokens(field, matrix, parts[field]))
+        store(field, write(matrix))
+        session().matrix_notes[field] = write(matrix), notes
     st.session_state[GIVES.key] = kind
     return True
 
 
-def _labelled(name: str, matrix: Matrix | Stack, reading: Reading) -> tuple[str, ...]:
+def _name_tokens(name: str, matrix: Matrix | Stack, reading: Reading) -> tuple[str, ...]:
     """Uses the row names of a table as token names, unless the user has already named all tokens. Returns a note about it."""
     n_names = len(reading.names)
     labels = " ".join("_".join(row_name.split()) for row_name in reading.names)
@@ -154,37 +156,37 @@ def _labelled(name: str, matrix: Matrix | Stack, reading: Reading) -> tuple[str,
     return ("The row names are now the names of the tokens.",)
 
 
-def answer(name: str) -> None:
+def answer_question(name: str) -> None:
     """Parses an ambiguous text with the answer that the user picked."""
-    acted()
-    text, pick = whole_text(name) or "", st.session_state[f"matrices_choice_{name}"]
+    count_action()
+    text, pick = full_text(name) or "", st.session_state[f"matrices_choice_{name}"]
     if pick is not None:
-        _take(name, text, look(text, SYMBOLS[name]), pick)
+        _store_parsed(name, text, look(text, SYMBOLS[name]), pick)
 
 
 def notes_of(name: str) -> tuple[str, ...]:
     """The notes from parsing the pasted matrix, as long as it is unchanged."""
-    text, notes = session().readings.get(name, ("", ()))
-    return notes if text and text == whole_text(name) else ()
+    text, notes = session().matrix_notes.get(name, ("", ()))
+    return notes if text and text == full_text(name) else ()
 
 
 def remove(name: str) -> None:
     """Removes the matrix. For callbacks."""
-    acted()
-    keep(name, "")
+    count_action()
+    store(name, "")
 
 
-def fit(matrices: Mapping[str, Matrix | Stack]) -> None:
+def store_resized(matrices: Mapping[str, Matrix | Stack]) -> None:
     """Stores resized matrices by name. For callbacks."""
-    acted()
+    count_action()
     for name, matrix in matrices.items():
-        keep(name, write(matrix))
+        store(name, write(matrix))
 
 
-def keep(name: str, text: str) -> None:
+def store(name: str, text: str) -> None:
     """Stores the text of a matrix: in its field, or in the session if it is too long for a field."""
     ours = session()
-    ours.asked_for.pop(name, None)
-    ours.large[name] = text if len(text) > LONGEST_MATRIX else ""
+    ours.requested.pop(name, None)
+    ours.long_matrices[name] = text if len(text) > LONGEST_MATRIX else ""
     if len(text) <= LONGEST_MATRIX:
         st.session_state[name] = text

@@ -9,17 +9,17 @@ import streamlit as st
 
 from attention.formula.knobs import Knob
 from attention.formula.ranges import Choice, Named, Range, Real, Switch, Text, Whole, in_url
-from pages.ui.knobs.session import Session, acted, session
-from pages.ui.knobs.table import of, offered
+from pages.ui.knobs.session import Session, count_action, session
+from pages.ui.knobs.table import allowed_range, knobs_of
 from pages.ui.notes import Notes
 
 
-def locked() -> bool:
+def is_locked() -> bool:
     """Whether the page has no sidebar and no menu: the address has ``lock=1`` or ``present``."""
-    return left_open() is not None
+    return open_knobs() is not None
 
 
-def left_open() -> tuple[str, ...] | None:
+def open_knobs() -> tuple[str, ...] | None:
     """The names of the controls that stay usable on a locked page; None if the page is not locked.
 
     ``lock=1`` leaves none, ``present=temperature.mask`` leaves those that a teacher wants to use in front of a class.
@@ -31,20 +31,20 @@ def left_open() -> tuple[str, ...] | None:
     return None if present is None else tuple(present.split("."))
 
 
-def presented() -> bool:
+def is_presented() -> bool:
     """Whether the page is projected to a class: the address has ``present``."""
     return "present" in session().address
 
 
 def standing(key: str) -> str:
     """The URL value of a knob: the requested one, otherwise the value of its widget."""
-    requested = session().asked_for
+    requested = session().requested
     return requested[key] if key in requested else in_url(st.session_state.get(key, None))
 
 
-def here() -> dict[str, Knob]:
+def current_knobs() -> dict[str, Knob]:
     """Every knob by key, with the ranges and defaults of the chosen source."""
-    return of(standing("source"))
+    return knobs_of(standing("source"))
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Knobs:
 
     notes: Notes
     # Looked up once for all knobs: each access costs as much as drawing a line of text.
-    locked: bool = field(default_factory=locked)
+    locked: bool = field(default_factory=is_locked)
     session: Session = field(default_factory=session)
 
     def value(self, knob: Knob, within: Range | None = None, fixed: str = "", **more: Any) -> Any:
@@ -69,11 +69,11 @@ class Knobs:
             fixed: the text shown in a knob that has no effect now; its widget is disabled.
             more: further arguments of the widget.
         """
-        key, within, ours = knob.key, within or offered(knob), self.session
+        key, within, ours = knob.key, within or allowed_range(knob), self.session
         default = within.nearest(knob.default)
-        ours.read.add(key)
+        ours.knobs_read.add(key)
         ours.defaults[key] = in_url(default)
-        if key in ours.asked_for:
+        if key in ours.requested:
             self._take(knob, within, default)
         elif key in st.session_state and not within.takes(value := st.session_state[key]):
             # Otherwise the address would keep a value that no longer exists.
@@ -81,22 +81,22 @@ class Knobs:
         if self.locked or knob.held:
             return st.session_state.setdefault(key, default)
         drawn = (within, default, fixed)
-        if ours.ranges.get(key, drawn) != drawn and key in st.session_state:
+        if ours.widget_arguments.get(key, drawn) != drawn and key in st.session_state:
             st.session_state[key] = st.session_state[key]  # to Streamlit this is a new widget with its own value
-        ours.ranges[key] = drawn
-        return widget(knob, within, default, fixed, **{"key": key, "on_change": acted, **more})
+        ours.widget_arguments[key] = drawn
+        return widget(knob, within, default, fixed, **{"key": key, "on_change": count_action, **more})
 
     def _take(self, knob: Knob, within: Range, default: Any) -> None:
         """Sets a knob to its requested value, and notes a bad one."""
         key, ours = knob.key, self.session
-        text = ours.asked_for[key]
+        text = ours.requested[key]
         value, note = knob.read(text, within, default)
         st.session_state[key] = value
-        ours.taken[key] = ours.asked_for.pop(key)
-        if replaced := ours.replaced.get(key):
-            replaced.value, replaced.set = value, True
+        ours.consumed[key] = ours.requested.pop(key)
+        if replaced := ours.replaced_widgets.get(key):
+            replaced.value, replaced.is_applied = value, True
         if note:
-            self.notes.keep(note)
+            self.notes.warn(note)
 
 
 def widget(knob: Knob, within: Range, default: Any, fixed: str = "", **more: Any) -> Any:

@@ -12,13 +12,13 @@ from pages.ui.server.first_paint import IndexPage
 from pages.ui.server.garbage import BinaryOnly
 from pages.ui.server.headers import WithHeaders
 from pages.ui.server.origins import AllowedOrigins
-from pages.ui.server.places import NotedPlaces
-from pages.ui.server.unread import BoundedUnread
+from pages.ui.server.places import UploadUrls
+from pages.ui.server.unread import Backpressure
 from pages.ui.server.uploads import BoundedUploads
 
 MIDDLEWARE = [
     Middleware(middleware)
-    for middleware in (WithHeaders, IndexPage, AllowedOrigins, BoundedUnread, BinaryOnly, NotedPlaces, BoundedUploads)
+    for middleware in (WithHeaders, IndexPage, AllowedOrigins, Backpressure, BinaryOnly, UploadUrls, BoundedUploads)
 ]
 """The middleware around Streamlit's own server, outermost first."""
 
@@ -29,4 +29,4 @@ def parts() -> dict[str, Any]:
     Streamlit recognizes an app by the text ``st.App(…)`` in its main file, so each main file calls it itself.
     """
     routes = [*served.routes(), *exports.routes()]
-    return {"routes": routes, "middleware": MIDDLEWARE, "lifespan": process.serving}
+    return {"routes": routes, "middleware": MIDDLEWARE, "lifespan": process.lifespan}

@@ -6,7 +6,7 @@ import streamlit as st
 
 from pages.ui import address
 from pages.ui.knobs import inputs
-from pages.ui.knobs.session import begin_anew, session
+from pages.ui.knobs.session import reset_session, session
 from pages.ui.share import link
 
 _KEY = "paused"  # in the address, written by pages/ui/patches/paused.js
@@ -25,8 +25,8 @@ def ask_first(title: str) -> None:
     with st.container(horizontal=True):
         st.button("Try again", key="paused_again", on_click=_try_again)
         st.button("Open with default settings", key="paused_default", on_click=_open_default, type="primary")
-    link.watch(title)
-    address.answer(title, unread=True)
+    link.mount_without_buttons(title)
+    address.send_state(title, unread=True)
     st.stop()
 
 
@@ -35,4 +35,4 @@ def _try_again() -> None:
 
 
 def _open_default() -> None:
-    begin_anew(inputs.modes())
+    reset_session(inputs.display_parameters())

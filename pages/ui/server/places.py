@@ -14,28 +14,28 @@ from streamlit import runtime
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
-PLACE = re.compile(r"/_stcore/upload_file/([^/]+)/([^/]+)$")
+UPLOAD_URL = re.compile(r"/_stcore/upload_file/([^/]+)/([^/]+)$")
 """The path of an upload URL: a session id and a file id."""
 MOST = 16
 """Upload URLs of one session at a time."""
 _LONGEST_ANSWER = 2**16  # bytes of a message with upload URLs
 
-_places: defaultdict[str, deque[str]] = defaultdict(lambda: deque(maxlen=MOST))  # files by session
+_urls: defaultdict[str, deque[str]] = defaultdict(lambda: deque(maxlen=MOST))  # files by session
 
 
-def add(session: str, file: str) -> None:
+def register(session: str, file: str) -> None:
     """Registers an upload URL."""
-    _places[session].append(file)
+    _urls[session].append(file)
 
 
-def take(session: str, file: str) -> bool:
+def consume(session: str, file: str) -> bool:
     """Whether the session was given this upload URL. Each URL is valid once."""
-    if is_known := file in _places.get(session, ()):
-        _places[session].remove(file)
+    if is_known := file in _urls.get(session, ()):
+        _urls[session].remove(file)
     return is_known
 
 
-class NotedPlaces:
+class UploadUrls:
     """Middleware that registers the upload URLs of active sessions."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -52,15 +52,15 @@ class NotedPlaces:
             return {**message, "bytes": _with_few_names(message["bytes"])} if message.get("bytes") else message
 
         async def send_noted(message: Message) -> None:
-            for session, file in _places_in(message.get("bytes") or b""):
-                add(session, file)
+            for session, file in _urls_in(message.get("bytes") or b""):
+                register(session, file)
             await send(message)
 
         try:
             await self.app(scope, receive_few, send_noted)
         finally:
-            for session in [session for session in _places if not runtime.get_instance().is_active_session(session)]:
-                del _places[session]
+            for session in [session for session in _urls if not runtime.get_instance().is_active_session(session)]:
+                del _urls[session]
 
 
 def _with_few_names(message: bytes) -> bytes:
@@ -75,10 +75,10 @@ def _with_few_names(message: bytes) -> bytes:
     return bytes(request.SerializeToString())
 
 
-def _places_in(message: bytes) -> list[tuple[str, str]]:
+def _urls_in(message: bytes) -> list[tuple[str, str]]:
     """The upload URLs in a message to a page, as pairs of session id and file id."""
     if len(message) > _LONGEST_ANSWER or b"/_stcore/upload_file/" not in message:
         return []
     answer = ForwardMsg.FromString(message).file_urls_response
-    matches = (PLACE.search(file.upload_url) for file in answer.file_urls)
+    matches = (UPLOAD_URL.search(file.upload_url) for file in answer.file_urls)
     return [(match[1], match[2]) for match in matches if match]

@@ -36,19 +36,19 @@ if not HUB:
 memory.configure_allocator()
 
 _DEFAULT_THRESHOLD = gc.get_threshold()
-gc.set_threshold(200_000)  # a full collection during the imports takes 0.1 s and finds nothing; see `imported`
+gc.set_threshold(200_000)  # a full collection during the imports takes 0.1 s and finds nothing; see `freeze_imports`
 
 _PATIENCE = 0.5  # seconds; most runs are shorter
 _IMPORTING = "imports for models"
 _THREADS = ("ScriptRunner.scriptThread", "training", "export", _IMPORTING)
 _QUIET = 3.0  # seconds without a run before an idle process imports another library for models
-AT_END: list[Callable[[], None]] = []
+SHUTDOWN_CALLBACKS: list[Callable[[], None]] = []
 """Functions to call in the event loop at shutdown, before the server waits for pending answers."""
 _first_picture_drawn, _ending = threading.Event(), threading.Event()
 
 
 @cache
-def imported() -> None:
+def freeze_imports() -> None:
     """Excludes all imported objects, such as those of torch, from later garbage collections."""
     gc.freeze()
     gc.set_threshold(*_DEFAULT_THRESHOLD)
@@ -70,7 +70,7 @@ def _import_for_models() -> None:
     if not LIBRARY.offers or make_room(imports.missing_bytes()):
         return
     for _ in imports.import_parts():
-        while turns.idle() < _QUIET:
+        while turns.idle_seconds() < _QUIET:
             if _ending.wait(_QUIET / 4):
                 return
         gc.set_threshold(200_000)
@@ -80,7 +80,7 @@ def _import_for_models() -> None:
 
 
 @asynccontextmanager
-async def serving(_: App) -> AsyncIterator[None]:
+async def lifespan(_: App) -> AsyncIterator[None]:
     """The lifespan of the server: does what `streamlit run` does for a script but not for an `st.App`."""
     address = server_util.get_url(config.get_option("browser.serverAddress"))
     print(f"Attention Lab: {address}", flush=True)
@@ -93,7 +93,7 @@ async def serving(_: App) -> AsyncIterator[None]:
 
         def end(*_: object) -> None:
             server.should_exit = True  # type: ignore[union-attr]  # checked above
-            for callback in AT_END:
+            for callback in SHUTDOWN_CALLBACKS:
                 loop.call_soon_threadsafe(callback)
 
         signal.signal(signal.SIGTERM, end)
@@ -101,7 +101,7 @@ async def serving(_: App) -> AsyncIterator[None]:
     yield
 
 
-def _end_runs() -> None:
+def _wait_for_runs() -> None:
     """Waits `_PATIENCE` for running threads at exit, then ends the process without Python's finalization.
 
     Streamlit runs scripts in daemon threads. A thread that returns from torch or pyarrow during finalization aborts the whole
@@ -120,6 +120,6 @@ def _end_runs() -> None:
         os._exit(0)
 
 
-atexit.register(_end_runs)
+atexit.register(_wait_for_runs)
 patches.apply()
 bound_log()

@@ -16,16 +16,16 @@ RESERVE = 96 * 2**20
 """Bytes for uncounted memory: copies of a trace for drawing, and concurrent allocations of other sessions."""
 
 
-def lower(*limits: int | None) -> int | None:
+def lowest_limit(*limits: int | None) -> int | None:
     """The lowest of several limits; 0 and None mean no limit."""
     return min(filter(None, limits), default=None)
 
 
-LIMIT = lower(MEMORY_MB * 2**20, memory.limit())
+LIMIT = lowest_limit(MEMORY_MB * 2**20, memory.limit())
 """The memory limit of this process in bytes; None without a limit."""
 
 
-def missing(needs: int, resident: int | None, limit: int | None) -> int:
+def bytes_missing(needs: int, resident: int | None, limit: int | None) -> int:
     """The bytes by which a process would exceed its limit with another `needs` bytes; 0 if it would not, or without a limit."""
     return 0 if limit is None or resident is None else max(0, resident + needs + RESERVE - limit)
 
@@ -38,7 +38,7 @@ def make_room(needs: int) -> int:
     """
 
     def shortage() -> int:
-        return missing(needs, memory.resident(), LIMIT)
+        return bytes_missing(needs, memory.resident(), LIMIT)
 
     if shortage():
         gc.collect()  # finished runs are reference cycles that may contain large figures

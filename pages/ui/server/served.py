@@ -27,7 +27,7 @@ _FOLDERS = (SCRIPTS, *(_UI / name for name in ("figure", "lesson", "address", "s
 # Plotly's bundle for cartesian charts: a third of the size of the full bundle in the Python package.
 _PLOTLY = SCRIPTS / "vendor" / "plotly-cartesian.min.js"
 _PATH = "app/static"  # Streamlit's path for files of an app, which every host of Streamlit apps forwards
-LASTING = {"Cache-Control": "public, max-age=31536000, immutable"}
+CACHE_FOREVER = {"Cache-Control": "public, max-age=31536000, immutable"}
 """Headers of a script whose URL contains a hash of its content, so that browsers may cache it for ever."""
 
 
@@ -70,7 +70,7 @@ def _answer(request: Request) -> Response:
     if folder != version() or file != f"{name}.js" or name not in scripts():
         return PlainTextResponse("Not found", 404)
     zipped = "gzip" in request.headers.get("Accept-Encoding", "")
-    headers = {**LASTING, "Vary": "Accept-Encoding", **({"Content-Encoding": "gzip"} if zipped else {})}
+    headers = {**CACHE_FOREVER, "Vary": "Accept-Encoding", **({"Content-Encoding": "gzip"} if zipped else {})}
     return Response(_gzipped(name) if zipped else scripts()[name], headers=headers, media_type="text/javascript")
 
 

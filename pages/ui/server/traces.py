@@ -38,7 +38,7 @@ Result = TypeVar("Result")
 
 _LARGE = 16 * 2**20  # bytes
 _LOCKS: dict[str, Lock] = {}  # one computation at a time for each kind of source: a slow model delays only models
-MAX_BOTH_MB = MAX_TRACE_MB * 3 // 2  # of two compared states together; each may have up to MAX_TRACE_MB
+MAX_PAIR_MB = MAX_TRACE_MB * 3 // 2  # of two compared states together; each may have up to MAX_TRACE_MB
 
 KEPT.hold(CACHE_MB * 2**20)
 LIBRARY.hold(Settings(MODELS, MODEL_PATHS, HUB, MAX_MODEL_MB, MODELS_KEPT_MB, make_room))
@@ -66,13 +66,13 @@ def trace_of(source: Source) -> Trace:
         AttentionError: the source has no trace.
     """
     key, needs = _key(source), source.needs if isinstance(source, Turnable) else 0
-    run_traces = turns.mine()
+    run_traces = turns.run_cache()
     if isinstance(source, Preparable) and key not in run_traces and KEPT.get(_key(source.base)) is None:
-        with turns.aside(), watching(watcher()):  # before `alone`, so that no other large run waits for it
+        with turns.without_turn(), watching(watcher()):  # before `alone`, so that no other large run waits for it
             source.prepare()
     with ExitStack() as stack:
         if needs > _LARGE:
-            stack.enter_context(turns.alone())
+            stack.enter_context(turns.exclusive())
         if key not in run_traces:
             if needs > _LARGE:
                 make_room_for_trace(needs)
@@ -89,22 +89,22 @@ def is_cached(source: Source) -> bool:
     return KEPT.get(_key(source.base if isinstance(source, Turnable) else source)) is not None
 
 
-def both_of(first: Source, other: Source) -> tuple[Trace, Trace]:
+def traces_of_both(first: Source, other: Source) -> tuple[Trace, Trace]:
     """The traces of two compared states.
 
     Raises:
-        AttentionError: one of them has no trace, or both need more than `MAX_BOTH_MB` together.
+        AttentionError: one of them has no trace, or both need more than `MAX_PAIR_MB` together.
     """
     bases = {_key(source.base): source.needs for source in (first, other) if isinstance(source, Turnable)}
-    if sum(bases.values()) > MAX_BOTH_MB * 2**20:
+    if sum(bases.values()) > MAX_PAIR_MB * 2**20:
         raise SizeError(
-            f"Two states together may need at most {MAX_BOTH_MB:,} MB here; got {sum(bases.values()) / 2**20:,.0f} MB: "
+            f"Two states together may need at most {MAX_PAIR_MB:,} MB here; got {sum(bases.values()) / 2**20:,.0f} MB: "
             "choose a shorter text in one of them, or raise the limit (LAB_MAX_TRACE_MB)."
         )
     return trace_of(first), trace_of(other)
 
 
-def said_unchanged(source: Source) -> Trace | None:
+def unchanged_predictions(source: Source) -> Trace | None:
     """The predictions of the model without interventions, as a trace without layers; None if it has no interventions.
 
     Raises:
@@ -121,7 +121,7 @@ def said_unchanged(source: Source) -> Trace | None:
     return KEPT.once(key, lambda: replace(trace, layers=()))
 
 
-def work_out(layer: Layer, head: int) -> None:
+def compute_head(layer: Layer, head: int) -> None:
     """Computes all matrices of one head outside of the run's turn, before the page reads them one by one."""
     ready = (layer.number, "ready", (layer.formula, head))
     if layer.formula is None or KEPT.get(ready):
@@ -133,7 +133,7 @@ def work_out(layer: Layer, head: int) -> None:
             layer.facts(step.name)
         return True
 
-    with turns.aside(), _lock("maps"):
+    with turns.without_turn(), _lock("maps"):
         KEPT.once(ready, everything)
 
 
@@ -152,7 +152,7 @@ def scaling_of(source: TypedText) -> Scaling:
     return _cached(_key(source, "scaling"), make, "scaling")
 
 
-def seen_of(lesson: Lesson) -> Seen:
+def context_of(lesson: Lesson) -> Seen:
     """The traces of a lesson before and after its one knob changes.
 
     Raises:
@@ -162,7 +162,7 @@ def seen_of(lesson: Lesson) -> Seen:
 
     before, _ = source_of(lesson.link, LIMITS)
     after, _ = source_of(lesson.link_turned, LIMITS) if lesson.turn else (before, ())
-    first, second = both_of(before, after) if after != before else (trace_of(before),) * 2
+    first, second = traces_of_both(before, after) if after != before else (trace_of(before),) * 2
     return Seen(first, second, *lesson.place)
 
 
@@ -194,5 +194,5 @@ def _cached(key: bytes, make: Callable[[], Result], kind: str) -> Result:
         with _lock(kind) if kind else nullcontext():
             return make()
 
-    with turns.aside(), watching(watcher()):
+    with turns.without_turn(), watching(watcher()):
         return KEPT.once(key, make_with_lock)

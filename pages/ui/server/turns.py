@@ -32,7 +32,7 @@ class _Turn(ExitStack):
 
     def __init__(self) -> None:
         super().__init__()
-        self.alone, self.kept = False, dict[Hashable, Any]()
+        self.is_exclusive, self.cache = False, dict[Hashable, Any]()
 
 
 def _begin(me: object) -> None:
@@ -53,20 +53,20 @@ def _end(me: object) -> None:
 def turn() -> Iterator[None]:
     """Waits for this thread's turn and holds it; the next run waits at most `LONGEST` for it."""
     me = _Turn()
-    with _queue:  # runs that return from `aside` skip the queue and wait for at most one other
+    with _queue:  # runs that return from `without_turn` skip the queue and wait for at most one other
         _begin(me)
     _current.turn = me
     try:
         yield
     finally:
         _current.turn = None
-        me.kept.clear()
+        me.cache.clear()
         me.close()
         _end(me)
 
 
 @contextmanager
-def aside() -> Iterator[None]:
+def without_turn() -> Iterator[None]:
     """Gives the turn to other runs during the block; does nothing without a turn."""
     me = getattr(_current, "turn", None)
     if me is None:
@@ -80,7 +80,7 @@ def aside() -> Iterator[None]:
 
 
 @contextmanager
-def alone() -> Iterator[None]:
+def exclusive() -> Iterator[None]:
     """Waits, without its turn, until no other run works on large data, and blocks such work until this run ends.
 
     Without a turn it blocks only until the end of the block.
@@ -90,30 +90,30 @@ def alone() -> Iterator[None]:
         with _large:
             yield
         return
-    if not me.alone:
-        with aside():
+    if not me.is_exclusive:
+        with without_turn():
             me.enter_context(_large)
         me.callback(memory.trim)  # before the next large run begins
-        me.alone = True
+        me.is_exclusive = True
     yield
 
 
-def give_back() -> None:
+def release_exclusive() -> None:
     """Ends the exclusive use of large memory before the run ends. Drops the run's traces, which are computed or read from the cache again."""
     me: _Turn | None = getattr(_current, "turn", None)
     if me is not None:
-        me.kept.clear()
+        me.cache.clear()
         me.close()
-        me.alone = False
+        me.is_exclusive = False
 
 
-def mine() -> dict[Hashable, Any]:
+def run_cache() -> dict[Hashable, Any]:
     """The traces that this run holds until it ends, by key; an unused dict without a turn."""
     me: _Turn | None = getattr(_current, "turn", None)
-    return {} if me is None else me.kept
+    return {} if me is None else me.cache
 
 
-def idle() -> float:
+def idle_seconds() -> float:
     """The seconds since the last script run; 0 during a run."""
     with _change:
         return 0.0 if _active or _large.locked() else monotonic() - _ended[0]

@@ -20,7 +20,7 @@ _CLOSING = 5.0  # seconds for the last message to a socket that reads nothing
 _TRY_LATER = 1013  # WebSocket close code: try again later
 
 
-class BoundedUnread:
+class Backpressure:
     """Middleware that limits the unread bytes of all sockets together."""
 
     def __init__(self, app: ASGIApp) -> None:

@@ -26,11 +26,11 @@ from streamlit.runtime.uploaded_file_manager import DeletedFile, UploadedFile
 from attention import File, FileError
 from pages.ui.server import forms, places, turns
 from pages.ui.server.limits import UPLOADED_MB, UPLOADED_MB_OF_ONE, UPLOADS_AT_ONCE
-from pages.ui.server.places import PLACE
+from pages.ui.server.places import UPLOAD_URL
 
 PATIENCE = 20.0  # seconds in which `PROGRESS` must arrive
 PROGRESS = 2**16  # bytes
-TAKEN = 204  # Streamlit's status for a successful upload
+ACCEPTED = 204  # Streamlit's status for a successful upload
 SMALL = 2**20  # bytes; smaller uploads do not queue
 LONGEST_WAIT = 60.0  # seconds in the queue
 GONE = "This server no longer has the uploaded file: upload it again."
@@ -40,7 +40,7 @@ _slots = asyncio.Semaphore(UPLOADS_AT_ONCE)
 _locks: WeakValueDictionary[str, asyncio.Lock] = (
     WeakValueDictionary()
 )  # by session: a stalled session uses one slot, not all
-_held: WeakValueDictionary[str, File] = WeakValueDictionary()  # by session; the session itself owns the file
+_session_files: WeakValueDictionary[str, File] = WeakValueDictionary()  # by session; the session itself owns the file
 
 
 class _RefusedError(Exception):
@@ -64,7 +64,7 @@ async def _room(session: str, size: int) -> AsyncIterator[None]:
     Raises:
         _RefusedError: the memory for uploads is not enough.
     """
-    manager, in_sessions = _manager(), held()
+    manager, in_sessions = _manager(), session_file_sizes()
     in_streamlit = {
         name: sum(len(file.data) for file in [*files.values()]) for name, files in [*manager.file_storage.items()]
     }
@@ -139,7 +139,7 @@ def content(file: UploadedFile | DeletedFile) -> bytes:
     if isinstance(file, DeletedFile):
         raise FileError(GONE)
     # Only one run at a time reads a large file.
-    with turns.alone() if file.size > SMALL else nullcontext():
+    with turns.exclusive() if file.size > SMALL else nullcontext():
         data = file.getvalue()
     if (context := get_script_run_ctx()) and isinstance(context.uploaded_file_mgr, MemoryUploadedFileManager):
         session, manager = context.session_id, context.uploaded_file_mgr
@@ -149,15 +149,15 @@ def content(file: UploadedFile | DeletedFile) -> bytes:
     return data
 
 
-def hold(file: File) -> None:
+def count_file(file: File) -> None:
     """Counts this file of the session as one of its uploads, in place of the previous one."""
     if context := get_script_run_ctx():
-        _held[context.session_id] = file
+        _session_files[context.session_id] = file
 
 
-def held() -> dict[str, int]:
+def session_file_sizes() -> dict[str, int]:
     """The size in bytes of the file of each session."""
-    return {session: len(file.content) for session, file in [*_held.items()]}
+    return {session: len(file.content) for session, file in [*_session_files.items()]}
 
 
 class BoundedUploads:
@@ -168,7 +168,7 @@ class BoundedUploads:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forwards all requests that are not uploads."""
-        if scope["type"] == "http" and scope["method"] == "PUT" and (place := PLACE.search(scope["path"])):
+        if scope["type"] == "http" and scope["method"] == "PUT" and (place := UPLOAD_URL.search(scope["path"])):
             await self._take(place[1], place[2], scope, receive, send)
         else:
             await self.app(scope, receive, send)
@@ -178,7 +178,7 @@ class BoundedUploads:
             await self.app(scope, receive, send)  # Streamlit refuses it
             return
         try:
-            if not places.take(session, file):
+            if not places.consume(session, file):
                 raise _RefusedError(404, "This upload address is unknown or already used: upload the file again.")
             length = Headers(scope=scope).get("Content-Length", "")
             if not length.isdecimal():
@@ -211,7 +211,7 @@ class BoundedUploads:
             return {"type": "http.request", "body": head + tail, "more_body": False}
 
         async def send_when_filled(message: Message) -> None:
-            if message["type"] == "http.response.start" and message["status"] == TAKEN:
+            if message["type"] == "http.response.start" and message["status"] == ACCEPTED:
                 manager = _manager()
                 for taken in manager.get_files(session, [file]):
                     manager.add_file(session, taken._replace(data=content))

@@ -14,16 +14,16 @@ from attention.lessons.files import LONGEST, LONGEST_OPTION, several, written
 from attention.lessons.lesson import MOST_WORDS, Lesson
 from attention.sources import second
 from pages.ui import show
-from pages.ui.exports.links import small
+from pages.ui.exports.links import small_download
 from pages.ui.knobs import inputs
-from pages.ui.server.traces import seen_of
+from pages.ui.server.traces import context_of
 from pages.ui.share import link
 
 _WRONG = 3  # wrong options
 _REPLY = 280  # characters of a reply
 
 
-def form(trace: Trace, cell: Cell, missing: str) -> None:
+def question_form(trace: Trace, cell: Cell, missing: str) -> None:
     """Draws the form for a question and, when it is submitted, the link and the file.
 
     Args:
@@ -113,14 +113,14 @@ def _offer(lesson: Lesson, locked: bool) -> None:
 
     file = written(lesson)
     (read,) = several(file.encode()).values()
-    asking.told(read, seen_of(read), ())
+    asking.told(read, context_of(read), ())
     st.markdown("**The question is ready.** Students see the correct answer after they have answered.")
     try:
         query = {asked.KEY: asked.packed(file), **({"lock": "1"} if locked else {})}
-        link.buttons("ask", "try", key="copy_ask", ask=urlencode(query))
+        link.copy_buttons("ask", "try", key="copy_ask", ask=urlencode(query))
     except AttentionError as error:
         show.problem(str(error))
-    small("Save as a lesson (.md)", file, "lesson.md", "text/markdown", "share_lesson.md")
+    small_download("Save as a lesson (.md)", file, "lesson.md", "text/markdown", "share_lesson.md")
     st.caption(
         "Put several of these files one below the other into one file, and “Open a state or lessons” shows them as your own lessons."
     )

@@ -10,17 +10,17 @@ from attention import Cell, File, Matrices, Source
 from attention.export import arrays, program
 from attention.sources.archive import quoted
 from attention.sources.cutting import SYMBOLS
-from pages.ui.exports.links import Link, links, offer_link
+from pages.ui.exports.links import Link, download_links, offer_link
 from pages.ui.exports.tokens import Offer
 from pages.ui.knobs import controls, inputs
-from pages.ui.knobs.table import KNOBS, OF_COMPARE
+from pages.ui.knobs.table import COMPARE_KEYS, KNOBS
 from pages.ui.knobs.texts import too_long
 from pages.ui.server.limits import EXPORT_MB, FRAMED_BY
 from pages.ui.server.traces import trace_of
 from pages.ui.share import ask, link, state_file
 
 
-def bar(title: str, source: Source, cell: Cell | None, asks: bool) -> None:
+def share_bar(title: str, source: Source, cell: Cell | None, asks: bool) -> None:
     """Draws the buttons next to the title.
 
     Args:
@@ -29,10 +29,10 @@ def bar(title: str, source: Source, cell: Cell | None, asks: bool) -> None:
         cell: the chosen cell; None if the page does not use the source's numbers, which it then does not offer.
         asks: whether the menu offers to create a question about the cell.
     """
-    link.buttons("link", missing=_missing(source), key="copy_link", page=title)
+    link.copy_buttons("link", missing=_missing(source), key="copy_link", page=title)
     with st.popover("Share", key="sharing", on_change="rerun") as opened:
         if opened.open:
-            _offers(title, source, cell, asks)
+            _menu(title, source, cell, asks)
 
 
 def _missing(source: Source) -> str:
@@ -44,26 +44,26 @@ def _missing(source: Source) -> str:
     return f"{', '.join(left_out)} {verb} not in the link: send the state file instead (Share)." if left_out else ""
 
 
-def _offers(title: str, source: Source, cell: Cell | None, asks: bool) -> None:
+def _menu(title: str, source: Source, cell: Cell | None, asks: bool) -> None:
     st.markdown("**A link or a file that opens exactly this state**")
     frames_allowed = ("iframe",) if FRAMED_BY else ()
-    link.buttons("lock", *frames_allowed, missing=_missing(source), key="copy_more")
+    link.copy_buttons("lock", *frames_allowed, missing=_missing(source), key="copy_more")
     if asks and cell is not None:
         with st.expander("Ask about this", key="asking", on_change="rerun") as opened:
             if opened.open:
-                ask.form(trace_of(source), cell, _missing(source))
+                ask.question_form(trace_of(source), cell, _missing(source))
     open_only = "" if cell is None else ", and only the knobs that you choose here"
     st.markdown(f"**For a projector**: large digits, no sidebar{open_only}")
     open_knobs: list[str] = []
     if cell is not None:
-        names = [name for name in controls.NAMES if name != "layer" or len(trace_of(source).layers) > 1]
-        names += [key for key in OF_COMPARE if title == "Compare" and KNOBS[key].label]
+        names = [name for name in controls.CONTROL_NAMES if name != "layer" or len(trace_of(source).layers) > 1]
+        names += [key for key in COMPARE_KEYS if title == "Compare" and KNOBS[key].label]
         default = ["temperature", "mask", "head"]
         open_knobs = st.pills("Usable knobs", names, selection_mode="multi", default=default, key="share_open")
-    link.buttons("present", missing=_missing(source), key="copy_projected", leave_open=".".join(open_knobs))
-    state = {**inputs.of_pages(), **inputs.state(whole=True)}
+    link.copy_buttons("present", missing=_missing(source), key="copy_projected", leave_open=".".join(open_knobs))
+    state = {**inputs.page_knobs(), **inputs.state(whole=True)}
     offer = Offer("application/json", "attention.json", partial(state_file.write, title, state))
-    links("share_state", offer_link("Save the state (.json)", "state.json", offer))
+    download_links("share_state", offer_link("Save the state (.json)", "state.json", offer))
     if cell is not None:
         _numbers(source, cell)
 
@@ -78,7 +78,7 @@ def _numbers(source: Source, cell: Cell) -> None:
     python = program.python(source, trace, cell)
     del trace  # only `traces` may hold it
     part = {"part": "layer"} if one_layer else {}
-    links(
+    download_links(
         "share_numbers",
         Link(f"{cell.step} (.csv)", f"{cell.step}.csv"),
         Link("All steps (.npz)", "attention.npz", part),
@@ -90,7 +90,7 @@ def _numbers(source: Source, cell: Cell) -> None:
             f"All steps would be {megabytes:,.0f} MB; a file has at most {EXPORT_MB} MB, so it contains only {content}."
         )
     st.markdown("**The same computation in plain PyTorch**")
-    links(
+    download_links(
         "share_program", Link("Python (.py)", "attention_steps.py"), Link("Notebook (.ipynb)", "attention_steps.ipynb")
     )
     st.code(python, height=260)

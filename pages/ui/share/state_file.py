@@ -12,7 +12,7 @@ from attention.lessons import asked
 from attention.lessons.files import several
 from attention.sources.archive import quoted
 from pages.ui.knobs import inputs
-from pages.ui.knobs.session import acted, session
+from pages.ui.knobs.session import count_action, session
 from pages.ui.knobs.table import DEFAULTS
 from pages.ui.notes import plain
 from pages.ui.server import turns, uploads
@@ -67,7 +67,7 @@ def read(content: bytes) -> tuple[str, dict[str, str]]:
     return page, {key: text for key, text in clean.items() if key in DEFAULTS or _OF_A_PAGE.fullmatch(key)}
 
 
-def opener() -> None:
+def upload_field() -> None:
     """Draws the upload field for state files and lessons.
 
     A state file sets every knob to its value in the file or to its default. A file of lessons opens its first lesson.
@@ -94,15 +94,15 @@ def _opened() -> None:
         content = uploads.content(file)
         if file.name.lower().endswith(".md"):
             ours.lessons, ours.lessons_file = several(content), quoted(file.name)
-            acted()
+            count_action()
             ours.next_page, st.session_state[OPENED] = "Lessons", next(iter(ours.lessons))
             ours.state_files += 1
             ours.address.pop(asked.KEY, None)
             return
-        with turns.aside():  # any large file takes a moment to read
+        with turns.without_turn():  # any large file takes a moment to read
             page, state = read(content)
     except AttentionError as error:
         ours.state_file_problem = str(error)
         return
     ours.state_files += 1
-    inputs.ask_for(state, page)
+    inputs.open_page(state, page)

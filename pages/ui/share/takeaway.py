@@ -12,7 +12,7 @@ from attention.formula.ranges import in_url
 from attention.pictures.changed import drawn as as_plotly
 from attention.pictures.changed import unmarked
 from attention.pictures.layout import Spec
-from pages.ui.exports.links import Link, links, offer_link
+from pages.ui.exports.links import Link, download_links, offer_link
 from pages.ui.exports.pictures import CROSS, FIGURE, MEDIA, TITLES, WIDTH, Picture, title
 from pages.ui.exports.tokens import Offer
 from pages.ui.knobs import inputs
@@ -20,7 +20,7 @@ from pages.ui.knobs import inputs
 ALL = "All side by side"
 
 
-def takeaway(files: Callable[[], Sequence[Spec]], key: str, export: str = "") -> None:
+def save_menu(files: Callable[[], Sequence[Spec]], key: str, export: str = "") -> None:
     """Draws the menu that saves one of the figures, or all in one file. Each file is made on request.
 
     Args:
@@ -46,18 +46,18 @@ def takeaway(files: Callable[[], Sequence[Spec]], key: str, export: str = "") ->
             step = str(chosen[0]["layout"]["meta"]["step"]) if len(chosen) < len(specs) else FIGURE.default
             settings = ((WIDTH, width), (TITLES, titles), (CROSS, cross), (FIGURE, step))
             more = {knob.key: in_url(value) for knob, value in settings if value != knob.default}
-            links(f"{key}_files", *(Link(kind.upper(), f"{export}.{kind}", more) for kind in MEDIA))
+            download_links(f"{key}_files", *(Link(kind.upper(), f"{export}.{kind}", more) for kind in MEDIA))
         else:
             figures = [as_plotly(spec) for spec in chosen]
             picture = Picture(figures if cross else list(map(unmarked, figures)), width, titles)
-            links(f"{key}_files", *(_link(picture, kind, key) for kind in MEDIA))
+            download_links(f"{key}_files", *(_link(picture, kind, key) for kind in MEDIA))
         st.caption(
             "SVG and PDF are vector graphics, sharp at any size. PNG has 300 dots per inch. HTML is one interactive file that works offline."
         )
 
 
 def _link(picture: Picture, kind: str, key: str) -> Link:
-    offer = Offer(MEDIA[kind], f"{picture.file_name}.{kind}", partial(picture.made, kind))
+    offer = Offer(MEDIA[kind], f"{picture.file_name}.{kind}", partial(picture.content, kind))
     return offer_link(kind.upper(), f"{key}.{kind}", offer)
 
 
@@ -70,7 +70,7 @@ def _chosen_title(specs: Sequence[Spec], key: str) -> str:
     """The title of the figure to save, by default that of the chosen step; empty for all figures."""
     # By title and not by index, because the figures change with the source.
     steps = {_title(spec): str(spec["layout"]["meta"].get("step")) for spec in specs}
-    default = next((name for name, step in steps.items() if step == inputs.now("step")), next(iter(steps)))
+    default = next((name for name, step in steps.items() if step == inputs.current_value("step")), next(iter(steps)))
     name = st.segmented_control("Figure", [*steps, ALL], default=default, required=True, key=f"{key}_which")
     return "" if name == ALL else name if name in steps else default
 

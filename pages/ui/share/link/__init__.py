@@ -40,7 +40,7 @@ def _component() -> Any:
     return served.component("link", "attention_link", _HTML, _STYLE)
 
 
-def buttons(*kinds: str, missing: str = "", key: str, page: str = "", leave_open: str = "", ask: str = "") -> None:
+def copy_buttons(*kinds: str, missing: str = "", key: str, page: str = "", leave_open: str = "", ask: str = "") -> None:
     """Draws the buttons of these `kinds`.
 
     Args:
@@ -62,12 +62,12 @@ def buttons(*kinds: str, missing: str = "", key: str, page: str = "", leave_open
             "page": page,
             "open": leave_open,
             "ask": ask,
-            "mask": inputs.first_mask(),
+            "mask": inputs.default_mask(),
         },
         height="content",
     )
 
 
-def watch(page: str) -> None:
+def mount_without_buttons(page: str) -> None:
     """Mounts the component without buttons, only to manage the page's menu, focus and connection."""
-    buttons(key="copy_link", page=page)
+    copy_buttons(key="copy_link", page=page)
