@@ -444,7 +444,7 @@ def test_what_goes_wrong_is_a_sentence_and_never_half_a_file(making: Making, mon
             client = Client("x.csv", making.offer(token, make))
             await client.task
             assert client.status == status, client.sent
-        assert client.sent.startswith(b"A file may have 1 MB")
+        assert client.sent.startswith(b"A file may have at most 1 MB")
 
     run(use())
 
@@ -517,7 +517,7 @@ def test_the_slowest_gives_way_where_others_need_the_room(making: Making, monkey
             await asyncio.sleep(0)
         refused = Client("x.csv", making.offer("b", "y"))
         await refused.task
-        assert (refused.status, b"still on their way" in refused.sent) == (503, True)
+        assert (refused.status, b"still sending other files" in refused.sent) == (503, True)
         monkeypatch.setattr(sending, "GRACE", 0)
         served = Client("x.csv", making.offer("c", "z"))
         await asyncio.gather(served.task, slow.task)

@@ -108,9 +108,7 @@ def test_a_locked_link_asks_for_its_file_and_then_has_no_field_for_another() -> 
 
 
 def test_the_link_button_says_that_the_file_is_not_in_the_link() -> None:
-    assert bar._missing(File.of("x.npz", b"")).startswith(
-        "“x.npz” is not in the link: who opens it is asked for that file"
-    )
+    assert bar._missing(File.of("x.npz", b"")).startswith("“x.npz” is not in the link: send the file too")
 
 
 def test_a_held_file_counts_as_an_upload_as_long_as_its_session_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:

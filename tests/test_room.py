@@ -198,7 +198,7 @@ def importing(monkeypatch: pytest.MonkeyPatch, **settings: object) -> list[str]:
     monkeypatch.setattr(imports, "import_module", done.append)
     monkeypatch.setattr(module, "LIBRARY", Library(replace(Settings(Path("/no/models"), paths=False), **settings)))  # type: ignore[arg-type]
     monkeypatch.setattr(process.gc, "freeze", lambda: None)
-    monkeypatch.setattr(process, "_pictured", ready := process.threading.Event())
+    monkeypatch.setattr(process, "_first_picture_drawn", ready := process.threading.Event())
     monkeypatch.setattr(process, "_QUIET", 0.001)
     ready.set()
     process._import_for_models()

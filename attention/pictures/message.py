@@ -30,8 +30,8 @@ class Around:
 
     Attributes:
         live: what the page makes scores and weights from by itself, see `attention.pictures.live`.
-        controls: the row of controls above the figures, see `pages.ui.knobs.controls.row`.
-        own: what stands under that row where the source brings its own formula, see `pages.ui.knobs.controls.own`.
+        controls: the row of controls above the figures, see `pages.ui.knobs.controls.control_row`.
+        own: what stands under that row where the source brings its own formula, see `pages.ui.knobs.controls.override_line`.
         strip: the steps above that row, see `attention.pictures.strip.step_strip`.
         line: the arithmetic of the chosen cell in one line under the figures, see `attention.pictures.line.cell_line`.
         defaults: what each knob of the address is where the address does not name it. The page then writes the address by
