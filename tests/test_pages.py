@@ -383,7 +383,7 @@ def test_files_of_many_heads_say_that_they_hold_the_shown_one(monkeypatch: pytes
         app = opened("app.py", head="2")
         app.session_state["sharing"] = True
         app.run()
-        assert any("it has head 2 of layer 0 only" in one.value for one in app.caption) is (limit == 0)
+        assert any("it contains only head 2 of layer 0" in one.value for one in app.caption) is (limit == 0)
 
 
 def test_masks_has_buttons_for_the_kinds_of_masks() -> None:
