@@ -77,7 +77,7 @@ def silenced(times: int) -> int:
     with chromium() as browser, Server(LAB_MODELS=str(MODELS), LAB_MAX_TOKENS="64") as server:
         for head in range(times + 1):
             with Ours(browser, f"{server.base}/{link}&head={head}") as lab:
-                lab.page.get_by_role("button", name=f"Silence L1 H{head}", exact=True).focus()
+                lab.page.get_by_role("button", name=f"Ablate (silence) L1 H{head}", exact=True).focus()
                 took.append(lab.press("Enter"))
     median = statistics.median(took[1:])  # the first step warms up
     print(f"a head of MiniLM silenced, 64 tokens, until its maps are painted: {median:.0f} ms, at most {MOST_SILENCED}")

@@ -155,7 +155,7 @@ def address(app: AppTest) -> dict[str, str]:
 
 def turn(app: AppTest, **knobs: Any) -> AppTest:
     """Sets knobs as the component does, which AppTest cannot click."""
-    app.session_state["session"].turned = knobs
+    app.session_state["session"].pending_values = knobs
     return app.run()
 
 

@@ -28,7 +28,7 @@ from attention.lessons.lesson import Lesson
 from attention.sources.link import source_of
 from benchmarks.hostile import MARKUP, ODD
 from pages.ui.knobs.table import LIMITS
-from pages.ui.server.traces import seen_of, trace_of
+from pages.ui.server.traces import context_of, trace_of
 
 PATH = files.path()
 OWL = {"text": "the owl asked the moon", "heads": "1"}
@@ -102,7 +102,7 @@ def test_every_offered_question_can_be_asked_and_keeps_its_answer(state: dict[st
         if not lesson.answer:
             lesson = decided(replace(lesson, options=("a", "b"), replies=(("b", "No."),)), {"choice": "a", "number": 2.5}[lesson.kind])  # fmt: skip
         linked = through_a_link(lesson)
-        context = seen_of(linked)
+        context = context_of(linked)
         torch.testing.assert_close(context.before.layer(cell.layer).matrix("weights", cell.head), base.layer(cell.layer).matrix("weights", cell.head))  # fmt: skip
         message, truth = asking.told(linked, context, ()), worked_out(linked.answer, context)
         assert (message["truth"], message["said"], message["reply"], message["stage"]) == (None, "", "", "ask"), label
@@ -134,11 +134,11 @@ def test_computed_answers_are_right() -> None:
     }
     for label, expected in answers.items():
         lesson = replace(by_label[label], question="Which?")
-        assert worked_out(lesson.answer, seen_of(through_a_link(lesson))) == expected
+        assert worked_out(lesson.answer, context_of(through_a_link(lesson))) == expected
     silenced = next(draft for label, draft in drafts(trace(INDUCTION), Cell(1, "weights", 0, 7, 3), INDUCTION) if "silenced" in label)  # fmt: skip
-    assert worked_out(silenced.answer, seen_of(silenced)) == "less"
+    assert worked_out(silenced.answer, context_of(silenced)) == "less"
     early = next(draft for label, draft in drafts(trace(OWL), Cell(0, "scores", 0, 3, 1), OWL) if "temperature is 3" in label)  # fmt: skip
-    assert worked_out(early.answer, seen_of(early)) == "the same"
+    assert worked_out(early.answer, context_of(early)) == "the same"
     assert dict(early.replies)["right"] == "The scores are computed before that."
 
 
@@ -147,7 +147,7 @@ def test_link_obfuscates_its_answer() -> None:
     assert "moon" not in link
     assert re.fullmatch(r"[\w-]+", link)
     (lesson,) = asked.unpacked(link).values()
-    message = json.dumps(asking.told(lesson, seen_of(lesson), ["nobody"]))
+    message = json.dumps(asking.told(lesson, context_of(lesson), ["nobody"]))
     assert "Each row sums to 1." in message
     assert "It takes from itself" not in message
     assert "given" not in message
@@ -260,7 +260,7 @@ def test_any_lesson_text_gives_a_question_or_a_sentence(piece: str) -> None:
 def asks_or_says(lesson: Lesson) -> bool:
     """Whether a lesson can be asked and answered; otherwise it raises an error of ours."""
     try:
-        context = seen_of(lesson)
+        context = context_of(lesson)
         message = asking.told(lesson, context, ())
         asking.told(lesson, context, [worked_out(lesson.answer, context)])
         asking.cell_of(lesson, context)
@@ -277,7 +277,7 @@ def test_old_lesson_links_still_open() -> None:
     )
     (lesson,) = asked.unpacked(link).values()
     assert lesson.options == ("the moon", "nobody")
-    assert asking.told(lesson, seen_of(lesson), ["the moon"])["reply"] == "It takes from itself."
+    assert asking.told(lesson, context_of(lesson), ["the moon"])["reply"] == "It takes from itself."
 
 
 # -- on pages -----------------------------------------------------------------------------------
@@ -291,7 +291,7 @@ def sharing(page: str = "app.py", **link: str) -> AppTest:
 
 
 def submitted(app: AppTest) -> AppTest:
-    next(button for button in app.button if button.label == "Make the question").click()
+    next(button for button in app.button if button.label == "Create the question").click()
     return app.run()
 
 
@@ -330,13 +330,13 @@ def test_teacher_asks_a_computed_question_without_writing_text(link: dict[str, s
 def test_teacher_asks_with_options_and_locks_the_link() -> None:
     app = sharing(**OWL)
     app.selectbox(key="ask_kind").select("My own question, with options").run()
-    assert "A question has a right answer and at least a wrong one" in said(submitted(app))
+    assert "A question needs the correct answer and at least one wrong answer" in said(submitted(app))
     fields = {"ask_question": "Who is \"it\"?  ", "ask_option_0": "the | owl", "ask_option_1": "moon: the bright", "ask_reply_0": "Yes, it is."}  # fmt: skip
     for begins, words in fields.items():
         field(app, begins).input(words)
     assert "“moon: the bright” has none" in said(submitted(app)).replace("\\", "")
     field(app, "ask_reply_1").input("No, it is not.")
-    assert "An answer has no |" in said(submitted(app)).replace("\\", "")
+    assert "An answer cannot contain |" in said(submitted(app)).replace("\\", "")
     field(app, "ask_option_0").input("the 'owl'")
     app.toggle(key="ask_locked").set_value(True)
     app.text_area(key="ask_text").set_value("Read <b>this</b>\nfirst.")
@@ -361,12 +361,12 @@ def test_teacher_asks_for_a_number_or_the_chosen_cell() -> None:
     app = sharing(**OWL, q="4", k="1")
     app.selectbox(key="ask_kind").select("My own question, with a number").run()
     field(app, "ask_question").input("How many rows?")
-    assert "A question with a number has a right one; got none" in said(submitted(app))
+    assert "A number question needs the correct number; got none" in said(submitted(app))
     app.number_input(key="ask_number").set_value(5)
     (lesson,) = asked.unpacked(query(submitted(app))["ask"]).values()
     assert (lesson.answer, lesson.tolerance) == ("given(5.0)", 0)
     app.selectbox(key="ask_kind").select("My own question: click the chosen cell").run()
-    assert "A question has words; got none" in said(submitted(app))
+    assert "A question needs a text; got none" in said(submitted(app))
     field(app, "ask_question My own question: click").input("Where does “moon” take from “owl”?")
     link = query(submitted(app))
     (lesson,) = asked.unpacked(link["ask"]).values()
@@ -391,7 +391,7 @@ def test_page_without_cells_asks_nothing(page: str) -> None:
 def test_state_that_no_link_holds_cannot_be_asked() -> None:
     app = sharing(source="matrices", given="Q, K and V", query=",".join(["0.123456789"] * 60), key=",".join(["1"] * 60), value="1,2")  # fmt: skip
     assert not app.exception
-    assert "A question needs a state that its link holds whole" in said(app).replace("\\", "")
+    assert "A question needs a state that fits into its link" in said(app).replace("\\", "")
     assert not [selectbox for selectbox in app.selectbox if selectbox.key == "ask_kind"]
 
 
@@ -422,7 +422,7 @@ def test_broken_lesson_file_gets_one_sentence_and_loses_nothing() -> None:
     assert r"\!\[\]\(http" in app.error[0].value
     assert app.markdown[0].value == "## 1. One score"
     lost = opened("pages/lessons.py", lessons_open="0123abcd-2")
-    assert "a lesson of a file that is not here" in said(lost)
+    assert "a lesson from a file that is not here" in said(lost)
     bad = opened("pages/lessons.py", ask="nonsense")
     assert "ask for the link again" in said(bad)
     assert bad.markdown[0].value == "## 1. One score"

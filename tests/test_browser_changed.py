@@ -42,7 +42,7 @@ def test_ablated_head_changes_the_prediction_for_everybody_with_the_link(
         page = open_page(f"{server}/?source=model&model=GPT-2&text={quote(TEXT)}&layer=1&head=2")
         first = table(page)
         assert [row[1] for row in first] == [label(token, escape=False) for token in predicted.predictions[0].tokens]
-        acted(page, lambda: page.get_by_role("button", name="Silence L1 H2").press("Enter"))
+        acted(page, lambda: page.get_by_role("button", name="Ablate (silence) L1 H2").press("Enter"))
         expect(page.locator("table.said tbody tr")).to_have_count(len(rows))
         silenced = table(page)
         for row, prediction in zip(silenced, rows, strict=True):
@@ -57,12 +57,12 @@ def test_ablated_head_changes_the_prediction_for_everybody_with_the_link(
         other = open_page(f"{page.url}&lock=1", fresh=True)
         assert (table(other), abs(painted(other, 2) - output).max()) == (silenced, 0)
         expect(other.get_by_role("checkbox", name="L1 H2 silenced")).to_be_disabled()
-        expect(other.get_by_role("button", name="Silence L1 H2")).to_have_count(0)
+        expect(other.get_by_role("button", name="Ablate (silence) L1 H2")).to_have_count(0)
 
         # The ablation sweep in the model with this head ablated, beside the original model.
         heads = open_page(page.url.replace("/?", "/heads?"))
         before_asking = heads.locator(".js-plotly-plot").count()
-        acted(heads, lambda: heads.get_by_role("button", name="Silence each of 8 heads in turn").click())
+        acted(heads, lambda: heads.get_by_role("button", name="Ablate each of 8 heads in turn").click())
         expect(heads.locator(".js-plotly-plot")).not_to_have_count(before_asking)
         expect(heads.get_by_text("Which heads step in")).to_be_visible()
         *_, last = mattering.which(replace(base, interventions=(SILENT,)))

@@ -20,8 +20,8 @@ TEXT = "the owl asked the moon"
 
 def test_difference_after_the_last_knob_is_one_click_and_linkable(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?text={TEXT.replace(' ', '+')}&q=4&k=1")
-    compare_last_knob = page.get_by_role("button", name="What did the last knob change?")
-    expect(page.get_by_role("link", name="New here? Begin with one row")).to_be_visible()
+    compare_last_knob = page.get_by_role("button", name="What did my last change do?")
+    expect(page.get_by_role("link", name="New here? Start with lesson 1")).to_be_visible()
     expect(compare_last_knob).to_have_count(0)  # no knob was changed yet
     turned(page, "mask", "causal")
     acted(page, compare_last_knob.click)
@@ -63,7 +63,7 @@ def test_difference_after_the_last_knob_is_one_click_and_linkable(open_page: Ope
     ]
     for locator in exact_numbers:
         expect(locator.first).to_be_visible()
-    expect(page.get_by_text("What differs most:")).to_be_visible()
+    expect(page.get_by_text("Largest differences:")).to_be_visible()
 
     # The link shows the same digits in another browser.
     other = open_page(page.url, fresh=True)

@@ -17,7 +17,7 @@ from test_browser import CAUSAL, LINK, TEXT, Open
 from attention import AttentionConfig, TypedText
 
 pytestmark = pytest.mark.browser
-BUSY = "The files of others are still on their way: try again in a moment."
+BUSY = "This server is still sending other files: try again in a moment."
 
 
 def downloaded(tab: Page, lab: Page | Frame, name: str) -> tuple[str, pd.DataFrame]:

@@ -23,7 +23,7 @@ def progress(page: Page) -> dict[str, str]:
 
 def test_newcomer_completes_lessons_on_a_phone_by_keyboard(open_page: Open, server: str) -> None:
     page = open_page(server, viewport=PHONE)
-    page.get_by_role("link", name="New here? Begin with one row").press("Enter")
+    page.get_by_role("link", name="New here? Start with lesson 1").press("Enter")
     settled(page)
     status, reply = page.locator(".lesson [role=status]"), page.locator(".lesson .reply")
     expect(page.get_by_role("heading", name="1. One score")).to_be_visible()
@@ -111,14 +111,14 @@ def test_teachers_question_hides_its_answer_until_another_browser_answers(
     page = open_page(f"{server}/?text=the+owl+asked+the+moon&heads=1&q=4&k=4", permissions=["clipboard-read", "clipboard-write"])  # fmt: skip
     acted(page, lambda: page.get_by_role("button", name="Share").click())
     acted(page, lambda: page.get_by_text("Ask about this").click())
-    page.get_by_label("What do you ask?").click()
+    page.get_by_label("Kind of question").click()
     acted(page, lambda: page.get_by_role("option", name="What is the chosen number?").click())
     page.get_by_label("The question").fill("How much of “moon” goes to “moon”?")
-    acted(page, lambda: page.get_by_role("button", name="Make the question").click())
+    acted(page, lambda: page.get_by_role("button", name="Create the question").click())
     page.get_by_role("button", name="Copy the link").click()
     expect(page.locator(".st-key-copy_ask [role=status]")).to_have_text("Link copied.")
     link = str(page.evaluate("navigator.clipboard.readText()"))
-    assert page.get_by_role("link", name="See it as they will").get_attribute("href") == link
+    assert page.get_by_role("link", name="Preview as a student").get_attribute("href") == link
     with page.expect_download() as saved:
         page.get_by_role("button", name="Save as a lesson (.md)").click()
     saved.value.save_as(tmp_path / "one.md")

@@ -114,7 +114,7 @@ def test_menu_focus_differs_from_open_page_without_overlapping_rows(open_page: O
             assert current["height"] >= 24
             assert current["x"] + current["width"] <= next_one["x"] + 0.5
     # A pressed button keeps the focus, or passes it on.
-    copy, understood = (page.get_by_role("button", name=name) for name in ("Copy link", "Understood"))
+    copy, understood = (page.get_by_role("button", name=name) for name in ("Copy link", "Dismiss"))
     copy.focus()
     page.keyboard.press("Enter")
     expect(page.locator(".links [role=status]").first).to_contain_text("opied")
@@ -186,7 +186,7 @@ def test_every_page_passes_axe_without_shifts_or_repeated_knobs(open_page: Open,
 
 def test_mask_grid_tick_keeps_keyboard_focus_in_its_cell(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/masks?text=a+b+c+d")
-    page.get_by_text("The mask as a grid, for the keyboard").click()
+    page.get_by_text("The mask as a grid, for keyboard use").click()
     grid = page.locator(".st-key-masks_grid")
     grid.locator("canvas").first.scroll_into_view_if_needed()
     box = grid.locator("canvas").first.bounding_box()

@@ -50,7 +50,7 @@ def test_copy_link_copies_the_address_and_confirms(open_page: Open, server: str)
     # A link for projection, with the picked knobs.
     page.get_by_role("button", name="Share", exact=True).click()
     acted(page, page.get_by_role("button", name="seed", exact=True).click)
-    page.get_by_role("button", name="Copy link, as projected").click()
+    page.get_by_role("button", name="Copy link for a projector").click()
     expect(page.get_by_text("Link copied.")).to_be_visible()
     link = read.evaluate("(clipboard) => clipboard.readText()")
     assert parse_qs(urlsplit(link).query)["present"] == ["temperature.mask.head.seed"]
@@ -129,7 +129,7 @@ def test_maps_are_saved_in_the_requested_format_and_width(open_page: Open, serve
     assert CHOSEN in combined
     assert all(re.search(rf">{symbol}</text>", combined) for symbol in "SAO")
     assert saved(page, "HTML").count(b'role="figure"') == 3
-    acted(page, lambda: page.get_by_text("With the cross").click())
+    acted(page, lambda: page.get_by_text("With the outlines (cross)").click())
     assert name_of(page, "SVG") == "scores-weights-output-L0-H2.svg"
     assert CHOSEN not in saved(page, "SVG").decode()
 

@@ -137,7 +137,7 @@ def test_typed_and_uploaded_matrices_are_painted_beside_the_editor(open_page: Op
 def test_mismatched_matrices_are_resized_to_fit(open_page: Open, server: str) -> None:
     link = urlencode({"source": "matrices", "x": "1,2;3,4"})
     page = open_page(f"{server}/?{link}", figure=False, viewport={"width": 390, "height": 844})
-    page.get_by_role("button", name="Fit the others to X").click()
+    page.get_by_role("button", name="Resize the others to fit X").click()
     settled(page)
     page.wait_for_function("location.search.includes('w_q=2')")
     assert query(page)["w_q"] == "2,0,2;2,0,0"

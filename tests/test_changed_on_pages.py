@@ -67,7 +67,7 @@ def around(app: AppTest) -> dict[str, Any]:
 def test_generated_text_is_stepped_through_and_its_link_matches(model: Model) -> None:
     app = opened("app.py", **LINK, generate="4")
     slider = app.get("select_slider")[0]
-    assert (slider.label, slider.value, [*slider.options]) == ("Tokens it has written", 4, ["0", "1", "2", "3", "4"])
+    assert (slider.label, slider.value, [*slider.options]) == ("Generated tokens", 4, ["0", "1", "2", "3", "4"])
     for prefix in (1, 0, 3):
         app.get("select_slider")[0].set_value(prefix).run()
         expected = replace(model, generate=4, said=prefix).trace()
@@ -100,7 +100,7 @@ def test_ablation_sweep_stops_at_its_button(monkeypatch: pytest.MonkeyPatch) -> 
     stop.click().run()
     assert not app.exception
     assert (len(calls), [button.label for button in app.button].count("Stop")) == (1, 0)
-    assert app.button(key="matters_ask").label.startswith("Silence each of 8 heads in turn")
+    assert app.button(key="matters_ask").label.startswith("Ablate each of 8 heads in turn")
 
 
 @pytest.mark.parametrize("options", SHOWN)
@@ -138,7 +138,7 @@ def test_largest_difference_between_two_states_is_one_click_away(model: Model) -
     assert not app.exception
     comparison = compare(a, b, "weights", Place(layer, head))
     np.testing.assert_array_equal(np.asarray(drawn(app)[2]["data"][0]["z"]), comparison.matrix.numpy())
-    assert "layer" not in second(app.session_state["session"].turned, str(address(app)["b"]))
+    assert "layer" not in second(app.session_state["session"].pending_values, str(address(app)["b"]))
     assert "look_at_largest" not in {button.key for button in app.button}
 
 
@@ -146,7 +146,7 @@ def test_clicked_cell_is_set(model: Model) -> None:
     app = opened("app.py", **LINK, q="3", k="1")
     app.session_state["setting"] = True
     app.run()
-    assert "Query 3, key 1: click another cell of the map to choose it." in {caption.value for caption in app.caption}
+    assert "Query 3, key 1. Click another cell of the map to choose it." in {caption.value for caption in app.caption}
     app.button(key="setting_do").click().run()
     assert not app.exception
     expected = replace(model, interventions=read("1.2.w3,1=0")).trace()

@@ -39,8 +39,8 @@ from benchmarks.session import Session
 from benchmarks.wire import http
 from pages.ui.exports import catalog, lookup, production, route, sending, tokens
 from pages.ui.exports.catalog import EXPORTS
-from pages.ui.exports.fair_queue import FairQueue, LineFullError
-from pages.ui.exports.production import Made, Production
+from pages.ui.exports.fair_queue import FairQueue, QueueFullError
+from pages.ui.exports.production import ExportFile, Production
 from pages.ui.exports.tokens import Offer, Tab
 from pages.ui.lab_maps import lab_maps
 from pages.ui.server import process
@@ -134,7 +134,7 @@ def test_picture_has_the_width_and_style_of_its_address(client: TestClient, trac
     refused = client.get("/export/maps.pdf", params=STATE | {"figure": "w_q"})
     assert (refused.status_code, refused.text) == (
         400,
-        "figure is one of scores, weights, output; got “w_q”: choose one, or leave it out for all.",
+        "figure must be one of scores, weights, output; got “w_q”: choose one, or omit it for all.",
     )
 
 
@@ -151,20 +151,20 @@ def test_file_may_contain_one_layer(client: TestClient) -> None:
 
 
 REFUSED = {
-    "no such name": ("foo.csv", {}, 404, "A file is called after a step (embedding, "),
+    "no such name": ("foo.csv", {}, 404, "A file name is a step (embedding, "),
     "no such kind": ("weights.exe", {}, 404, "got “weights.exe”: choose one of these."),
     "a step of another source": ("memory.csv", {}, 404, "memory"),
     "no such step in the state": ("weights.csv", {"step": "foo"}, 400, "step is one of"),
     "a value that cannot be": ("weights.csv", {"temperature": "hot"}, 400, "temperature is a number from 0"),
     "a head that is not there": ("weights.csv", {"head": "7"}, 400, "head is a whole number from 0 to 1; got “7”: change it in the address."),
     "heads that do not divide": ("weights.csv", {"heads": "7"}, 400, "heads is one of"),
-    "another sequence": ("weights.csv", {"sequence": "3"}, 400, "sequence is 0, the only one there is; got “3”"),
+    "another sequence": ("weights.csv", {"sequence": "3"}, 400, "sequence must be 0, the only sequence; got “3”"),
     "too large": ("weights.csv", {"text": " ".join("word" for _ in range(3500)), "d_model": "1024"}, 413, "All steps need at most"),
     "a file that is not here": ("weights.csv", {"source": "file", "file": "x.npz:abc"}, 404, "The link shows the file “x.npz”"),
     "a matrix that is not here": ("weights.csv", {"source": "matrices", "uploaded": "x:90x90"}, 400, "X (90 × 90) is too long for a link"),
     "no numbers": ("weights.csv", {"source": "matrices", "x": "a"}, 400, "X"),
     "a model that is not here": ("weights.csv", {"source": "model", "model": "/etc"}, 400, "/etc"),
-    "a closed page": ("state.json", {"offer": "1", "token": "x"}, 410, "This file belonged to a page that is closed"),
+    "a closed page": ("state.json", {"offer": "1", "token": "x"}, 410, "This file belonged to a closed page"),
 }  # fmt: skip
 
 
@@ -244,7 +244,7 @@ def test_queue_place_is_returned_when_no_thread_starts(
     free = route._making._free, route._preparing._free
     monkeypatch.setattr(Production, "begin", begin)
     answer = client.get("/export/weights.csv", params=state)
-    assert (answer.status_code, answer.text) == (500, "The file could not be made.")
+    assert (answer.status_code, answer.text) == (500, "The server could not make the file.")
     assert (route._making._free, route._preparing._free) == free
 
 
@@ -349,7 +349,7 @@ def test_exports_make_one_file_at_a_time_and_few_wait(making: Making) -> None:
         others = [await queued("a") for _ in range(EXPORTS_WAITING)]
         refused = Client("x.csv", "a")
         await refused.task
-        assert (refused.status, b"enough of them wait" in refused.sent) == (429, True)
+        assert (refused.status, b"of your files may wait" in refused.sent) == (429, True)
         leaving, other = await queued(making.offer("b", "b")), await queued(making.offer("c", "c"))
         leaving.gone.set()
         await leaving.task
@@ -385,7 +385,7 @@ def test_freed_place_of_a_leaving_client_is_handed_on() -> None:
         await queue.acquire("a", 1)
         waiting = asyncio.ensure_future(queue.acquire("a", 1))
         await asyncio.sleep(0)
-        with pytest.raises(LineFullError):
+        with pytest.raises(QueueFullError):
             await queue.acquire("a", 1)
         queue.release()
         waiting.cancel()
@@ -401,7 +401,7 @@ def test_freed_place_of_a_leaving_client_is_handed_on() -> None:
 def test_file_of_a_gone_client_is_not_finished(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
     pieces, may_go_on = [], threading.Event()
 
-    def endless(request: Any) -> Made:
+    def endless(request: Any) -> ExportFile:
         def rows() -> Iterator[str]:
             for i in range(10**9):
                 pieces.append(i)
@@ -410,7 +410,7 @@ def test_file_of_a_gone_client_is_not_finished(making: Making, monkeypatch: pyte
                     assert may_go_on.wait(60)
                 yield "1,2\n"
 
-        return Made("x.csv", rows())
+        return ExportFile("x.csv", rows())
 
     export, step = catalog.find("weights.csv")
     monkeypatch.setattr(catalog, "find", lambda _: (catalog.Export(export.name, "text/csv", "", endless), step))
@@ -443,7 +443,7 @@ def test_failed_export_is_one_sentence_and_never_half_a_file(making: Making, mon
             client = Client("x.csv", making.offer(token, make))
             await client.task
             assert client.status == status, client.sent
-        assert client.sent.startswith(b"A file may have 1 MB")
+        assert client.sent.startswith(b"A file may have at most 1 MB")
 
     run(use())
 
@@ -458,7 +458,7 @@ def test_file_that_outgrows_its_limit_is_not_completed(making: Making, monkeypat
         assert has_begun.wait(60)
         yield from ["x" * 2**20] * 3
 
-    growing = catalog.Export(export.name, "text/csv", "", lambda _: Made("x.csv", rows()))
+    growing = catalog.Export(export.name, "text/csv", "", lambda _: ExportFile("x.csv", rows()))
     monkeypatch.setattr(catalog, "find", lambda _: (growing, step))
 
     async def use() -> None:
@@ -477,8 +477,8 @@ def test_large_file_is_streamed_and_keeps_only_the_range() -> None:
         file = Production(start=2**20 + 3, stop=2**21)
         done = asyncio.Event()
         pieces = [bytes([i]) * 700_000 for i in range(4)]
-        file.begin(lambda: Made("x", pieces), route.Watcher(), done.set)
-        await file.finished()
+        file.begin(lambda: ExportFile("x", pieces), route.Watcher(), done.set)
+        await file.until_finished()
         content = b"".join(pieces)
         assert (file.total, file.waiting, file.file_name) == (len(content), 2**21 - 2**20 - 3, "x")
         received = []
@@ -514,7 +514,7 @@ def test_slowest_client_gives_way_when_others_need_room(making: Making, monkeypa
             await asyncio.sleep(0)
         refused = Client("x.csv", making.offer("b", "y"))
         await refused.task
-        assert (refused.status, b"still on their way" in refused.sent) == (503, True)
+        assert (refused.status, b"still sending other files" in refused.sent) == (503, True)
         monkeypatch.setattr(sending, "GRACE", 0)
         served = Client("x.csv", making.offer("c", "z"))
         await asyncio.gather(served.task, slow.task)
@@ -552,7 +552,7 @@ def test_token_resolves_to_an_upload_while_its_tab_is_open(client: TestClient, m
     assert client.get("/export/weights.csv", params=other).status_code == 404
     is_open = False
     assert client.get("/export/weights.csv", params=state).status_code == 410
-    assert "page that is closed" in client.get("/export/input.csv", params=uploaded).text
+    assert "closed page" in client.get("/export/input.csv", params=uploaded).text
     assert (
         client.get("/export/weights.csv", params=STATE | {"token": "secret"}).status_code == 200
     )  # the address contains everything

@@ -80,7 +80,7 @@ def test_link_asks_for_its_file_and_labels_a_substitute() -> None:
     assert not app.error
     assert address(app)["layer"] == "1"
     other = uploaded(opened("app.py", **params), name, npz(**{**QKV, "value": QKV["value"] + 1}))
-    assert "the one that was uploaded has other bytes, and is shown" in said(other)
+    assert "is not the same file as in the link" in said(other)
     assert drawn(other)
     with pytest.raises(FileError, match=r"The link shows the file “q\.npz”"):
         link.source_of(params, LIMITS)
@@ -108,19 +108,17 @@ def test_locked_link_asks_for_its_file_then_hides_the_field() -> None:
 
 
 def test_link_button_warns_that_links_contain_no_file() -> None:
-    assert bar._missing(File.of("x.npz", b"")).startswith(
-        "“x.npz” is not in the link: who opens it is asked for that file"
-    )
+    assert bar._missing(File.of("x.npz", b"")).startswith("“x.npz” is not in the link: send the file too")
 
 
 def test_open_file_counts_as_an_upload_of_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploads, "get_script_run_ctx", lambda: type("Context", (), {"session_id": "a"}))
-    monkeypatch.setattr(uploads, "_held", WeakValueDictionary())
+    monkeypatch.setattr(uploads, "_session_files", WeakValueDictionary())
     file = File.of("x.npz", b"12345")
-    uploads.hold(file)
-    assert uploads.held() == {"a": 5}
+    uploads.count_file(file)
+    assert uploads.session_file_sizes() == {"a": 5}
     file = File.of("y.npz", b"123")
-    uploads.hold(file)
-    assert uploads.held() == {"a": 3}
+    uploads.count_file(file)
+    assert uploads.session_file_sizes() == {"a": 3}
     del file
-    assert not uploads.held()
+    assert not uploads.session_file_sizes()

@@ -24,7 +24,7 @@ def test_unreadable_messages_log_one_line_a_minute_with_their_count() -> None:
     one_line = garbage.OneLineAMinute(lambda: clock[0])
     first = record("Error deserializing back message")
     assert one_line.filter(first)
-    assert first.getMessage().startswith("1 unreadable messages")
+    assert first.getMessage().startswith("1 unreadable socket messages")
     assert first.exc_info is None
     clock[0] = garbage.PAUSE - 1
     assert not any(one_line.filter(record('No handler for "%s"', "x")) for _ in range(100))
@@ -38,7 +38,7 @@ def test_unreadable_messages_log_one_line_a_minute_with_their_count() -> None:
     assert one_line.filter(later)
     assert (
         later.getMessage()
-        == '102 unreadable messages over sockets since the last such line; the last: No handler for "y"'
+        == '102 unreadable socket messages since the last line like this; the last: No handler for "y"'
     )
 
 

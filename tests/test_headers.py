@@ -18,7 +18,7 @@ from conftest import FRAMED_BY, HUB, PATIENCE, ROOT, script_address
 from playwright.sync_api import Page, expect
 
 from pages.ui.server.headers import HEADERS
-from pages.ui.server.served import LASTING
+from pages.ui.server.served import CACHE_FOREVER
 
 
 def headers(address: str, method: str = "GET") -> dict[str, str]:
@@ -62,7 +62,7 @@ def test_extra_slashes_redirect_to_the_page_behind_any_prefix(server: str, path:
 def test_browsers_cache_hashed_files_and_revalidate_all_others(server: str) -> None:
     figure = script_address(server, "figure")
     for address in (figure, script_address(server, "plotly")):
-        assert headers(address)["cache-control"] == LASTING["Cache-Control"]
+        assert headers(address)["cache-control"] == CACHE_FOREVER["Cache-Control"]
     assert headers(f"{server}/").get("cache-control") == "no-cache"
     assert "cache-control" not in headers(figure.replace("figure.js", "none.js"))
 
@@ -75,8 +75,8 @@ def test_only_allowed_sites_frame_or_message_the_lab(server: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "sentence"),
     [
-        ("LAB_MAX_TOKENS", "abc", "LAB_MAX_TOKENS is a whole number from 1 to 4,096; got 'abc'"),
-        ("LAB_FRAMED_BY", "https://a.example; script-src *", "LAB_FRAMED_BY is addresses of sites"),
+        ("LAB_MAX_TOKENS", "abc", "LAB_MAX_TOKENS must be a whole number from 1 to 4,096; got 'abc'"),
+        ("LAB_FRAMED_BY", "https://a.example; script-src *", "LAB_FRAMED_BY must be origins"),
     ],
 )
 def test_server_with_a_malformed_limit_does_not_start(name: str, value: str, sentence: str) -> None:

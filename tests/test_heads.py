@@ -218,7 +218,7 @@ def test_slow_metrics_wait_for_a_click(monkeypatch: pytest.MonkeyPatch) -> None:
     app = opened(text="e f g h e f", heads_sort="previous")
     assert "sorted" not in str(metas(app)[0]["alt"])
     assert not app.dataframe
-    (ask, *_) = (button for button in app.button if button.label.startswith("Work out the numbers of 12 heads"))
+    (ask, *_) = (button for button in app.button if button.label.startswith("Compute the metrics of 12 heads"))
     ask.click().run()
     assert "sorted by previous" in str(metas(app)[0]["alt"])
     assert len(app.dataframe[0].value) == 12

@@ -19,7 +19,7 @@ from attention.sources.knobs import SOURCES
 from attention.sources.link import source_of
 from pages.ui.knobs import controls, inputs, sidebar
 from pages.ui.knobs.session import Session
-from pages.ui.knobs.table import KNOBS, LIMITS, OF_COMPARE
+from pages.ui.knobs.table import COMPARE_KEYS, KNOBS, LIMITS
 
 
 def recorded_sources(monkeypatch: pytest.MonkeyPatch) -> list[Source]:
@@ -65,11 +65,11 @@ def test_page_shows_the_notes_of_the_link_reader(link: dict[str, str], monkeypat
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_source_knob_reports_invalid_values(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     weights = File.of("x.json", b'{"weights": [[1, 0], [0, 1]]}')
-    monkeypatch.setattr("pages.ui.knobs.files.file", lambda *_: weights)
+    monkeypatch.setattr("pages.ui.knobs.files.attention_file", lambda *_: weights)
     expected = {
         key
         for key, knob in KNOBS.items()
-        if source in (knob.sources or SOURCES) and key not in OF_COMPARE and not isinstance(knob.range, Text)
+        if source in (knob.sources or SOURCES) and key not in COMPARE_KEYS and not isinstance(knob.range, Text)
     }
     app = opened("app.py", **{**dict.fromkeys(expected, "½"), "source": source})
     assert not app.exception
@@ -86,21 +86,21 @@ def test_documented_link_keys_match_the_knob_table() -> None:
 
 
 def test_controls_have_their_order() -> None:
-    assert controls.NAMES == ("temperature", "mask", "scaled", "layer", "head", "d_model", "seed", "colors")
+    assert controls.CONTROL_NAMES == ("temperature", "mask", "scaled", "layer", "head", "d_model", "seed", "colors")
 
 
 def test_controls_accept_only_valid_values(monkeypatch: pytest.MonkeyPatch) -> None:
     session = Session()
     monkeypatch.setattr(inputs.st, "session_state", {"session": session})
     good = {"temperature": 2, "mask": "causal", "scaled": False, "seed": 7, "head": 3, "step": "query", "colors": "log"}
-    inputs.turn(good)
-    assert session.turned == good
-    assert isinstance(session.turned["temperature"], float)
-    inputs.turn({
+    inputs.apply_controls(good)
+    assert session.pending_values == good
+    assert isinstance(session.pending_values["temperature"], float)
+    inputs.apply_controls({
         "temperature": "hot", "mask": "x", "scaled": 0, "seed": True, "head": -1, "step": "x", "q": 1.5, "k": None,
         "d_model": 10**9, "window": float("nan"), "text": "of the sidebar", "__class__": 1,
     })  # fmt: skip
-    assert session.turned == good
+    assert session.pending_values == good
 
 
 DECLARED = """
@@ -118,7 +118,7 @@ from attention import AttentionConfig, ConfigError
 from attention.formula.ranges import Text
 from attention.sources.knobs import SOURCES
 from attention.sources.link import source_of
-from pages.ui.knobs.table import KNOBS, OF_COMPARE, LIMITS
+from pages.ui.knobs.table import KNOBS, COMPARE_KEYS, LIMITS
 from pages.ui.share import state_file
 
 def opened(**link):
@@ -146,7 +146,7 @@ answers = {
     "the same notes": list(source_of({"ceiling": "1000", "edge": "hot", "relations": "0"}, LIMITS)[1]),
     "saved": saved == link,
 }
-app.session_state["session"].turned = {"edge": 2.0}
+app.session_state["session"].pending_values = {"edge": 2.0}
 app.run()
 (state,) = [json.loads(component.proto.json)["state"] for component in app.get("bidi_component") if component.proto.component_name == "attention_address"]
 answers["address"] = {key: state.get(key) for key in ("edge", "relations", "ceiling")}

@@ -102,7 +102,7 @@ def test_auto_limits_follow_memory_and_servers_keep_explicit_limits() -> None:
     assert 128 <= trace <= 4096
     assert cache == 2 * trace
     assert starts(LAB_MAX_TRACE_MB="auto", LAB_CACHE_MB="100") == "50 100"
-    assert "LAB_MAX_TRACE_MB is auto, or a whole number" in starts(LAB_MAX_TRACE_MB="all")
+    assert "LAB_MAX_TRACE_MB must be auto, or a whole number" in starts(LAB_MAX_TRACE_MB="all")
 
 
 @pytest.mark.parametrize(

@@ -388,7 +388,7 @@ def test_files_of_many_heads_state_that_they_hold_one(monkeypatch: pytest.Monkey
         app = opened("app.py", head="2")
         app.session_state["sharing"] = True
         app.run()
-        assert any("it has head 2 of layer 0 only" in caption.value for caption in app.caption) is (limit == 0)
+        assert any("it contains only head 2 of layer 0" in caption.value for caption in app.caption) is (limit == 0)
 
 
 def test_masks_page_has_buttons_for_mask_kinds() -> None:
@@ -527,7 +527,7 @@ def test_foreign_name_finds_its_step() -> None:
     assert [latex.value.strip("$\n") for latex in app.latex] == [find_step("head_output").equation]
     app.text_input(key="reference_find").set_value("<b>$x$</b>").run()
     assert not app.exception
-    assert "Nothing is called" in app.error[0].value
+    assert "No name contains" in app.error[0].value
     assert "<b>" not in app.error[0].value
     assert not app.latex
 
@@ -561,11 +561,11 @@ def test_variant_explains_its_change_and_shows_its_steps(knobs: dict[str, str], 
 def test_d_model_control_updates_heads_before_the_sidebar_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    session = Session(turned={"d_model": 64}, wishes={"heads": (4, 1)})
+    session = Session(pending_values={"d_model": 64}, requested_heads={"heads": (4, 1)})
     monkeypatch.setattr(inputs.st, "session_state", {"session": session})
-    assert inputs.config_now(AttentionConfig(d_model=65, n_heads=1)) == AttentionConfig()
-    session.turned = {"d_model": 30}
-    assert inputs.config_now(AttentionConfig()) == AttentionConfig(d_model=30, n_heads=3)
+    assert inputs.current_config(AttentionConfig(d_model=65, n_heads=1)) == AttentionConfig()
+    session.pending_values = {"d_model": 30}
+    assert inputs.current_config(AttentionConfig()) == AttentionConfig(d_model=30, n_heads=3)
 
 
 @pytest.mark.parametrize(

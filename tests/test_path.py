@@ -21,7 +21,7 @@ from attention.lessons import asking, files
 from attention.lessons.answers import FUNCTIONS, Seen, worked_out
 from attention.lessons.kinds import KINDS, reply_to
 from attention.lessons.lesson import MOST_WORDS, Lesson
-from pages.ui.server.traces import seen_of
+from pages.ui.server.traces import context_of
 
 PATH = files.path()
 WORDS = "an owl asked the moon"
@@ -29,12 +29,12 @@ COPPER = "The quiet harbor watched the copper moon. The quiet harbor watched the
 
 
 @cache
-def context_of(name: str) -> Seen:
+def lesson_context(name: str) -> Seen:
     lesson = PATH[name]
     for model in re.findall(r"&model=([\w.-]+)", lesson.state):
         if not (ROOT / "models" / model).is_dir():
             pytest.skip(f"models/{model} is missing: run make models ALL=1")
-    return seen_of(lesson)
+    return context_of(lesson)
 
 
 def softmax(*scores: float) -> list[float]:
@@ -44,7 +44,7 @@ def softmax(*scores: float) -> list[float]:
 
 def rows(name: str) -> torch.Tensor:
     """The scaled scores of a lesson, computed from its Q and K."""
-    layer = context_of(name).after.layers[0]
+    layer = lesson_context(name).after.layers[0]
     query, key = layer["query"][0], layer["key"][0]
     return query @ key.T / math.sqrt(query.shape[1])
 
@@ -92,7 +92,7 @@ TRUTHS: dict[str, Callable[[], Any]] = {
 
 def wrong_answers(lesson: Lesson, truth: Any) -> list[Any]:
     """Every wrong answer to a lesson, or one of each kind where they are infinitely many."""
-    n = len(context_of(lesson.name).after.layer(context_of(lesson.name).layer).key_tokens)
+    n = len(lesson_context(lesson.name).after.layer(context_of(lesson.name).layer).key_tokens)
     match lesson.kind:
         case "choice":
             answers: list[Any] = list(lesson.options)
@@ -125,7 +125,7 @@ def test_path_has_every_kind_of_question_and_ends() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PATH)
 def test_lesson_is_short_right_and_replies_to_everything(name: str) -> None:
-    lesson, context = PATH[name], context_of(name)
+    lesson, context = PATH[name], lesson_context(name)
     assert len(lesson.text.split()) <= MOST_WORDS
     assert lesson.question.count("?") + lesson.question.count(".") + lesson.question.count(":") <= 3
     truth = worked_out(lesson.answer, context)
@@ -147,7 +147,7 @@ def test_lesson_is_short_right_and_replies_to_everything(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PATH)
 def test_lesson_hides_its_answer_until_the_reader_answers(name: str) -> None:
-    lesson, context = PATH[name], context_of(name)
+    lesson, context = PATH[name], lesson_context(name)
     truth = worked_out(lesson.answer, context)
     hidden = [asking.told(lesson, context, ()), asking.told(lesson, context, wrong_answers(lesson, truth)[:1])]
     for message in hidden:
@@ -216,7 +216,7 @@ def test_lesson_training_is_watched_after_the_answer() -> None:
 
 
 def test_lesson_on_an_ablated_model_names_its_stripe() -> None:
-    lesson, context = PATH["break"], context_of("break")
+    lesson, context = PATH["break"], lesson_context("break")
     first, second = (figure for figure in asking.told(lesson, context, ["less"])["figures"] if figure["step"] == "said")
     assert (first["rows"], first["columns"][0]) == (["asked"], "the")
     assert second["columns"][0] == "an" != WORDS.split()[3]
@@ -234,7 +234,7 @@ def test_lesson_on_an_ablated_model_names_its_stripe() -> None:
 )  # fmt: skip
 def test_answer_calls_only_functions_of_its_table(expression: str) -> None:
     with pytest.raises(FileError, match="An answer calls one of argmax_key, "):
-        worked_out(expression, context_of("map"))
+        worked_out(expression, lesson_context("map"))
     assert all(function.__doc__ for function in FUNCTIONS.values())
 
 

@@ -18,8 +18,8 @@ def test_paused_address_runs_nothing(page: str) -> None:
     app = opened(page, **LINK, paused="1")
     assert not app.exception
     assert not drawn(app)
-    assert "Twice in a row the server went away" in said(app)
-    assert [button.label for button in app.button] == ["Try again", "Open the default"]
+    assert "The server stopped twice in a row" in said(app)
+    assert [button.label for button in app.button] == ["Try again", "Open with default settings"]
     assert not app.selectbox, "a paused page reads no knob"
 
 
@@ -57,9 +57,9 @@ def test_page_stops_asking_a_server_that_died_twice(browser: Browser) -> None:
     watch_runs(page)  # before a server runs, which the page may find before the test does
     dies_after(lambda: wait_for_run(page))
     with running_process(port):
-        expect(page.get_by_text("Twice in a row the server went away")).to_be_visible()
+        expect(page.get_by_text("The server stopped twice in a row")).to_be_visible()
         assert parse_qs(urlsplit(page.url).query) == {"heads": ["8"], "text": ["too much"], "paused": ["1"]}
-        page.get_by_role("button", name="Open the default").click()
+        page.get_by_role("button", name="Open with default settings").click()
         page.wait_for_url(f"http://127.0.0.1:{port}/")
         settled(page)
     # Servers that stop without a run in progress, as in a deployment, pause nothing.

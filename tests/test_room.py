@@ -41,12 +41,12 @@ MB, GB = 2**20, 2**30
 def test_missing_memory_is_what_exceeds_the_limit(
     needs: int, resident: int | None, limit: int | None, missing: int
 ) -> None:
-    assert room.missing(needs, resident, limit) == missing
+    assert room.bytes_missing(needs, resident, limit) == missing
 
 
 def test_lowest_memory_limit_counts_and_zero_means_none() -> None:
-    assert room.lower(0, None) is None
-    assert room.lower(0, GB) == room.lower(GB, None) == room.lower(2 * GB, GB) == GB
+    assert room.lowest_limit(0, None) is None
+    assert room.lowest_limit(0, GB) == room.lowest_limit(GB, None) == room.lowest_limit(2 * GB, GB) == GB
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def importing(monkeypatch: pytest.MonkeyPatch, **settings: object) -> list[str]:
     monkeypatch.setattr(imports, "import_module", imported.append)
     monkeypatch.setattr(module, "LIBRARY", Library(replace(Settings(Path("/no/models"), paths=False), **settings)))  # type: ignore[arg-type]
     monkeypatch.setattr(process.gc, "freeze", lambda: None)
-    monkeypatch.setattr(process, "_pictured", ready := process.threading.Event())
+    monkeypatch.setattr(process, "_first_picture_drawn", ready := process.threading.Event())
     monkeypatch.setattr(process, "_QUIET", 0.001)
     ready.set()
     process._import_for_models()
@@ -206,7 +206,7 @@ def importing(monkeypatch: pytest.MonkeyPatch, **settings: object) -> list[str]:
 
 
 def test_idle_process_imports_what_models_need(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "idle", idle := Idle(busy=5))
+    monkeypatch.setattr(turns, "idle_seconds", idle := Idle(busy=5))
     assert importing(monkeypatch, hub=True) == list(imports._PARTS)
     assert idle.busy < 0
 
@@ -222,23 +222,23 @@ def test_process_without_models_or_memory_imports_nothing(monkeypatch: pytest.Mo
 def test_process_that_ends_stops_importing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "_ending", ending := process.threading.Event())
     ending.set()
-    monkeypatch.setattr(turns, "idle", lambda: 0.0)
+    monkeypatch.setattr(turns, "idle_seconds", lambda: 0.0)
     assert importing(monkeypatch, hub=True) == []
 
 
 def test_process_is_not_idle_while_a_script_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "monotonic", lambda: 1000.0)
     with turns.turn():
-        assert turns.idle() == 0
+        assert turns.idle_seconds() == 0
     monkeypatch.setattr(turns, "monotonic", lambda: 1007.0)
-    assert turns.idle() == 7
+    assert turns.idle_seconds() == 7
 
 
 def test_freed_memory_of_a_large_run_is_returned_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     trims: list[bool] = []
     monkeypatch.setattr(memory, "trim", lambda: trims.append(turns._large.locked()))
     with turns.turn():
-        with turns.alone(), turns.alone():
+        with turns.exclusive(), turns.exclusive():
             pass
         assert not trims
     assert trims == [True], "memory is returned once, before the next large run begins"

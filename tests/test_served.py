@@ -53,7 +53,7 @@ def test_every_script_is_served_and_cacheable_for_ever() -> None:
     for name, content in served.scripts().items():
         answer = server.get(served.script(name).removeprefix("."))
         assert answer.content == content
-        assert answer.headers["cache-control"] == served.LASTING["Cache-Control"]
+        assert answer.headers["cache-control"] == served.CACHE_FOREVER["Cache-Control"]
         assert answer.headers["content-type"].startswith("text/javascript")
         imported = [] if name == "plotly" else re.findall(r'(?:from|import\(?|URL\() ?"\./(\w+)\.js"', content.decode())
         assert set(imported) <= set(served.scripts()), name

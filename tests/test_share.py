@@ -140,7 +140,7 @@ def test_broken_state_file_gets_one_sentence_and_loses_nothing() -> None:
     app = opened("app.py", text="a b")
     app.file_uploader(key="open_state_0").upload("s.json", b"<script>alert(1)</script>").run()
     assert not app.exception
-    assert "A state file is the .json file" in said(app)
+    assert "A state file is a .json file" in said(app)
     assert drawn(app)[0]["data"][0]["z"].shape == (2, 2)
 
 

@@ -119,8 +119,8 @@ def test_batch_asks_which_matrix_and_the_link_stores_the_answer() -> None:
     assert not drawn(app), "an ambiguous matrix is not guessed"
     question = choice(app, "query")
     assert question.label == "Are these 2 matrices, 2 × 2 × 2, the heads, or a batch, of which one is meant?"
-    assert question.options[1:] == ["[0]: 2 × 2, from 0.3367, 0.1288", "[1]: 2 × 2, from 1, 0"]
-    assert question.options[0] == "2 heads: 2 × 2 × 2, from 0.3367, 0.1288"
+    assert question.options[1:] == ["[0]: 2 × 2, begins with 0.3367, 0.1288", "[1]: 2 × 2, begins with 1, 0"]
+    assert question.options[0] == "2 heads: 2 × 2 × 2, begins with 0.3367, 0.1288"
     question.set_value("[0]").run()
     assert not app.exception
     assert not app.error
@@ -141,7 +141,7 @@ def test_one_paste_of_named_matrices_fills_their_fields() -> None:
     assert not app.exception
     link = {key: address(app)[key] for key in ("given", "query", "key", "value")}
     assert link == {"given": "Q, K and V", "query": "1,0;0,1", "key": "1,1;0,2", "value": "1,2;3,4"}
-    assert any("Q, K and V were read from one text." in caption.value for caption in app.caption)
+    assert any("Q, K and V come from one pasted text." in caption.value for caption in app.caption)
     reopened = opened("app.py", source="matrices", **link)
     np.testing.assert_array_equal(step(reopened, "weights"), step(app, "weights"))
     app.selectbox(key="given").set_value("X and weights").run()
@@ -315,7 +315,7 @@ def test_broken_custom_mask_gets_one_sentence() -> None:
 
 def test_hiding_every_key_of_one_query_gives_zeros_and_note() -> None:
     app = opened("pages/masks.py", q="3")
-    next(button for button in app.button if button.label == "Hide every key from query 3").click().run()
+    next(button for button in app.button if button.label == "Mask all keys of query 3").click().run()
     assert not app.exception
     weights = next(figure for figure in drawn(app) if figure["layout"]["meta"]["step"] == "weights")
     assert not weights["data"][0]["z"][3].any()
@@ -329,7 +329,7 @@ def test_masks_page_has_the_hiding_table_and_averaging_trick() -> None:
     outcomes = dict(zip(table["hidden by"], table["outcome"], strict=True))
     assert outcomes["Attention Lab"].startswith("zeros")
     assert outcomes["−1e10 instead of −∞ (notebook 4)"].startswith("silently uniform")
-    assert any("All three are equal" in markdown.value for markdown in app.markdown)
+    assert any("All three results are equal" in markdown.value for markdown in app.markdown)
 
 
 def test_batch_reduced_to_one_line_is_shown_without_complaint() -> None:
@@ -369,6 +369,6 @@ def test_mask_that_allows_everything_is_no_mask() -> None:
 def test_file_error_is_kept_without_the_file() -> None:
     app = opened("app.py", source="matrices")
     app.file_uploader(key="matrices_file_x").upload("x.csv", b"1,x\n", "text/csv").run()
-    problem = app.session_state["session"].problems["x"]
+    problem = app.session_state["session"].upload_problems["x"]
     assert "'x' in row 0, column 1" in str(problem)
     assert problem.__traceback__ is None  # a traceback would keep the text and everything derived from it

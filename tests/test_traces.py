@@ -121,10 +121,10 @@ def test_run_that_returns_a_large_trace_blocks_nobody() -> None:
     def long_work() -> None:
         with turns.turn():
             trace_of(CountedText(large=True))
-            assert turns.mine()
-            turns.give_back()
-            assert not turns.mine()
-            with turns.aside():
+            assert turns.run_cache()
+            turns.release_exclusive()
+            assert not turns.run_cache()
+            with turns.without_turn():
                 waits.set()
                 assert done.wait(60)
             trace_of(CountedText(large=True))  # the run may compute another one
@@ -136,7 +136,7 @@ def test_run_that_returns_a_large_trace_blocks_nobody() -> None:
         done.set()
 
     in_threads(long_work, another)
-    turns.give_back()  # does nothing outside a run
+    turns.release_exclusive()  # does nothing outside a run
 
 
 def test_large_traces_wait_for_each_other_small_ones_pass() -> None:
@@ -151,7 +151,7 @@ def test_large_traces_wait_for_each_other_small_ones_pass() -> None:
         with lock:
             large[0] += 1
             peak[0] = max(peak[0], large[0])
-        with turns.aside():
+        with turns.without_turn():
             threading.Event().wait(0.002)
         with lock:
             large[0] -= 1
@@ -163,7 +163,7 @@ def test_large_traces_wait_for_each_other_small_ones_pass() -> None:
 
 
 def test_trace_beyond_the_cache_is_computed_once_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traces, "_found", lambda key, make, kind: make())
+    monkeypatch.setattr(traces, "_cached", lambda key, make, kind: make())
     at_once(lambda _: None)
     with turns.turn():
         first, second = (trace_of(CountedText(large=True)) for _ in range(2))
@@ -186,7 +186,7 @@ def test_room_for_a_trace_is_freed_before_it_is_computed(monkeypatch: pytest.Mon
     try:
         for seed in range(8):
             result = trace_of(TypedText("w " * 100, AttentionConfig(n_heads=1, seed=seed)))
-            traces.work_out(result.layers[0], 0)
+            traces.compute_head(result.layers[0], 0)
         assert len(sizes) == 8
         assert max(sizes) <= KEPT.cache.maxsize
         assert 0 < KEPT.cache.currsize <= KEPT.cache.maxsize

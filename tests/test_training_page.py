@@ -42,11 +42,11 @@ def test_training_page_trains_plays_stops_and_scrubs():
     app = app.select_slider(key="train_scrub").set_value(100).run()
     assert steps(app) == {"step 100"}
     assert address(app)["train_at"] == "100"
-    assert any("13 of 13 right" in markdown.value for markdown in app.markdown)
+    assert any("13 of 13 correct" in markdown.value for markdown in app.markdown)
     weights = next(drawing for drawing in drawn(app) if drawing["layout"]["meta"]["step"] == "weights")
     assert weights["data"][0]["z"].shape == (16, 16)
     assert film[-1].score > 0.99
-    app = pressed(app, "Beside it: no positions")
+    app = pressed(app, "Compare with: no positions")
     film_of(Plan("copy", turned=(("back", 3),), control="no positions")).wait()
     app.run()
     assert len([drawing for drawing in drawn(app) if drawing["layout"]["meta"]["step"] == "weights"]) == 2
@@ -139,7 +139,7 @@ def test_trained_model_is_patched_from_its_comparison_state():
     lab = opened("app.py", **learned, do="0.0.takeV", other="a b c d e f g h i j k l m")
     assert not lab.exception
     assert not lab.error
-    assert lab.checkbox(key="frozen_switch").label.startswith("Later layers attend as before")
+    assert lab.checkbox(key="frozen_switch").label.startswith("Freeze the attention of later layers")
     short = opened("app.py", **learned, do="0.0.takeV", other="a b c")
     assert "needs as many tokens there; it has 6, this one 26" in said(short)
 

@@ -56,7 +56,7 @@ def test_script_that_steps_aside_yields_and_regains_its_turn() -> None:
     def long_work() -> None:
         with turns.turn():
             messages.append("begins")
-            with turns.aside():
+            with turns.without_turn():
                 stepped.set()
                 assert done.wait(60)
             messages.append("goes on")
@@ -72,7 +72,7 @@ def test_script_that_steps_aside_yields_and_regains_its_turn() -> None:
 
 
 def test_turn_ends_with_its_error_even_from_aside() -> None:
-    with pytest.raises(KeyError, match="text2"), turns.turn(), turns.aside():
+    with pytest.raises(KeyError, match="text2"), turns.turn(), turns.without_turn():
         raise KeyError("text2")
     in_threads(pass_by)
 
@@ -85,7 +85,7 @@ def test_overlong_script_blocks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
         with turns.turn():
             entered.set()
             assert done.wait(60)
-            with turns.aside():
+            with turns.without_turn():
                 messages.append("its turn is another's, and stays so")
 
     def short_work() -> None:
@@ -98,18 +98,18 @@ def test_overlong_script_blocks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     in_threads(endless, short_work, short_work)
     assert messages.count("short work") == 2
     in_threads(pass_by)
-    assert not turns._whose
+    assert not turns._active
 
 
 def test_stepping_aside_outside_a_turn_does_nothing() -> None:
-    with turns.aside(), turns.turn():
+    with turns.without_turn(), turns.turn():
         pass
 
 
 def test_first_page_restores_the_garbage_collectors_threshold() -> None:
-    usual = process._USUAL
+    usual = process._DEFAULT_THRESHOLD
     for address in ({}, {"mask": "window", "d_model": "7", "heads": "2"}, {"text": "?"}):
-        process.imported.cache_clear()
+        process.freeze_imports.cache_clear()
         gc.set_threshold(0)
         app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=60)
         app.query_params.update(address)
@@ -153,7 +153,7 @@ def test_uploads_are_read_during_other_turns(
     reading: list[bool] = []
 
     def read(*_: object) -> None:
-        reading.append(bool(turns._whose))
+        reading.append(bool(turns._active))
         raise FileError("nothing")
 
     page = opened("app.py", **query)

@@ -19,7 +19,7 @@ from websockets.exceptions import ConnectionClosedError
 
 from benchmarks.session import Session
 from pages.ui.server import unread
-from pages.ui.server.unread import BoundedUnread
+from pages.ui.server.unread import Backpressure
 
 LARGE = ForwardMsg(script_finished=ForwardMsg.FINISHED_SUCCESSFULLY, hash="x" * 100_000)
 SCOPE = {"type": "websocket", "path": "/_stcore/stream", "headers": [], "query_string": b"", "root_path": ""}
@@ -28,7 +28,7 @@ SCOPE = {"type": "websocket", "path": "/_stcore/stream", "headers": [], "query_s
 class Browser:
     """A browser that reads as many messages as it `may`, and then nothing more; its socket to Streamlit's own endpoint."""
 
-    def __init__(self, app: BoundedUnread, clients: list[SessionClient], may: float) -> None:
+    def __init__(self, app: Backpressure, clients: list[SessionClient], may: float) -> None:
         self.may, self.codes, self.read = may, list[int](), 0
         self._coming: asyncio.Queue[Message] = asyncio.Queue()
         self._coming.put_nowait({"type": "websocket.connect"})
@@ -65,7 +65,7 @@ class Sockets(SimpleNamespace):
             connect_session=lambda client, **_: clients.append(client) or id(client),
             disconnect_session=lambda session, client: self.disconnected.append(client),
         )
-        app = BoundedUnread(Starlette(routes=create_websocket_routes(runtime, None)))
+        app = Backpressure(Starlette(routes=create_websocket_routes(runtime, None)))
         self.app, self.clients = app, clients
 
     def open(self, may: float) -> Browser:

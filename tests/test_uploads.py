@@ -22,7 +22,7 @@ from benchmarks.session import Session
 from benchmarks.wire import http, multipart
 from pages.ui.server import places, uploads
 from pages.ui.server.limits import UPLOADS_AT_ONCE
-from pages.ui.server.places import NotedPlaces
+from pages.ui.server.places import UploadUrls
 from pages.ui.server.uploads import BoundedUploads
 
 MATRIX = b"1,0,0\n0,1,0\n"
@@ -103,7 +103,7 @@ class Upload:
 def in_process(monkeypatch: pytest.MonkeyPatch, use: Callable[[Callable[..., Upload]], Awaitable[None]]) -> None:
     """Runs `use(upload)` with the routes of Streamlit's uploads behind ours, and looks that nothing is left of them."""
     manager = MemoryUploadedFileManager("/_stcore/upload_file")
-    monkeypatch.setattr(places, "_places", defaultdict(list))
+    monkeypatch.setattr(places, "_urls", defaultdict(list))
     runtime = SimpleNamespace(uploaded_file_mgr=manager, is_active_session=lambda _: True)
     monkeypatch.setattr("streamlit.runtime.get_instance", lambda: runtime)
     monkeypatch.setattr(starlette_routes, "is_xsrf_enabled", lambda: False)
@@ -111,7 +111,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch, use: Callable[[Callable[..., Upl
 
     def upload(session: str, size: int = LARGE, content: bytes = b"") -> Upload:
         [place] = manager.get_upload_urls(session, ["x.csv"])
-        places.add(session, place.file_id)
+        places.register(session, place.file_id)
         return Upload(app, place.upload_url, content or b"1" * size)
 
     async def limited() -> None:
@@ -119,8 +119,8 @@ def in_process(monkeypatch: pytest.MonkeyPatch, use: Callable[[Callable[..., Upl
             await use(upload)
 
     finished(limited())
-    assert not uploads._coming
-    assert not any(places._places.values())
+    assert not uploads._arriving
+    assert not any(places._urls.values())
 
 
 @pytest.mark.parametrize("content", [bytes(LARGE), b"\r\n--edg" * 2**18, b"\r\n" * 2**20])
@@ -160,15 +160,15 @@ def test_page_gets_a_few_upload_places_at_a_time() -> None:
 
 
 def test_upload_places_end_with_their_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "_places", defaultdict(list, gone=["a"], there=["b"]))
+    monkeypatch.setattr(places, "_urls", defaultdict(list, gone=["a"], there=["b"]))
     runtime = SimpleNamespace(is_active_session=lambda session: session == "there")
     monkeypatch.setattr("streamlit.runtime.get_instance", lambda: runtime)
 
     async def ends(*_: object) -> None:
         pass
 
-    finished(NotedPlaces(ends)({"type": "websocket"}, ends, ends))  # type: ignore[arg-type]  # neither is called
-    assert places._places == {"there": ["b"]}
+    finished(UploadUrls(ends)({"type": "websocket"}, ends, ends))  # type: ignore[arg-type]  # neither is called
+    assert places._urls == {"there": ["b"]}
 
 
 def test_few_uploads_run_at_once_and_small_ones_immediately(monkeypatch: pytest.MonkeyPatch) -> None:

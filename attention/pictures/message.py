@@ -30,8 +30,8 @@ class Around:
 
     Attributes:
         live: the data from which the page computes scores and weights, see `attention.pictures.live`.
-        controls: the row of controls above the figures, see `pages.ui.knobs.controls.row`.
-        own: the note under that row where the source has its own formula, see `pages.ui.knobs.controls.own`.
+        controls: the row of controls above the figures, see `pages.ui.knobs.controls.control_row`.
+        own: the note under that row where the source has its own formula, see `pages.ui.knobs.controls.override_line`.
         strip: the steps above that row, see `attention.pictures.strip.step_strip`.
         line: the line of the chosen cell under the figures, see `attention.pictures.line.cell_line`.
         defaults: the value of each knob that the address omits. The page then writes the address itself after each

@@ -9,10 +9,10 @@ from pages.ui.server import served
 
 
 def component() -> Any:
-    """Returns the mounting command of the component."""
+    """Returns the function that mounts the component."""
     return served.component("lab_figure", "attention_figure", FRAME, (SCRIPTS / "figure.css").read_text())
 
 
 def warm() -> None:
-    """Makes the browser fetch the figure scripts; a page calls this first."""
+    """Makes the browser fetch the figure scripts early; a page calls this first."""
     served.component("warm", "attention_warm", "<i hidden></i>", "")(key="warm", height="content")
